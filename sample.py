@@ -1,0 +1,62 @@
+"""Let a trained model write: python sample.py [--start TEXT] [--help]."""
+
+import sys
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+from sancho import checkpoint, cli
+from sancho.config import SampleOptions
+from sancho.corpus import read_text
+from sancho.errors import UserError
+from sancho.files import existing_file
+from sancho.generate import continue_text, continue_texts
+from sancho.runtime import make_runtime
+
+
+def main(args: Sequence[str]) -> None:
+    """Options → model → prompt → text."""
+    options = cli.parse(SampleOptions, args)
+    saved = checkpoint.load(options.checkpoint)
+    runtime = make_runtime(options.runtime)
+    tokenizer, model = saved.tokenizer, saved.build_model().to(runtime.device)
+    prompt = tokenizer.encode(read_start(options.start), options.unknown)
+    if not len(prompt):
+        raise UserError("--start is empty; give at least one character to go on from")
+    common = {"max_new_tokens": options.max_new_tokens, "stop": options.stop, "seed": options.seed}
+    with runtime.autocast():
+        if options.stream:
+            texts: Iterable[Iterable[str]] = (
+                continue_text(model, tokenizer, prompt, options.sampling, stream=i, **common)
+                for i in range(options.num_samples)
+            )
+        else:
+            texts = continue_texts(
+                model,
+                tokenizer,
+                prompt,
+                options.sampling,
+                num_samples=options.num_samples,
+                **common,
+            )
+        for i, text in enumerate(texts):
+            if options.num_samples > 1:
+                cli.say(f"--- {i + 1} of {options.num_samples}")
+            print(tokenizer.decode(prompt), end="", flush=True)
+            for piece in text:
+                print(piece, end="", flush=options.stream)
+            print(flush=True)
+
+
+def read_start(start: str) -> str:
+    """Return the prompt: the text itself, FILE:path's, or standard input's for "-"."""
+    if start == "-":
+        return "".join(read_text(sys.stdin.buffer, "standard input"))
+    if start.startswith("FILE:"):
+        path = existing_file(Path(start.removeprefix("FILE:")), "the start text")
+        with open(path, "rb") as file:
+            return "".join(read_text(file, str(path)))
+    return start
+
+
+if __name__ == "__main__":
+    cli.run_main(main)

@@ -1,0 +1,1 @@
+"""sancho-mini: a compact character-level GPT that learns Spanish from Don Quijote."""

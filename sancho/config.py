@@ -1,0 +1,315 @@
+"""Every option, its default, its range and its help, once.
+
+The command lines of train.py and sample.py are made from these classes, and so are the
+notebooks' calls. A preset is a model and the training that suits it.
+"""
+
+from dataclasses import dataclass, field, fields
+from pathlib import Path
+from typing import Annotated, Literal, get_args, get_origin
+
+from tyro.conf import OmitArgPrefixes, Suppress, UseAppendAction
+
+from sancho.errors import UserError
+from sancho.tokenizer import UnknownPolicy
+
+Device = Literal["auto", "cpu", "cuda", "mps"]
+DataType = Literal["auto", "float32", "bfloat16"]
+PresetName = Literal["auto", "mini", "classic", "base"]
+
+
+def _require(condition: bool, option: str, value: object, rule: str) -> None:
+    """Raise UserError unless `condition` holds."""
+    if not condition:
+        raise UserError(f"--{option} is {value!r}; it must be {rule}")
+
+
+def _check_choices(config: object) -> None:
+    """Raise UserError where a field of a few allowed values has another one."""
+    for option in fields(config):
+        if get_origin(option.type) is Literal:
+            choices, value = get_args(option.type), getattr(config, option.name)
+            _require(value in choices, option.name, value, f"one of {', '.join(choices)}")
+
+
+@dataclass(frozen=True, kw_only=True)
+class ModelConfig:
+    """The shape of a GPT. Raises UserError for a value out of range."""
+
+    vocab_size: Suppress[int] = 92
+    """Number of different characters; the corpus decides it (92 in Don Quijote)."""
+    block_size: int = 96
+    """Longest context, in characters."""
+    n_layer: int = 4
+    """Number of blocks."""
+    n_head: int = 6
+    """Number of attention heads in a block; divides n_embd."""
+    n_embd: int = 96
+    """Width: channels of the residual stream."""
+    dropout: float = 0.0
+    """Share of activations dropped in training."""
+    bias: bool = False
+    """Biases in the linear layers and in LayerNorm."""
+    norm: Literal["layernorm", "rmsnorm"] = "rmsnorm"
+    """Normalisation before attention, feed-forward and head. rmsnorm learns no gain."""
+    position: Literal["learned", "sinusoidal", "rope"] = "rope"
+    """How the model knows the order of the characters."""
+    activation: Literal["relu", "gelu", "silu", "relu2", "geglu", "swiglu"] = "relu2"
+    """Activation of the feed-forward layer; relu2 is the square of relu."""
+    qk_norm: bool = True
+    """Normalise queries and keys before their product."""
+    tie_embeddings: bool = False
+    """Use one matrix for the character embedding and the output head."""
+
+    def __post_init__(self) -> None:
+        _check_choices(self)
+        for name in ("vocab_size", "block_size", "n_layer", "n_head", "n_embd"):
+            _require(getattr(self, name) >= 1, name, getattr(self, name), "1 or more")
+        _require(self.vocab_size <= 65536, "vocab_size", self.vocab_size, "65536 or less")
+        _require(
+            self.n_embd % self.n_head == 0,
+            "n_head",
+            self.n_head,
+            f"a divisor of n_embd, which is {self.n_embd}",
+        )
+        _require(0 <= self.dropout < 1, "dropout", self.dropout, "at least 0 and less than 1")
+        if self.position == "rope":
+            rule = f"such that n_embd / n_head is even for rope (it is {self.head_size})"
+            _require(self.head_size % 2 == 0, "n_head", self.n_head, rule)
+        if self.position == "sinusoidal":
+            _require(self.n_embd % 2 == 0, "n_embd", self.n_embd, "even for sinusoidal positions")
+
+    @property
+    def head_size(self) -> int:
+        """Channels of one attention head."""
+        return self.n_embd // self.n_head
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrainConfig:
+    """How a model is trained. Raises UserError for a value out of range."""
+
+    max_iters: int = 1500
+    """Number of optimizer steps."""
+    batch_size: int = 16
+    """Windows of block_size characters in a (micro-)batch."""
+    gradient_accumulation_steps: int = 1
+    """Micro-batches whose gradients are averaged into one step."""
+    optimizer: Literal["muon", "adamw"] = "muon"
+    """muon: Muon for the matrices inside the blocks, AdamW for the rest. adamw: AdamW for all."""
+    learning_rate: float = 0.01
+    """Peak learning rate of AdamW."""
+    muon_learning_rate: float = 0.02
+    """Peak learning rate of Muon."""
+    weight_decay: float = 0.0
+    """Decoupled weight decay of the matrices."""
+    beta1: float = 0.8
+    """AdamW: decay of the mean of the gradients."""
+    beta2: float = 0.95
+    """AdamW: decay of the mean of their squares."""
+    grad_clip: float = 1.0
+    """Largest norm of the gradient; 0 switches clipping off."""
+    warmup_iters: int = 20
+    """Steps in which the learning rate rises to its peak."""
+    decay_fraction: float = 0.6
+    """Share of the steps, at the end, in which the learning rate falls linearly to zero."""
+    eval_interval: int = 500
+    """Steps between evaluations over the whole validation split (also after the last step)."""
+    log_interval: int = 10
+    """Steps between lines in metrics.jsonl and updates of the progress bar."""
+    patience: int = 0
+    """Stop after this many evaluations without a better validation loss; 0: never."""
+    seed: int = 1605
+    """Decides initial weights, batches and dropout."""
+
+    def __post_init__(self) -> None:
+        _check_choices(self)
+        for name in (
+            "max_iters",
+            "batch_size",
+            "gradient_accumulation_steps",
+            "eval_interval",
+            "log_interval",
+        ):
+            _require(getattr(self, name) >= 1, name, getattr(self, name), "1 or more")
+        for name in ("weight_decay", "grad_clip", "warmup_iters", "patience", "seed"):
+            _require(getattr(self, name) >= 0, name, getattr(self, name), "0 or more")
+        for name in ("learning_rate", "muon_learning_rate"):
+            value = getattr(self, name)
+            _require(0 < value < float("inf"), name, value, "greater than 0")
+        for name in ("weight_decay", "grad_clip"):
+            _require(getattr(self, name) < float("inf"), name, getattr(self, name), "finite")
+        for name in ("beta1", "beta2"):
+            value = getattr(self, name)
+            _require(0 <= value < 1, name, value, "at least 0 and less than 1")
+        _require(0 <= self.decay_fraction <= 1, "decay_fraction", self.decay_fraction, "in [0, 1]")
+
+
+@dataclass(frozen=True, kw_only=True)
+class SampleConfig:
+    """How the next character is chosen. Raises UserError for a value out of range."""
+
+    temperature: float = 0.8
+    """Below 1 bolder on likely characters, above 1 wilder; 0 always takes the likeliest."""
+    top_k: int | None = None
+    """Keep only the k likeliest characters."""
+    top_p: float | None = None
+    """Keep the likeliest characters that together reach this probability."""
+    min_p: float | None = None
+    """Drop characters less likely than this share of the likeliest one."""
+    repetition_penalty: float = 1.0
+    """Above 1 makes characters of the context less likely."""
+
+    def __post_init__(self) -> None:
+        value = self.temperature
+        _require(0 <= value < float("inf"), "temperature", value, "0 or more")
+        _require(self.top_k is None or self.top_k >= 1, "top_k", self.top_k, "1 or more")
+        _require(self.top_p is None or 0 <= self.top_p <= 1, "top_p", self.top_p, "between 0 and 1")
+        _require(self.min_p is None or 0 <= self.min_p <= 1, "min_p", self.min_p, "between 0 and 1")
+        value = self.repetition_penalty
+        _require(0 < value < float("inf"), "repetition_penalty", value, "greater than 0")
+
+
+@dataclass(frozen=True, kw_only=True)
+class RuntimeConfig:
+    """What a run computes on."""
+
+    device: Device = "auto"
+    """auto takes a CUDA GPU, else an Apple GPU (mps), else the CPU."""
+    dtype: DataType = "auto"
+    """Type of the matrix products; auto is bfloat16 on a CUDA GPU that has it, else float32."""
+    compile: bool = False
+    """Compile the model with torch.compile (pays on a GPU and in long runs)."""
+
+    def __post_init__(self) -> None:
+        _check_choices(self)
+
+
+PRESETS: dict[str, tuple[ModelConfig, TrainConfig]] = {
+    # The fast one for a CPU: about two minutes on two cores.
+    "mini": (ModelConfig(), TrainConfig()),
+    # The model of the course, as its chapters build it.
+    "classic": (
+        ModelConfig(
+            block_size=64,
+            n_layer=4,
+            n_head=4,
+            n_embd=128,
+            bias=True,
+            norm="layernorm",
+            position="learned",
+            activation="relu",
+            qk_norm=False,
+        ),
+        TrainConfig(
+            max_iters=2000,
+            optimizer="adamw",
+            learning_rate=1e-3,
+            weight_decay=0.1,
+            beta1=0.9,
+            beta2=0.99,
+            warmup_iters=100,
+        ),
+    ),
+    # For a GPU.
+    "base": (
+        ModelConfig(block_size=256, n_layer=6, n_head=6, n_embd=384, dropout=0.2),
+        TrainConfig(max_iters=5000, batch_size=64, eval_interval=250, weight_decay=0.1),
+    ),
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunConfig:
+    """Which run: where it is kept and what it starts from."""
+
+    preset: PresetName = "auto"
+    """A model and its training: mini for a CPU, base for a GPU, classic as in the course."""
+    out_dir: Path = Path("out")
+    """Folder for checkpoints and metrics."""
+    resume: bool = False
+    """Go on with the run in out_dir; its options are the defaults."""
+    overwrite: bool = False
+    """Replace the run in out_dir."""
+    init_from: Path | None = None
+    """Start from the weights of this checkpoint, as a new run."""
+
+    def __post_init__(self) -> None:
+        _check_choices(self)
+        for other, value in (("overwrite", self.overwrite), ("init_from", self.init_from)):
+            _require(not (self.resume and value), "resume", True, f"given without --{other}")
+
+
+@dataclass(frozen=True, kw_only=True)
+class CorpusConfig:
+    """The text to learn from."""
+
+    dataset: str = "quijote"
+    """A prepared folder under data/; quijote is fetched if it is missing."""
+    corpus: Path | None = None
+    """A text file of your own; it is prepared on the way, as data/STEM."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrainOptions:
+    """Train a GPT on Don Quijote, or on a text of your own, and read what it writes."""
+
+    run: OmitArgPrefixes[RunConfig] = field(default_factory=RunConfig)
+    data: OmitArgPrefixes[CorpusConfig] = field(default_factory=CorpusConfig)
+    model: OmitArgPrefixes[ModelConfig] = field(default_factory=ModelConfig)
+    train: OmitArgPrefixes[TrainConfig] = field(default_factory=TrainConfig)
+    runtime: OmitArgPrefixes[RuntimeConfig] = field(default_factory=RuntimeConfig)
+
+
+@dataclass(frozen=True, kw_only=True)
+class SampleOptions:
+    """Let a trained model go on with a text. The text goes to stdout, all else to stderr."""
+
+    checkpoint: Path = Path("out/best.safetensors")
+    """The checkpoint to load."""
+    start: str = "\n"
+    """The text to go on with; FILE:path takes it from a file, - from standard input."""
+    num_samples: int = 1
+    """How many continuations."""
+    max_new_tokens: int = 500
+    """How many characters each may have."""
+    stop: Annotated[tuple[str, ...], UseAppendAction] = ()
+    """End before this text; may be given several times."""
+    unknown: UnknownPolicy = "error"
+    """What to do with characters of the start that the model has never seen."""
+    seed: int = 1605
+    """The same seed gives the same text."""
+    stream: bool = True
+    """Show each character as it comes; without, all samples are computed side by side."""
+    sampling: OmitArgPrefixes[SampleConfig] = field(default_factory=SampleConfig)
+    runtime: OmitArgPrefixes[RuntimeConfig] = field(default_factory=RuntimeConfig)
+
+    def __post_init__(self) -> None:
+        _check_choices(self)
+        _require(self.num_samples >= 1, "num_samples", self.num_samples, "1 or more")
+        _require(self.max_new_tokens >= 0, "max_new_tokens", self.max_new_tokens, "0 or more")
+        _require(self.seed >= 0, "seed", self.seed, "0 or more")
+
+
+def from_dict(cls: type, values: dict) -> object:
+    """Return a configuration from a mapping such as a file holds.
+
+    Raises ValueError for an unknown name, a wrong type or a value out of range.
+    """
+    default = cls()
+    for name, value in values.items():
+        if not hasattr(default, name):
+            raise ValueError(f"unknown option {name!r}")
+        allowed = type(getattr(default, name))
+        if type(value) is not allowed and not (allowed is float and type(value) is int):
+            raise ValueError(f"{name} is {value!r}, not {allowed.__name__}")
+    return cls(**values)
+
+
+def differences(ours: object, theirs: object) -> list[str]:
+    """Return "name: theirs, not ours" for each field in which two configurations differ."""
+    return [
+        f"{field.name}: {getattr(theirs, field.name)!r}, not {getattr(ours, field.name)!r}"
+        for field in fields(ours)
+        if getattr(ours, field.name) != getattr(theirs, field.name)
+    ]

@@ -1,0 +1,285 @@
+"""From raw text to arrays of character ids: clean, count, encode, split, read back.
+
+Everything is streamed in pieces, so that a gigabyte of text needs no more
+memory than a novel.
+"""
+
+import codecs
+import hashlib
+import io
+import json
+import math
+import sys
+import unicodedata
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import BinaryIO
+
+import numpy as np
+
+from sancho.errors import MissingFile, UserError
+from sancho.files import atomic_write, existing_file
+from sancho.tokenizer import CharTokenizer
+
+VALIDATION_SHARE = 0.1
+# Small enough for a processor's cache: the same work in pieces of 4 MB takes longer.
+PIECE_BYTES = 1 << 18
+
+
+@dataclass(frozen=True)
+class Corpus:
+    """A prepared folder, as training reads it."""
+
+    name: str
+    tokenizer: CharTokenizer
+    train: np.ndarray
+    """Ids of the first nine tenths, (n,), memory-mapped."""
+    val: np.ndarray
+    """Ids of the last tenth, (n,), memory-mapped."""
+    sha256: str
+    """Of the clean text in UTF-8."""
+
+
+# --- raw bytes to clean text ----------------------------------------------------------------
+
+
+def read_text(file: BinaryIO, name: str) -> Iterator[str]:
+    """Yield the text of a UTF-8 file (with or without BOM) in pieces, with LF line endings.
+
+    Raises UserError with the offset of the first byte that is not UTF-8.
+    """
+    decoder = codecs.getincrementaldecoder("utf-8")()
+    newlines = io.IncrementalNewlineDecoder(None, translate=True)
+    offset = 0
+    while True:
+        raw = file.read(PIECE_BYTES)
+        waiting = len(decoder.getstate()[0])
+        try:
+            text = decoder.decode(raw, final=not raw)
+        except UnicodeDecodeError as error:
+            at = offset - waiting + error.start
+            raise UserError(
+                f"{name} is not UTF-8: byte 0x{error.object[error.start]:02x} at offset {at}; "
+                "save it as UTF-8 and try again"
+            ) from None
+        if offset == 0:
+            text = text.removeprefix("\ufeff")
+        offset += len(raw)
+        if text := newlines.decode(text, final=not raw):
+            yield text
+        if not raw:
+            return
+
+
+def whole_lines(pieces: Iterable[str]) -> Iterator[str]:
+    """Cut the same text at other places: after a newline, or before a blank in very long lines.
+
+    There neither a run of trailing blanks nor a letter and its accent is cut in two.
+    """
+    rest = ""
+    for piece in pieces:
+        rest += piece
+        cut = rest.rfind("\n") + 1 or len(rest[: rest.rfind(" ") + 1].rstrip(" \t"))
+        if cut:
+            yield rest[:cut]
+            rest = rest[cut:]
+    if rest:
+        yield rest
+
+
+def without_licence(pieces: Iterable[str]) -> Iterator[str]:
+    """Leave out what Project Gutenberg puts around a text: all but START … END.
+
+    A text whose first piece holds no START line passes as it is.
+    """
+    book, inside = False, True
+    for number, piece in enumerate(pieces):
+        if number == 0 and (start := _marker(piece, "START")):
+            book, inside = True, False
+        while book and (marker := _marker(piece, "END" if inside else "START")):
+            if inside:
+                yield piece[: marker[0]]
+            piece, inside = piece[marker[1] :], not inside
+        if inside:
+            yield piece
+
+
+def _marker(text: str, which: str) -> tuple[int, int] | None:
+    """Return where the line `*** START OF THE PROJECT GUTENBERG …` begins and ends, or None."""
+    for article in ("THE", "THIS"):
+        start = text.find(f"*** {which} OF {article} PROJECT GUTENBERG")
+        if start >= 0:
+            end = text.find("\n", start)
+            return start, len(text) if end < 0 else end + 1
+    return None
+
+
+def tidy(piece: str) -> str:
+    """Return whole lines in NFC and without trailing blanks."""
+    if " \n" in piece or "\t" in piece:
+        piece = "\n".join([line.rstrip(" \t") for line in piece.split("\n")])
+    return unicodedata.normalize("NFC", piece)
+
+
+def clean_text(pieces: Iterable[str]) -> Iterator[str]:
+    """Yield the clean text of one raw text: no licence, tidy lines, no blank lines around it.
+
+    It ends with one newline, or is empty.
+    """
+    blank, begun = "", False
+    for piece in without_licence(whole_lines(pieces)):
+        text = blank + tidy(piece)
+        body = text.rstrip(" \t\n")
+        if not begun:
+            body = body.lstrip("\n")
+            begun = bool(body)
+        if body:
+            yield body
+            blank = ""
+        blank += text[len(text.rstrip(" \t\n")) :] if begun else ""
+    if begun:
+        yield "\n"
+
+
+# --- clean text to a folder -----------------------------------------------------------------
+
+
+def prepare(files: Iterable[tuple[str, BinaryIO]], folder: Path, source: str) -> Corpus:
+    """Write input.txt, train.bin, val.bin and meta.json into `folder` and return the corpus.
+
+    files: (name, binary file) pairs, read once, one after the other.
+    source: where the text is from, for meta.json.
+    Raises UserError where a file is not UTF-8 or there is no text at all.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    with atomic_write(folder / "input.txt") as out:
+        counts, digest = _write_clean(files, out)
+    total = int(counts.sum())
+    if not total:
+        raise UserError(f"{source} holds no text; give a file with something to read")
+    codes = np.flatnonzero(counts)
+    if len(codes) > 65536:
+        raise UserError(f"{source} has {len(codes)} different characters; at most 65536 work")
+    tokenizer = CharTokenizer("".join(map(chr, codes)))
+    n_train = total - int(total * VALIDATION_SHARE)
+    _write_ids(folder, tokenizer, n_train)
+    meta = {
+        "characters": tokenizer.characters,
+        "counts": counts[codes].tolist(),
+        "n_train": n_train,
+        "n_val": total - n_train,
+        "sha256": digest,
+        "source": source,
+    }
+    with atomic_write(folder / "meta.json") as out:
+        out.write(json.dumps(meta, ensure_ascii=False, indent=1).encode())
+    return load(folder)
+
+
+def prepare_files(inputs: Iterable[str | Path], folder: Path) -> Corpus:
+    """Prepare text files, read one after the other, as one corpus; "-" is standard input.
+
+    Raises MissingFile or UserError where a path is no readable file; see `prepare`.
+    """
+    inputs = list(inputs)
+    for path in inputs:
+        if path != "-":
+            existing_file(Path(path), "the text")
+    source = ", ".join("standard input" if path == "-" else Path(path).name for path in inputs)
+    return prepare(_opened(inputs), folder, source)
+
+
+def _opened(inputs: list[str | Path]) -> Iterator[tuple[str, BinaryIO]]:
+    for path in inputs:
+        if path == "-":
+            yield "standard input", sys.stdin.buffer
+        else:
+            with open(path, "rb") as file:
+                yield str(path), file
+
+
+def _write_clean(files: Iterable[tuple[str, BinaryIO]], out: BinaryIO) -> tuple[np.ndarray, str]:
+    """Write the clean text; return how often each code point occurs, and the sha256."""
+    counts = np.zeros(0x110000, dtype=np.int64)
+    digest = hashlib.sha256()
+    for name, file in files:
+        for text in clean_text(read_text(file, name)):
+            raw = text.encode()
+            out.write(raw)
+            digest.update(raw)
+            found = np.bincount(np.frombuffer(text.encode("utf-32-le"), dtype="<u4"))
+            counts[: len(found)] += found
+    return counts, digest.hexdigest()
+
+
+def _write_ids(folder: Path, tokenizer: CharTokenizer, n_train: int) -> None:
+    """Encode input.txt into train.bin (the first n_train ids) and val.bin (the others)."""
+    room = n_train
+    with (
+        open(folder / "input.txt", "rb") as file,
+        atomic_write(folder / "train.bin") as train,
+        atomic_write(folder / "val.bin") as val,
+    ):
+        for text in whole_lines(read_text(file, str(file.name))):
+            ids = tokenizer.look_up(text).astype(tokenizer.id_type)
+            train.write(ids[:room].tobytes())
+            val.write(ids[room:].tobytes())
+            room = max(0, room - len(ids))
+
+
+# --- a folder to arrays ---------------------------------------------------------------------
+
+
+def load(folder: Path) -> Corpus:
+    """Open a prepared folder; the ids stay on disk and are read as they are used.
+
+    Raises MissingFile where it was not prepared, UserError where its files do not agree.
+    """
+    advice = f"prepare it with: python data/prepare.py --input FILE --name {folder.name}"
+    if not (folder / "meta.json").is_file():
+        raise MissingFile(f"there is no prepared corpus in {folder}; {advice}")
+    try:
+        meta = json.loads((folder / "meta.json").read_text(encoding="utf-8"))
+        tokenizer = CharTokenizer(meta["characters"])
+        train = _map(folder / "train.bin", tokenizer.id_type, meta["n_train"])
+        val = _map(folder / "val.bin", tokenizer.id_type, meta["n_val"])
+        return Corpus(folder.name, tokenizer, train, val, str(meta["sha256"]))
+    except (ValueError, KeyError, TypeError, OSError) as error:
+        raise UserError(f"the corpus in {folder} is damaged ({error}); {advice}") from None
+
+
+def recode(corpus: Corpus, tokenizer: CharTokenizer) -> Corpus:
+    """Return the corpus in the ids of another vocabulary, read into memory.
+
+    Raises UserError naming the characters that the other one lacks.
+    """
+    if tokenizer.characters == corpus.tokenizer.characters:
+        return corpus
+    if missing := sorted(set(corpus.tokenizer.characters) - set(tokenizer.characters)):
+        raise UserError(
+            f"the model does not know these characters of {corpus.name}: "
+            f"{' '.join(map(repr, missing[:20]))}; take them out of the text or train anew"
+        )
+    new_id = tokenizer.encode(corpus.tokenizer.characters)
+    return replace(corpus, tokenizer=tokenizer, train=new_id[corpus.train], val=new_id[corpus.val])
+
+
+def require_length(corpus: Corpus, block_size: int) -> None:
+    """Raise UserError where the text is too short to cut one window of it."""
+    needed = max(20, math.ceil((block_size + 1) / (1 - VALIDATION_SHARE)))
+    length = len(corpus.train) + len(corpus.val)
+    if len(corpus.train) <= block_size or len(corpus.val) < 2:
+        raise UserError(
+            f"the corpus {corpus.name} has {length} characters, but --block_size {block_size} "
+            f"takes at least {needed}: give a longer text or a smaller --block_size"
+        )
+
+
+def _map(path: Path, id_type: np.dtype, length: int) -> np.ndarray:
+    size = path.stat().st_size
+    if size != length * id_type.itemsize:
+        raise ValueError(f"{path.name} has {size} bytes, not {length * id_type.itemsize}")
+    if length == 0:
+        return np.zeros(0, dtype=id_type)
+    return np.memmap(path, dtype=id_type, mode="c", shape=(length,))

@@ -1,0 +1,14 @@
+"""What the user can mend: one class, one line of text."""
+
+
+class UserError(ValueError):
+    """Something that was given cannot be used.
+
+    The message is one line that says what is wrong, with which value, and what to do about it.
+    The scripts print that line and exit with status 2; every other exception is a bug and
+    keeps its traceback.
+    """
+
+
+class MissingFile(UserError, FileNotFoundError):
+    """A file that was asked for is not there."""

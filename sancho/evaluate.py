@@ -1,0 +1,56 @@
+"""How well a model predicts a text: the loss over all of it, always the same way."""
+
+import math
+from collections.abc import Iterator
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from sancho.model import GPT
+
+
+def windows(ids: np.ndarray, block_size: int, batch_size: int) -> Iterator[tuple[Tensor, Tensor]]:
+    """Yield (inputs, targets), each (B, T), that cover `ids` in order, each target once.
+
+    All windows have T = block_size, but for the last one, which takes what is left.
+    """
+    whole = (len(ids) - 1) // block_size
+    for first in range(0, whole, batch_size):
+        last = min(first + batch_size, whole)
+        piece = torch.from_numpy(ids[first * block_size : last * block_size + 1].astype(np.int64))
+        yield piece[:-1].view(-1, block_size), piece[1:].view(-1, block_size)
+    rest = torch.from_numpy(ids[whole * block_size :].astype(np.int64))
+    if len(rest) > 1:
+        yield rest[None, :-1], rest[None, 1:]
+
+
+@torch.inference_mode()
+def evaluate(model: GPT, ids: np.ndarray, batch_size: int = 64) -> float:
+    """Return the mean loss in nats per character over every window of `ids`.
+
+    Dropout is off; the model's mode is put back afterwards, and no random number is drawn.
+    Raises ValueError for fewer than two ids.
+    """
+    if len(ids) < 2:
+        raise ValueError("a loss needs at least two characters")
+    device = next(model.parameters()).device
+    was_training = model.training
+    model.eval()
+    total = torch.zeros((), dtype=torch.float64, device="cpu" if device.type == "mps" else device)
+    try:
+        for inputs, targets in windows(ids, model.config.block_size, batch_size):
+            logits = model(inputs.to(device)).float()
+            loss = F.cross_entropy(
+                logits.flatten(0, 1), targets.to(device).flatten(), reduction="sum"
+            )
+            total += loss.to(total.device)
+    finally:
+        model.train(was_training)
+    return total.item() / (len(ids) - 1)
+
+
+def bits_per_character(nats: float) -> float:
+    """Return a loss in nats per character as bits per character."""
+    return nats / math.log(2)

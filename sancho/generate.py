@@ -1,0 +1,236 @@
+"""The sampler: logits to probabilities to the next id, one character at a time.
+
+What shapes the distribution are pure functions of logits (B, V) that return logits (B, V).
+"""
+
+import unicodedata
+from collections.abc import Iterable, Iterator
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from sancho.config import SampleConfig
+from sancho.errors import UserError
+from sancho.model import GPT, KVCache
+from sancho.runtime import Stream, generator
+from sancho.tokenizer import CharTokenizer
+
+NEVER = float("-inf")
+
+
+def penalise_repetition(logits: Tensor, context: Tensor, penalty: float) -> Tensor:
+    """Divide the positive logits of ids in `context` (B, S) by `penalty`, multiply the negative.
+
+    Keskar et al. 2019, CTRL, arXiv:1909.05858, section 4.1.
+    """
+    seen = torch.zeros_like(logits, dtype=torch.bool).scatter_(1, context, True)
+    return torch.where(seen, torch.where(logits > 0, logits / penalty, logits * penalty), logits)
+
+
+def keep_top_k(logits: Tensor, k: int) -> Tensor:
+    """Keep the k likeliest ids, exactly k even where several are equally likely."""
+    values, ids = logits.topk(min(k, logits.shape[-1]))
+    return torch.full_like(logits, NEVER).scatter_(1, ids, values)
+
+
+def keep_top_p(logits: Tensor, p: float) -> Tensor:
+    """Keep the smallest set of likeliest ids with probability p or more; always the likeliest.
+
+    Holtzman et al. 2020, arXiv:1904.09751, section 3.1.
+    """
+    values, ids = logits.sort(descending=True)
+    probabilities = values.softmax(-1)
+    before = probabilities.cumsum(-1) - probabilities
+    drop = before >= p
+    drop[:, 0] = False
+    return torch.full_like(logits, NEVER).scatter_(1, ids, values.masked_fill(drop, NEVER))
+
+
+def keep_min_p(logits: Tensor, p: float) -> Tensor:
+    """Drop ids less likely than p times the likeliest one.
+
+    Nguyen et al. 2024, arXiv:2407.01082, section 3.
+    """
+    probabilities = logits.softmax(-1)
+    return logits.masked_fill(probabilities < p * probabilities.amax(-1, keepdim=True), NEVER)
+
+
+def shape_logits(logits: Tensor, context: Tensor, config: SampleConfig) -> Tensor:
+    """Apply penalty, temperature, top-k, top-p and min-p, in this order.
+
+    logits: (B, V); context: (B, S), the ids that the model has read. Temperature 0 keeps the
+    likeliest id alone.
+    """
+    logits = logits.double()
+    if config.repetition_penalty != 1:
+        logits = penalise_repetition(logits, context, config.repetition_penalty)
+    # The highest logit becomes 0, so that no temperature makes it overflow.
+    logits = logits - logits.amax(-1, keepdim=True)
+    if config.temperature == 0:
+        return keep_top_k(logits, 1)
+    logits = logits / config.temperature
+    if config.top_k is not None:
+        logits = keep_top_k(logits, config.top_k)
+    if config.top_p is not None:
+        logits = keep_top_p(logits, config.top_p)
+    if config.min_p is not None:
+        logits = keep_min_p(logits, config.min_p)
+    return logits
+
+
+def choose(logits: Tensor, uniforms: Tensor) -> Tensor:
+    """Return the ids, (B,), that uniform numbers in [0, 1), (B,), pick from logits (B, V).
+
+    Inverse transform sampling: the first id at which the cumulated probability passes the number.
+    """
+    cumulated = logits.softmax(-1).cumsum(-1)  # (B, V)
+    thresholds = uniforms[:, None] * cumulated[:, -1:]
+    return torch.searchsorted(cumulated, thresholds, right=True)[:, 0]
+
+
+@torch.inference_mode()
+def generate(
+    model: GPT,
+    prompt: np.ndarray,
+    config: SampleConfig | None = None,
+    *,
+    max_new_tokens: int,
+    seed: int = 0,
+    streams: Iterable[int] = (0,),
+    use_cache: bool = True,
+) -> Iterator[list[int]]:
+    """Yield the next id of every stream, max_new_tokens times.
+
+    prompt: (T,) ids, T ≥ 1, the same for all streams. Stream number i draws from its own random
+    sequence, decided by (seed, i) alone. Once block_size characters are in the context, the newest
+    half of them is kept, so it always holds between half a block and a block; the cache changes
+    the cost, not the text. Raises ValueError for an empty prompt.
+    """
+    if not len(prompt):
+        raise ValueError("the prompt is empty")
+    config = config or SampleConfig()
+    generators = [generator(seed, Stream.SAMPLING, i) for i in streams]
+    block_size = model.config.block_size
+    newest = torch.from_numpy(np.asarray(prompt[-block_size:], dtype=np.int64))
+    context = newest.repeat(len(generators), 1)  # (B, S)
+    reader = Reader(model, len(generators), use_cache)
+    for _ in range(max_new_tokens):
+        logits = shape_logits(reader.read(context), context, config)
+        uniforms = torch.tensor([g.random() for g in generators], dtype=torch.float64)
+        ids = choose(logits, uniforms)  # (B,)
+        yield ids.tolist()
+        context = torch.cat((context, ids[:, None]), dim=1)
+        if context.shape[1] > block_size:
+            context = context[:, -max(1, block_size // 2) :]
+
+
+class Reader:
+    """Reads a growing context and returns the logits of the next id, reading nothing twice."""
+
+    def __init__(self, model: GPT, batch_size: int, use_cache: bool) -> None:
+        self.model = model
+        self.device = next(model.parameters()).device
+        self.cache = None
+        if use_cache:
+            # Under autocast keys and values come in its type, else in that of the weights.
+            kind = self.device.type
+            autocast = torch.is_autocast_enabled(kind)
+            dtype = torch.get_autocast_dtype(kind) if autocast else torch.float32
+            self.cache = KVCache(model.config, batch_size, self.device, dtype)
+
+    def read(self, context: Tensor) -> Tensor:
+        """Return the logits, (B, V) on the CPU, after context, (B, S).
+
+        It must be the context of the last call and one id more, or, shorter than that, a new one.
+        """
+        new = context
+        if self.cache is not None:
+            if context.shape[1] <= self.cache.length:
+                self.cache.length = 0
+            new = context[:, self.cache.length :]
+        was_training = self.model.training
+        self.model.eval()
+        logits = self.model(new.to(self.device), self.cache)[:, -1]
+        self.model.train(was_training)
+        return logits.cpu()
+
+
+class StopAt:
+    """Lets text through until one of some strings appears; the string itself is held back."""
+
+    def __init__(self, strings: Iterable[str]) -> None:
+        """Raises ValueError for an empty string."""
+        self.strings = [unicodedata.normalize("NFC", s) for s in strings]
+        if "" in self.strings:
+            raise UserError("--stop is ''; it must be a text of one character or more")
+        self.held = ""
+        self.stopped = False
+
+    def push(self, text: str) -> str:
+        """Take in a piece of text; return what can be shown of all that was taken in so far."""
+        self.held += text
+        found = [at for s in self.strings if (at := self.held.find(s)) >= 0]
+        if found:
+            self.stopped = True
+            shown, self.held = self.held[: min(found)], ""
+            return shown
+        # What may be the beginning of a stop string waits for the next piece.
+        waiting = max(
+            (n for s in self.strings for n in range(1, len(s)) if self.held.endswith(s[:n])),
+            default=0,
+        )
+        cut = len(self.held) - waiting
+        shown, self.held = self.held[:cut], self.held[cut:]
+        return shown
+
+
+def continue_text(
+    model: GPT,
+    tokenizer: CharTokenizer,
+    prompt: np.ndarray,
+    config: SampleConfig | None = None,
+    *,
+    max_new_tokens: int,
+    stop: Iterable[str] = (),
+    seed: int = 0,
+    stream: int = 0,
+) -> Iterator[str]:
+    """Yield the continuation of `prompt`, (T,) ids, piece by piece, up to a stop string."""
+    gate = StopAt(stop)
+    ids = generate(
+        model, prompt, config, max_new_tokens=max_new_tokens, seed=seed, streams=(stream,)
+    )
+    for (new,) in ids:
+        if shown := gate.push(tokenizer.decode([new])):
+            yield shown
+        if gate.stopped:
+            return
+    if gate.held:
+        yield gate.held
+
+
+def continue_texts(
+    model: GPT,
+    tokenizer: CharTokenizer,
+    prompt: np.ndarray,
+    config: SampleConfig | None = None,
+    *,
+    num_samples: int,
+    max_new_tokens: int,
+    stop: Iterable[str] = (),
+    seed: int = 0,
+) -> list[str]:
+    """Return num_samples continuations of `prompt`, (T,) ids, computed side by side."""
+    gates = [StopAt(stop) for _ in range(num_samples)]
+    texts = [""] * num_samples
+    streams = range(num_samples)
+    for ids in generate(
+        model, prompt, config, max_new_tokens=max_new_tokens, seed=seed, streams=streams
+    ):
+        for i, character in enumerate(tokenizer.decode(ids)):
+            if not gates[i].stopped:
+                texts[i] += gates[i].push(character)
+        if all(gate.stopped for gate in gates):
+            break
+    return [text + gate.held for text, gate in zip(texts, gates, strict=True)]

@@ -1,0 +1,247 @@
+"""A GPT that reads characters.
+
+Axes: B batch, T time (characters), C channels (n_embd), H heads, D head size, V vocabulary.
+S counts the keys that a query can see: T, and before them what the cache holds.
+"""
+
+import math
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from sancho.config import ModelConfig
+
+
+class KVCache:
+    """Keys and values of the characters read so far, for every block.
+
+    Room for `config.block_size` characters is taken at once and filled from the left.
+    """
+
+    def __init__(
+        self,
+        config: ModelConfig,
+        batch_size: int,
+        device: torch.device | str = "cpu",
+        dtype: torch.dtype = torch.float32,
+    ) -> None:
+        """Make an empty cache of 2 · n_layer · B · block_size · C numbers."""
+        shape = (config.n_layer, batch_size, config.n_head, config.block_size, config.head_size)
+        self.keys = torch.zeros(shape, device=device, dtype=dtype)  # (n_layer, B, H, block, D)
+        self.values = torch.zeros_like(self.keys)
+        self.length = 0
+
+    def extend(self, layer: int, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
+        """Append (B, H, T, D) to a block's keys and values; return all of them, (B, H, S, D)."""
+        end = self.length + k.shape[2]
+        self.keys[layer, :, :, self.length : end] = k
+        self.values[layer, :, :, self.length : end] = v
+        return self.keys[layer, :, :, :end], self.values[layer, :, :, :end]
+
+
+def make_norm(config: ModelConfig) -> nn.Module:
+    """Return the normalisation over the channels.
+
+    LayerNorm: Ba et al. 2016, arXiv:1607.06450. RMSNorm: Zhang & Sennrich 2019,
+    arXiv:1910.07467; here without gains.
+    """
+    if config.norm == "layernorm":
+        return nn.LayerNorm(config.n_embd, bias=config.bias)
+    return nn.RMSNorm(config.n_embd, eps=1e-6, elementwise_affine=False)
+
+
+def sinusoids(length: int, channels: int) -> Tensor:
+    """Return the fixed positions of Vaswani et al. 2017 (arXiv:1706.03762, section 3.5).
+
+    (length, channels): sin(t / 10000^(j/C)) in the even channels j, cos of the same angle in the
+    odd channel after it.
+    """
+    angles = rotary_angles(length, channels)  # (T, C/2)
+    return torch.stack((angles.sin(), angles.cos()), dim=-1).flatten(1)
+
+
+def rotary_angles(length: int, channels: int) -> Tensor:
+    """Return t / 10000^(j/channels) for t < length and even j < channels, (length, channels/2)."""
+    frequencies = 10000.0 ** (-torch.arange(0, channels, 2, dtype=torch.float32) / channels)
+    return torch.outer(torch.arange(length, dtype=torch.float32), frequencies)
+
+
+def rotate(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
+    """Turn each pair of channels (j, j + D/2) by its position's angle: rotary positions.
+
+    x: (B, H, T, D); cos, sin: (T, D/2). Su et al. 2021, arXiv:2104.09864, section 3.2.
+    """
+    x1, x2 = x.chunk(2, dim=-1)
+    return torch.cat((x1 * cos - x2 * sin, x1 * sin + x2 * cos), dim=-1).type_as(x)
+
+
+class MultiHeadAttention(nn.Module):
+    """Causal self-attention: softmax(QKᵀ/√D)V in each head (Vaswani et al. 2017, section 3.2)."""
+
+    def __init__(self, config: ModelConfig) -> None:
+        super().__init__()
+        self.n_head, self.dropout = config.n_head, config.dropout
+        self.rope, self.qk_norm = config.position == "rope", config.qk_norm
+        self.qkv = nn.Linear(config.n_embd, 3 * config.n_embd, bias=config.bias)
+        self.proj = nn.Linear(config.n_embd, config.n_embd, bias=config.bias)
+        if self.rope:
+            angles = rotary_angles(config.block_size, config.head_size)
+            self.register_buffer("cos", angles.cos(), persistent=False)
+            self.register_buffer("sin", angles.sin(), persistent=False)
+
+    def forward(self, x: Tensor, cache: KVCache | None = None, layer: int = 0) -> Tensor:
+        """(B, T, C) -> (B, T, C); with a cache, x continues the characters that it holds."""
+        B, T, C = x.shape
+        qkv = self.qkv(x).view(B, T, 3, self.n_head, C // self.n_head)
+        q, k, v = qkv.permute(2, 0, 3, 1, 4)  # each (B, H, T, D)
+        start = cache.length if cache else 0
+        if self.rope:
+            cos, sin = self.cos[start : start + T], self.sin[start : start + T]
+            q, k = rotate(q, cos, sin), rotate(k, cos, sin)
+        if self.qk_norm:  # Dehghani et al. 2023, arXiv:2302.05442; here RMSNorm without gains
+            q, k = F.rms_norm(q, q.shape[-1:], eps=1e-6), F.rms_norm(k, k.shape[-1:], eps=1e-6)
+        if cache:
+            k, v = cache.extend(layer, k, v)  # (B, H, S, D)
+        mask = None
+        if start and T > 1:  # query t of the new ones sees all old keys and t + 1 new ones
+            mask = torch.ones(T, start + T, dtype=torch.bool, device=x.device).tril(start)
+        y = F.scaled_dot_product_attention(
+            q,
+            k.type_as(q),
+            v.type_as(q),
+            attn_mask=mask,
+            dropout_p=self.dropout if self.training else 0.0,
+            is_causal=start == 0 and T > 1,
+        )  # (B, H, T, D)
+        return self.proj(y.transpose(1, 2).reshape(B, T, C))
+
+
+class FeedForward(nn.Module):
+    """Expand, activate, project back, on each position alone: W2 · act(W1 · x).
+
+    Gated activations (Shazeer 2020, arXiv:2002.05202) multiply by a second expansion and are two
+    thirds as wide, so that they have as many parameters.
+    """
+
+    ACTIVATIONS = {
+        "relu": F.relu,
+        "gelu": F.gelu,
+        "silu": F.silu,
+        "relu2": lambda x: F.relu(x).square(),  # So et al. 2021, arXiv:2109.08668
+        "geglu": F.gelu,
+        "swiglu": F.silu,
+    }
+
+    def __init__(self, config: ModelConfig) -> None:
+        super().__init__()
+        self.activation = self.ACTIVATIONS[config.activation]
+        self.gated = config.activation in ("geglu", "swiglu")
+        hidden = 8 * config.n_embd // 3 if self.gated else 4 * config.n_embd
+        self.expand = nn.Linear(config.n_embd, hidden * (1 + self.gated), bias=config.bias)
+        self.proj = nn.Linear(hidden, config.n_embd, bias=config.bias)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """(B, T, C) -> (B, T, C)"""
+        x = self.expand(x)  # (B, T, 4C), or (B, T, 2 · 8C/3) if gated
+        if self.gated:
+            x, gate = x.chunk(2, dim=-1)
+            return self.proj(self.activation(gate) * x)
+        return self.proj(self.activation(x))
+
+
+class Block(nn.Module):
+    """Attention between positions, then a feed-forward layer at each, both on a residual stream.
+
+    Pre-norm: Xiong et al. 2020, arXiv:2002.04745.
+    """
+
+    def __init__(self, config: ModelConfig) -> None:
+        super().__init__()
+        self.norm1 = make_norm(config)
+        self.attention = MultiHeadAttention(config)
+        self.norm2 = make_norm(config)
+        self.feed_forward = FeedForward(config)
+        self.dropout = nn.Dropout(config.dropout)
+
+    def forward(self, x: Tensor, cache: KVCache | None = None, layer: int = 0) -> Tensor:
+        """(B, T, C) -> (B, T, C)"""
+        x = x + self.dropout(self.attention(self.norm1(x), cache, layer))
+        return x + self.dropout(self.feed_forward(self.norm2(x)))
+
+
+class GPT(nn.Module):
+    """Embedding, blocks, norm, head."""
+
+    def __init__(self, config: ModelConfig) -> None:
+        """Make the model with new weights, drawn from torch's global random stream."""
+        super().__init__()
+        self.config = config
+        self.token_embedding = nn.Embedding(config.vocab_size, config.n_embd)
+        if config.position == "learned":
+            self.position_embedding = nn.Embedding(config.block_size, config.n_embd)
+        elif config.position == "sinusoidal":
+            positions = sinusoids(config.block_size, config.n_embd)
+            self.register_buffer("positions", positions, persistent=False)
+        self.dropout = nn.Dropout(config.dropout)
+        self.blocks = nn.ModuleList(Block(config) for _ in range(config.n_layer))
+        self.norm = make_norm(config)
+        self.head = nn.Linear(config.n_embd, config.vocab_size, bias=False)
+        if config.tie_embeddings:  # Press & Wolf 2017, arXiv:1608.05859
+            self.head.weight = self.token_embedding.weight
+        self._initialise()
+
+    @torch.no_grad()
+    def _initialise(self) -> None:
+        """Draw the weights so that a new model is the identity from embedding to head.
+
+        Embeddings: normal, standard deviation 0.02 (Radford et al. 2019, GPT-2). Matrices that
+        read the stream: normal with variance 1/C, so that unit input gives unit output (LeCun et
+        al. 1998, Efficient BackProp, section 4.6). Matrices that write to it, and an untied head:
+        zero (Zhang et al. 2019, arXiv:1901.09321), so that the first loss is exactly ln V.
+        """
+        for module in self.modules():
+            if isinstance(module, nn.Embedding):
+                nn.init.normal_(module.weight, std=0.02)
+            elif isinstance(module, nn.Linear):
+                nn.init.normal_(module.weight, std=1 / math.sqrt(module.in_features))
+                if module.bias is not None:
+                    nn.init.zeros_(module.bias)
+        for block in self.blocks:
+            nn.init.zeros_(block.attention.proj.weight)
+            nn.init.zeros_(block.feed_forward.proj.weight)
+        if self.config.tie_embeddings:
+            nn.init.normal_(self.head.weight, std=0.02)
+        else:
+            nn.init.zeros_(self.head.weight)
+
+    def forward(self, ids: Tensor, cache: KVCache | None = None) -> Tensor:
+        """(B, T) ids -> (B, T, V) logits of the character after each.
+
+        With a cache, ids continue the characters that it holds, and it takes them in.
+        Raises ValueError where the context would be longer than block_size.
+        """
+        start = cache.length if cache else 0
+        T = ids.shape[1]
+        if start + T > self.config.block_size:
+            raise ValueError(f"{start + T} characters do not fit block_size")
+        x = self.token_embedding(ids)  # (B, T, C)
+        if self.config.position == "learned":
+            x = x + self.position_embedding.weight[start : start + T]
+        elif self.config.position == "sinusoidal":
+            x = x + self.positions[start : start + T]
+        x = self.dropout(x)
+        for layer, block in enumerate(self.blocks):
+            x = block(x, cache, layer)
+        if cache:
+            cache.length += T
+        return self.head(self.norm(x))  # (B, T, V)
+
+    def count_parameters(self) -> int:
+        """Return the number of trained numbers, tied ones once."""
+        return sum(p.numel() for p in self.parameters())
+
+
+def cross_entropy(logits: Tensor, targets: Tensor) -> Tensor:
+    """Return the mean of −ln p(target) in nats, in float32. (B, T, V), (B, T) -> ()."""
+    return F.cross_entropy(logits.float().flatten(0, 1), targets.flatten())

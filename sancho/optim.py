@@ -1,0 +1,143 @@
+"""How the weights move: Muon for matrices, AdamW for the rest, and the learning rate over time."""
+
+import torch
+from torch import Tensor, nn
+
+from sancho.config import TrainConfig
+from sancho.model import GPT
+
+NEWTON_SCHULZ_STEPS = 5
+
+
+def learning_rate_factor(step: int, config: TrainConfig) -> float:
+    """Return what share of the peak learning rate step `step` (from 0) uses, in (0, 1].
+
+    It rises linearly over warmup_iters, stays at 1, and falls linearly towards 0 over the last
+    decay_fraction of max_iters. Positive at every step of the run.
+    """
+    rise = (step + 1) / (config.warmup_iters + 1)
+    decay_iters = config.decay_fraction * config.max_iters
+    fall = (config.max_iters - step) / decay_iters if decay_iters else 1.0
+    return min(1.0, rise, fall)
+
+
+@torch.no_grad()
+def orthogonalise(matrices: Tensor, steps: int = NEWTON_SCHULZ_STEPS) -> Tensor:
+    """Return matrices with the same singular vectors, their singular values brought near 1.
+
+    (N, rows, columns) -> the same. Quintic Newton-Schulz iteration with the coefficients of
+    Jordan et al. 2024 (https://kellerjordan.github.io/posts/muon), which trade exactness for
+    speed: the values end between 0.7 and 1.2.
+    """
+    a, b, c = 3.4445, -4.7750, 2.0315
+    x = matrices.mT if matrices.shape[1] > matrices.shape[2] else matrices
+    x = x / (x.flatten(1).norm(dim=1).view(-1, 1, 1) + 1e-7)
+    for _ in range(steps):
+        gram = x @ x.mT
+        x = torch.baddbmm(x, torch.baddbmm(gram, gram, gram, beta=b, alpha=c), x, beta=a)
+    return x.mT if matrices.shape[1] > matrices.shape[2] else x
+
+
+class Muon(torch.optim.Optimizer):
+    """Momentum whose update is orthogonalised, matrix by matrix (Jordan et al. 2024).
+
+    Matrices of one shape are stacked, so that a step is a few batched products, however many
+    layers there are.
+    """
+
+    def __init__(
+        self, params, lr: float, momentum: float = 0.95, weight_decay: float = 0.0
+    ) -> None:
+        super().__init__(params, {"lr": lr, "momentum": momentum, "weight_decay": weight_decay})
+
+    @torch.no_grad()
+    def step(self, closure=None) -> None:
+        """Move every parameter that has a gradient."""
+        for group in self.param_groups:
+            by_shape: dict[tuple[int, ...], list[nn.Parameter]] = {}
+            for p in group["params"]:
+                if p.grad is not None:
+                    by_shape.setdefault(tuple(p.shape), []).append(p)
+            for params in by_shape.values():
+                self._step_stack(params, group)
+
+    def _step_stack(self, params: list[nn.Parameter], group: dict) -> None:
+        for p in params:
+            if not self.state[p]:
+                self.state[p]["momentum"] = torch.zeros_like(p)
+        moments = [self.state[p]["momentum"] for p in params]
+        grads = [p.grad for p in params]
+        torch._foreach_lerp_(moments, grads, 1 - group["momentum"])
+        nesterov = torch._foreach_lerp(grads, moments, group["momentum"])
+        update = orthogonalise(torch.stack(nesterov))  # (N, rows, columns)
+        rows, columns = update.shape[1:]
+        torch._foreach_mul_(params, 1 - group["lr"] * group["weight_decay"])
+        scale = max(1.0, rows / columns) ** 0.5
+        torch._foreach_add_(params, list(update), alpha=-group["lr"] * scale)
+
+
+def make_optimizers(model: GPT, config: TrainConfig) -> list[torch.optim.Optimizer]:
+    """Return the optimizers of a model: AdamW, and with `optimizer="muon"` also Muon.
+
+    Muon takes the matrices inside the blocks; embeddings, head, gains and biases are AdamW's.
+    Only matrices decay. The peak learning rate is kept in each group as "peak_lr".
+    """
+    device_type = next(model.parameters()).device.type
+    inside = {id(p) for p in model.blocks.parameters() if p.dim() == 2}
+    matrices = [p for p in model.parameters() if p.dim() == 2]
+    vectors = [p for p in model.parameters() if p.dim() < 2]
+    muon = [p for p in matrices if id(p) in inside and config.optimizer == "muon"]
+    taken = {id(p) for p in muon}
+    groups = [
+        {"params": [p for p in matrices if id(p) not in taken]}
+        | {"weight_decay": config.weight_decay},
+        {"params": vectors, "weight_decay": 0.0},
+    ]
+    adamw = torch.optim.AdamW(
+        [group for group in groups if group["params"]],
+        lr=config.learning_rate,
+        betas=(config.beta1, config.beta2),
+        fused=device_type in ("cpu", "cuda"),
+    )
+    optimizers: list[torch.optim.Optimizer] = [adamw]
+    if muon:
+        optimizers.append(
+            Muon(muon, lr=config.muon_learning_rate, weight_decay=config.weight_decay)
+        )
+    for optimizer in optimizers:
+        for group in optimizer.param_groups:
+            group["peak_lr"] = group["lr"]
+    return optimizers
+
+
+def set_learning_rate(optimizers: list[torch.optim.Optimizer], factor: float) -> None:
+    """Set every group's learning rate to `factor` times its peak."""
+    for optimizer in optimizers:
+        for group in optimizer.param_groups:
+            group["lr"] = group["peak_lr"] * factor
+
+
+def optimizer_tensors(model: GPT, optimizers: list[torch.optim.Optimizer]) -> dict[str, Tensor]:
+    """Return the optimizers' state as "parameter name.state name" -> tensor."""
+    return {
+        f"{name}.{key}": value
+        for name, p in model.named_parameters()
+        for optimizer in optimizers
+        for key, value in optimizer.state.get(p, {}).items()
+    }
+
+
+def load_optimizer_tensors(
+    model: GPT, optimizers: list[torch.optim.Optimizer], tensors: dict[str, Tensor]
+) -> None:
+    """Put back what `optimizer_tensors` returned. Raises ValueError where names do not fit."""
+    owner = {id(p): o for o in optimizers for g in o.param_groups for p in g["params"]}
+    parameters = dict(model.named_parameters())
+    for name, value in tensors.items():
+        parameter_name, _, key = name.rpartition(".")
+        if parameter_name not in parameters:
+            raise ValueError(f"optimizer state of an unknown parameter: {name}")
+        p = parameters[parameter_name]
+        # AdamW counts its steps on the CPU unless it is fused on a GPU; the state goes where
+        # the parameter is, the count stays a float32 scalar.
+        owner[id(p)].state[p][key] = value.to(p.device, copy=True)

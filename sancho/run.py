@@ -1,0 +1,118 @@
+"""What a run leaves in its folder: two checkpoints, its metrics, its configuration."""
+
+import json
+from dataclasses import asdict
+from pathlib import Path
+
+from sancho import checkpoint
+from sancho.checkpoint import Checkpoint
+from sancho.config import ModelConfig, TrainOptions, differences
+from sancho.corpus import Corpus
+from sancho.errors import MissingFile, UserError
+from sancho.files import atomic_write
+from sancho.training import Report, TrainingState
+
+
+class RunFolder:
+    """best.safetensors, last.safetensors, metrics.jsonl and config.json of one run."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.best = path / "best.safetensors"
+        self.last = path / "last.safetensors"
+        self.metrics = path / "metrics.jsonl"
+        self.config = path / "config.json"
+
+    def start(self, options: TrainOptions) -> None:
+        """Make the folder ready for a new run.
+
+        Raises UserError where it holds a run already (unless run.overwrite) or can't be written.
+        """
+        files = (self.best, self.last, self.metrics, self.config)
+        if any(file.exists() for file in files) and not options.run.overwrite:
+            raise UserError(
+                f"{self.path} holds a run already; go on with it (--resume), replace it "
+                "(--overwrite), or choose another --out_dir"
+            )
+        try:
+            self.path.mkdir(parents=True, exist_ok=True)
+            for file in files:
+                file.unlink(missing_ok=True)
+            with atomic_write(self.config) as out:
+                out.write(json.dumps(asdict(options), indent=1, default=str).encode())
+        except OSError as error:
+            raise UserError(
+                f"--out_dir {self.path} can't be written ({error.strerror}); choose another one"
+            ) from None
+
+    def resume(self, options: TrainOptions) -> Checkpoint:
+        """Return the last checkpoint, and take back the metrics of steps after it.
+
+        Raises MissingFile where there is none, UserError where its model is not that of `options`.
+        """
+        found = self.load_last()
+        check_model(options.model, found)
+        if self.metrics.exists():
+            lines = self.metrics.read_text(encoding="utf-8").splitlines(keepends=True)
+            kept = [line for line in lines if _step_of(line) <= found.progress.step]
+            with atomic_write(self.metrics) as out:
+                out.write("".join(kept).encode())
+        return found
+
+    def load_last(self) -> Checkpoint:
+        """Return the last checkpoint. Raises MissingFile where there is none."""
+        if not self.last.exists():
+            raise MissingFile(
+                f"{self.path} holds no run to resume ({self.last.name} is missing); "
+                "start one without --resume"
+            )
+        return checkpoint.load(self.last)
+
+    def record(self, report: Report) -> None:
+        """Append a line to metrics.jsonl if the report has figures."""
+        if report.train_loss is None:
+            return
+        line = {
+            "step": report.step,
+            "tokens": report.tokens,
+            "seconds": round(report.seconds, 3),
+            "train_loss": report.train_loss,
+            "val_loss": report.val_loss,
+            "val_bpc": report.val_bpc,
+            "lr": report.lr,
+            "tokens_per_second": round(report.tokens_per_second),
+        }
+        with open(self.metrics, "a", encoding="utf-8") as file:
+            file.write(json.dumps(line) + "\n")
+
+    def save(self, state: TrainingState, corpus: Corpus, *, is_best: bool) -> None:
+        """Write last.safetensors, and best.safetensors if this is the best model so far."""
+        if is_best:
+            checkpoint.save(self.best, state.to_checkpoint(corpus, with_optimizer=False))
+        checkpoint.save(self.last, state.to_checkpoint(corpus, with_optimizer=True))
+
+
+def check_model(ours: ModelConfig, found: Checkpoint) -> None:
+    """Raise UserError listing the options in which the checkpoint's model is another one."""
+    if different := differences(ours, found.model):
+        raise UserError(
+            f"the model in the checkpoint differs ({'; '.join(different)}); leave these options "
+            "out, or start a new run in another --out_dir"
+        )
+
+
+def check_corpus(corpus: Corpus, found: Checkpoint) -> None:
+    """Raise UserError where a run would go on with another text."""
+    if corpus.sha256 != found.corpus_sha256:
+        raise UserError(
+            f"the run in the checkpoint was trained on another text than {corpus.name}; give it the same "
+            "--dataset or --corpus, or start a new run with --init_from"
+        )
+
+
+def _step_of(line: str) -> float:
+    """Return the step of a line of metrics; a torn line counts as never reached."""
+    try:
+        return json.loads(line)["step"] if line.endswith("\n") else float("inf")
+    except (ValueError, KeyError, TypeError):
+        return float("inf")

@@ -1,0 +1,278 @@
+"""fit(): the training loop, as a generator of reports."""
+
+import math
+import time
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from sancho.checkpoint import Checkpoint, Progress
+from sancho.config import ModelConfig, TrainConfig
+from sancho.corpus import Corpus, require_length
+from sancho.errors import UserError
+from sancho.evaluate import bits_per_character, evaluate
+from sancho.model import GPT, cross_entropy
+from sancho.optim import (
+    learning_rate_factor,
+    load_optimizer_tensors,
+    make_optimizers,
+    optimizer_tensors,
+    set_learning_rate,
+)
+from sancho.runtime import Runtime, Stream, compiled, generator, torch_seed
+
+
+class NonFiniteLoss(UserError):
+    """The loss, the gradient or the weights became infinite or not a number."""
+
+    @classmethod
+    def at(cls, step: int) -> "NonFiniteLoss":
+        """Return the error for a step (from 1)."""
+        return cls(
+            f"the loss or its gradient is not a finite number at step {step}; nothing after the "
+            "last checkpoint was kept. A smaller --learning_rate or --muon_learning_rate, or a "
+            "longer --warmup_iters, usually helps"
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Report:
+    """What fit() tells after a step. Losses in nats per character."""
+
+    step: int
+    """Steps done."""
+    tokens: int
+    """Characters trained on."""
+    seconds: float
+    """Time spent training, evaluations included."""
+    lr: float
+    """Learning rate of the step, of the first parameter group."""
+    tokens_per_second: float
+    """Since the last report with a train_loss, without evaluations."""
+    train_loss: float | None = None
+    """Mean since the last one; only every log_interval steps, at an evaluation and at the end."""
+    val_loss: float | None = None
+    """Over the whole validation split; only at an evaluation."""
+    is_best: bool = False
+    """Whether val_loss is the lowest so far."""
+
+    @property
+    def val_bpc(self) -> float | None:
+        """val_loss in bits per character."""
+        return None if self.val_loss is None else bits_per_character(self.val_loss)
+
+
+@dataclass
+class TrainingState:
+    """All that a run changes as it goes: enough, with the corpus, to go on bit for bit."""
+
+    model: GPT
+    optimizers: list[torch.optim.Optimizer]
+    config: TrainConfig
+    progress: Progress = field(default_factory=Progress)
+
+    @classmethod
+    def start(
+        cls, model_config: ModelConfig, config: TrainConfig, runtime: Runtime
+    ) -> "TrainingState":
+        """Return the state of a new run, its weights decided by config.seed."""
+        with torch_seed(config.seed, Stream.INITIALISATION):
+            model = GPT(model_config).to(runtime.device)
+        return cls(model, make_optimizers(model, config), config)
+
+    @classmethod
+    def start_from(
+        cls, weights: Checkpoint, model_config: ModelConfig, config: TrainConfig, runtime: Runtime
+    ) -> "TrainingState":
+        """Return the state of a new run that begins with the weights of a checkpoint."""
+        state = cls.start(model_config, config, runtime)
+        state.model.load_state_dict(weights.weights)
+        return state
+
+    @classmethod
+    def restore(
+        cls, checkpoint: Checkpoint, config: TrainConfig, runtime: Runtime
+    ) -> "TrainingState":
+        """Return the state that `to_checkpoint` saved, to go on with `config`."""
+        model = checkpoint.build_model().to(runtime.device)
+        optimizers = make_optimizers(model, config)
+        load_optimizer_tensors(model, optimizers, checkpoint.optimizer)
+        return cls(model, optimizers, config, replace(checkpoint.progress))
+
+    def to_checkpoint(self, corpus: Corpus, *, with_optimizer: bool) -> Checkpoint:
+        """Return what a checkpoint file holds; only with the optimizer can training go on."""
+        self.settle_losses()
+        optimizer = optimizer_tensors(self.model, self.optimizers) if with_optimizer else {}
+        return Checkpoint(
+            model=self.model.config,
+            characters=corpus.tokenizer.characters,
+            train=self.config,
+            progress=replace(self.progress, recent_losses=list(self.progress.recent_losses)),
+            corpus_name=corpus.name,
+            corpus_sha256=corpus.sha256,
+            weights=self.model.state_dict(),
+            optimizer=optimizer,
+        )
+
+    def settle_losses(self) -> None:
+        """Turn the recent losses into floats. Raises NonFiniteLoss naming the step of a bad one."""
+        progress = self.progress
+        progress.recent_losses = [float(loss) for loss in progress.recent_losses]
+        for i, loss in enumerate(progress.recent_losses):
+            if not math.isfinite(loss):
+                raise NonFiniteLoss.at(progress.step - len(progress.recent_losses) + i + 1)
+
+    def take_evaluation(self, val_loss: float) -> bool:
+        """Note a validation loss; return whether it is the best so far."""
+        progress = self.progress
+        if not math.isfinite(val_loss):
+            raise NonFiniteLoss.at(progress.step)
+        is_best = progress.best_val_loss is None or val_loss < progress.best_val_loss
+        progress.val_loss = val_loss
+        progress.best_val_loss = val_loss if is_best else progress.best_val_loss
+        progress.evaluations_since_best = 0 if is_best else progress.evaluations_since_best + 1
+        return is_best
+
+
+class Batches:
+    """Random windows of a text; which ones depends on the seed, the step and nothing else."""
+
+    def __init__(
+        self, ids: np.ndarray, block_size: int, config: TrainConfig, device: torch.device
+    ) -> None:
+        """Take windows of `ids`, (n,) with n > block_size."""
+        self.block_size, self.config, self.device = block_size, config, device
+        self.characters_per_step = (
+            block_size * config.batch_size * config.gradient_accumulation_steps
+        )
+        self.n_starts = len(ids) - block_size
+        self.offsets = torch.arange(block_size + 1, device=device)
+        # On the CPU the text stays on disk; a GPU holds it in its own memory.
+        self.ids = torch.from_numpy(ids if ids.dtype == np.uint8 else ids.view(np.int16))
+        self.ids = self.ids.to(device)
+
+    def get(self, step: int, micro_step: int) -> tuple[Tensor, Tensor]:
+        """Return inputs and targets, each (B, T) int64, of one micro-batch."""
+        random = generator(self.config.seed, Stream.BATCHES, step, micro_step)
+        starts = torch.from_numpy(random.integers(self.n_starts, size=self.config.batch_size))
+        windows = self.ids[starts.to(self.device)[:, None] + self.offsets].long()  # (B, T + 1)
+        windows &= 0xFFFF  # ids past 32767 come as negative numbers
+        return windows[:, :-1], windows[:, 1:]
+
+
+def fit(
+    state: TrainingState, corpus: Corpus, runtime: Runtime, *, compile: bool = False
+) -> Iterator[Report]:
+    """Train until state.config.max_iters steps are done, and report after every step.
+
+    Whenever it yields, `state` stands between two steps and may be saved. Most reports say only
+    the step; see Report. Stops early if state.config.patience asks for it.
+    Raises UserError at once where the corpus is too short, later NonFiniteLoss where training breaks down.
+    """
+    require_length(corpus, state.model.config.block_size)
+    return _fit(state, corpus, runtime, compiled(state.model, compile))
+
+
+def _fit(
+    state: TrainingState, corpus: Corpus, runtime: Runtime, forward: torch.nn.Module
+) -> Iterator[Report]:
+    config, progress = state.config, state.progress
+    batches = Batches(corpus.train, state.model.config.block_size, config, runtime.device)
+    state.model.train()
+    clock = _Clock(progress)
+    while progress.step < config.max_iters:
+        factor = learning_rate_factor(progress.step, config)
+        set_learning_rate(state.optimizers, factor)
+        progress.recent_losses.append(_train_step(forward, state, batches, runtime))
+        progress.step += 1
+        progress.tokens += batches.characters_per_step
+        yield _report(state, corpus, runtime, clock, factor * config.learning_rate)
+        if config.patience and progress.evaluations_since_best >= config.patience:
+            return
+
+
+def _train_step(
+    forward: torch.nn.Module, state: TrainingState, batches: Batches, runtime: Runtime
+) -> Tensor:
+    """Make one optimizer step; return its loss, (), which is NaN if the gradient is not finite."""
+    config, step = state.config, state.progress.step
+    parts = config.gradient_accumulation_steps
+    total = torch.zeros((), device=runtime.device)
+    for micro_step in range(parts):
+        inputs, targets = batches.get(step, micro_step)
+        with runtime.autocast(), _dropout_stream(state, micro_step):
+            loss = cross_entropy(forward(inputs), targets) / parts
+        loss.backward()
+        total += loss.detach()
+    if config.grad_clip:
+        norm = torch.nn.utils.clip_grad_norm_(state.model.parameters(), config.grad_clip)
+        total += 0 * norm
+    for optimizer in state.optimizers:
+        optimizer.step()
+        optimizer.zero_grad()
+    return total
+
+
+def _dropout_stream(state: TrainingState, micro_step: int) -> AbstractContextManager:
+    if state.model.config.dropout == 0:
+        return nullcontext()
+    return torch_seed(state.config.seed, Stream.DROPOUT, state.progress.step, micro_step)
+
+
+def _report(
+    state: TrainingState, corpus: Corpus, runtime: Runtime, clock: "_Clock", lr: float
+) -> Report:
+    """Say what there is to say after a step; evaluate if it is time for that."""
+    config, progress = state.config, state.progress
+    is_end = progress.step == config.max_iters
+    is_evaluation = is_end or progress.step % config.eval_interval == 0
+    is_log = is_evaluation or progress.step % config.log_interval == 0
+    # Reading a loss from a GPU makes the GPU wait, so there it is done only when it is shown.
+    if is_log or runtime.device.type == "cpu":
+        state.settle_losses()
+    progress.seconds, speed = clock.read(progress, restart=is_log)
+    train_loss, val_loss, is_best = None, None, False
+    if is_log:
+        train_loss = sum(progress.recent_losses) / len(progress.recent_losses)
+        progress.recent_losses = []
+    if is_evaluation:
+        with runtime.autocast(), clock.pause():
+            val_loss = evaluate(state.model, corpus.val)
+        is_best = state.take_evaluation(val_loss)
+    return Report(
+        step=progress.step,
+        tokens=progress.tokens,
+        seconds=progress.seconds,
+        lr=lr,
+        tokens_per_second=speed,
+        train_loss=train_loss,
+        val_loss=val_loss,
+        is_best=is_best,
+    )
+
+
+class _Clock:
+    """Seconds of training, earlier sessions included, and the speed since the last report."""
+
+    def __init__(self, progress: Progress) -> None:
+        self.started = time.perf_counter() - progress.seconds
+        self.mark, self.tokens = time.perf_counter(), progress.tokens
+
+    def read(self, progress: Progress, restart: bool) -> tuple[float, float]:
+        """Return (seconds, characters per second); with `restart` the speed counts anew."""
+        now = time.perf_counter()
+        speed = (progress.tokens - self.tokens) / max(now - self.mark, 1e-9)
+        if restart:
+            self.mark, self.tokens = now, progress.tokens
+        return now - self.started, speed
+
+    @contextmanager
+    def pause(self) -> Iterator[None]:
+        """Keep the time of the block out of the speed."""
+        begin = time.perf_counter()
+        yield
+        self.mark += time.perf_counter() - begin

@@ -1,0 +1,99 @@
+"""Train a character-level GPT: python train.py [--help]."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from sancho import checkpoint, cli
+from sancho.config import CorpusConfig, SampleConfig, TrainOptions
+from sancho.corpus import Corpus, prepare_files, recode
+from sancho.download import find_corpus
+from sancho.errors import UserError
+from sancho.evaluate import bits_per_character
+from sancho.generate import continue_text
+from sancho.run import RunFolder, check_corpus, check_model
+from sancho.runtime import Runtime, make_runtime
+from sancho.training import TrainingState, fit
+
+DATA = Path(__file__).resolve().parent / "data"
+
+
+def main(args: Sequence[str]) -> int:
+    """Options → corpus → state → fit → report. Returns the exit status."""
+    options = cli.parse_train(args)
+    runtime = make_runtime(options.runtime)
+    folder = RunFolder(options.run.out_dir)
+    state, corpus = begin(options, folder, open_corpus(options.data), runtime)
+    reports = fit(state, corpus, runtime, compile=options.runtime.compile)
+    if not options.run.resume:
+        folder.start(options)
+    cli.say(
+        f"{options.run.preset}: {state.model.count_parameters():,} parameters, {runtime}; "
+        f"{corpus.name}: {len(corpus.train):,} characters to train on"
+    )
+    with cli.StopSignals() as stop, cli.ProgressBar(state) as bar:
+        for report in reports:
+            bar.show(report)
+            folder.record(report)
+            if report.val_loss is not None or stop.received:
+                folder.save(state, corpus, is_best=report.is_best)
+            if stop.received:
+                break
+    if stop.received:
+        cli.say(f"\nstopped and saved at step {state.progress.step}; go on with: {resume(options)}")
+        return stop.exit_status
+    show_result(folder, runtime)
+    return 0
+
+
+def open_corpus(options: CorpusConfig) -> Corpus:
+    """Return the corpus that the options ask for, prepared on the way where it has to be."""
+    if options.corpus is None:
+        return find_corpus(DATA, options.dataset)
+    return prepare_files([options.corpus], DATA / options.corpus.stem)
+
+
+def begin(
+    options: TrainOptions, folder: RunFolder, corpus: Corpus, runtime: Runtime
+) -> tuple[TrainingState, Corpus]:
+    """Return the state to train from: a new one, one with given weights, or the one saved last."""
+    if options.run.resume:
+        saved = folder.resume(options)
+        check_corpus(corpus, saved)
+        if saved.progress.step >= options.train.max_iters:
+            raise UserError(
+                f"the run has done its {saved.progress.step} steps; to go on, give --max_iters more"
+            )
+        return TrainingState.restore(saved, options.train, runtime), corpus
+    if options.run.init_from:
+        source = checkpoint.load(options.run.init_from)
+        check_model(replace(options.model, dropout=source.model.dropout), source)
+        state = TrainingState.start_from(source, options.model, options.train, runtime)
+        return state, recode(corpus, source.tokenizer)
+    model = replace(options.model, vocab_size=corpus.tokenizer.vocab_size)
+    return TrainingState.start(model, options.train, runtime), corpus
+
+
+def resume(options: TrainOptions) -> str:
+    """Return the command that goes on with a run."""
+    return f"python train.py --resume --out_dir {options.run.out_dir}"
+
+
+def show_result(folder: RunFolder, runtime: Runtime) -> None:
+    """Say how good the best model is, and let it write a little."""
+    best = checkpoint.load(folder.best)
+    loss = best.progress.val_loss
+    cli.say(
+        f"validation loss {loss:.4f} nats per character ({bits_per_character(loss):.3f} bits)\n"
+    )
+    model, tokenizer = best.build_model().to(runtime.device), best.tokenizer
+    with runtime.autocast():
+        for piece in continue_text(
+            model, tokenizer, tokenizer.encode("\n"), SampleConfig(), max_new_tokens=400, seed=1605
+        ):
+            print(piece, end="", flush=True)
+    cli.say(f"\n\nmore of it: python sample.py --checkpoint {folder.best}")
+
+
+if __name__ == "__main__":
+    cli.run_main(main)
