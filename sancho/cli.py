@@ -10,6 +10,7 @@ import sys
 import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import fields, is_dataclass, replace
+from pathlib import Path
 from typing import TypeVar
 
 import tyro
@@ -136,7 +137,7 @@ def say(message: str) -> None:
 
 
 def _fail(message: str) -> None:
-    print(f"{os.path.basename(sys.argv[0])}: error: {' '.join(message.split())}", file=sys.stderr)
+    print(f"{Path(sys.argv[0]).name}: error: {' '.join(message.split())}", file=sys.stderr)
     sys.exit(2)
 
 

@@ -95,7 +95,7 @@ def without_licence(pieces: Iterable[str]) -> Iterator[str]:
     """
     book, inside = False, True
     for number, piece in enumerate(pieces):
-        if number == 0 and (start := _marker(piece, "START")):
+        if number == 0 and _marker(piece, "START"):
             book, inside = True, False
         while book and (marker := _marker(piece, "END" if inside else "START")):
             if inside:

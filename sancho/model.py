@@ -117,6 +117,16 @@ class MultiHeadAttention(nn.Module):
         return self.proj(y.transpose(1, 2).reshape(B, T, C))
 
 
+ACTIVATIONS = {
+    "relu": F.relu,
+    "gelu": F.gelu,
+    "silu": F.silu,
+    "relu2": lambda x: F.relu(x).square(),  # So et al. 2021, arXiv:2109.08668
+    "geglu": F.gelu,
+    "swiglu": F.silu,
+}
+
+
 class FeedForward(nn.Module):
     """Expand, activate, project back, on each position alone: W2 · act(W1 · x).
 
@@ -124,18 +134,9 @@ class FeedForward(nn.Module):
     thirds as wide, so that they have as many parameters.
     """
 
-    ACTIVATIONS = {
-        "relu": F.relu,
-        "gelu": F.gelu,
-        "silu": F.silu,
-        "relu2": lambda x: F.relu(x).square(),  # So et al. 2021, arXiv:2109.08668
-        "geglu": F.gelu,
-        "swiglu": F.silu,
-    }
-
     def __init__(self, config: ModelConfig) -> None:
         super().__init__()
-        self.activation = self.ACTIVATIONS[config.activation]
+        self.activation = ACTIVATIONS[config.activation]
         self.gated = config.activation in ("geglu", "swiglu")
         hidden = 8 * config.n_embd // 3 if self.gated else 4 * config.n_embd
         self.expand = nn.Linear(config.n_embd, hidden * (1 + self.gated), bias=config.bias)

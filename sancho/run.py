@@ -105,8 +105,8 @@ def check_corpus(corpus: Corpus, found: Checkpoint) -> None:
     """Raise UserError where a run would go on with another text."""
     if corpus.sha256 != found.corpus_sha256:
         raise UserError(
-            f"the run in the checkpoint was trained on another text than {corpus.name}; give it the same "
-            "--dataset or --corpus, or start a new run with --init_from"
+            f"the run in the checkpoint learned from another text than {corpus.name}; give it the "
+            "same --dataset or --corpus, or start a new run with --init_from"
         )
 
 

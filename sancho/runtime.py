@@ -107,7 +107,7 @@ def generator(seed: int, stream: Stream, *index: int) -> np.random.Generator:
 
 @contextmanager
 def torch_seed(seed: int, stream: Stream, *index: int) -> Iterator[None]:
-    """Let torch draw from one place of one stream inside the block, and leave its state as it was."""
+    """Inside the block torch draws from one place of one stream; after it, as before."""
     with torch.random.fork_rng():
         torch.manual_seed(seed_of(seed, stream, *index))
         yield

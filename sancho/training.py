@@ -171,7 +171,8 @@ def fit(
 
     Whenever it yields, `state` stands between two steps and may be saved. Most reports say only
     the step; see Report. Stops early if state.config.patience asks for it.
-    Raises UserError at once where the corpus is too short, later NonFiniteLoss where training breaks down.
+    Raises UserError at once where the corpus is too short; later NonFiniteLoss where the loss, the
+    gradient or the weights are not finite any more.
     """
     require_length(corpus, state.model.config.block_size)
     return _fit(state, corpus, runtime, compiled(state.model, compile))
