@@ -42,7 +42,7 @@ class ModelConfig:
     """Longest context, in characters."""
     n_layer: int = 4
     """Number of blocks."""
-    n_head: int = 6
+    n_head: int = 3
     """Number of attention heads in a block; divides n_embd."""
     n_embd: int = 96
     """Width: channels of the residual stream."""
@@ -56,6 +56,10 @@ class ModelConfig:
     """How the model knows the order of the characters."""
     activation: Literal["relu", "gelu", "silu", "relu2", "geglu", "swiglu"] = "relu2"
     """Activation of the feed-forward layer; relu2 is the square of relu."""
+    ngram_size: int = 4
+    """Also look up the last 2, 3, … characters, up to this many, in a table; 1: only the last."""
+    ngram_rows: int = 65536
+    """Rows of that table; sequences that fall on one row share it."""
     qk_norm: bool = True
     """Normalise queries and keys before their product."""
     tie_embeddings: bool = False
@@ -63,8 +67,10 @@ class ModelConfig:
 
     def __post_init__(self) -> None:
         _check_choices(self)
-        for name in ("vocab_size", "block_size", "n_layer", "n_head", "n_embd"):
+        for name in ("vocab_size", "block_size", "n_layer", "n_head", "n_embd", "ngram_size"):
             _require(getattr(self, name) >= 1, name, getattr(self, name), "1 or more")
+        _require(1 <= self.ngram_rows < 2**31, "ngram_rows", self.ngram_rows, "1 to 2147483647")
+        _require(self.ngram_size <= 16, "ngram_size", self.ngram_size, "16 or less")
         _require(self.vocab_size <= 65536, "vocab_size", self.vocab_size, "65536 or less")
         _require(
             self.n_embd % self.n_head == 0,
@@ -97,7 +103,7 @@ class TrainConfig:
     """Micro-batches whose gradients are averaged into one step."""
     optimizer: Literal["muon", "adamw"] = "muon"
     """muon: Muon for the matrices inside the blocks, AdamW for the rest. adamw: AdamW for all."""
-    learning_rate: float = 0.01
+    learning_rate: float = 0.02
     """Peak learning rate of AdamW."""
     muon_learning_rate: float = 0.02
     """Peak learning rate of Muon."""
@@ -199,6 +205,7 @@ PRESETS: dict[str, tuple[ModelConfig, TrainConfig]] = {
             norm="layernorm",
             position="learned",
             activation="relu",
+            ngram_size=1,
             qk_norm=False,
         ),
         TrainConfig(
@@ -213,7 +220,7 @@ PRESETS: dict[str, tuple[ModelConfig, TrainConfig]] = {
     ),
     # For a GPU.
     "base": (
-        ModelConfig(block_size=256, n_layer=6, n_head=6, n_embd=384, dropout=0.2),
+        ModelConfig(block_size=256, n_layer=6, n_head=6, n_embd=384, ngram_size=1, dropout=0.2),
         TrainConfig(max_iters=5000, batch_size=64, eval_interval=250, weight_decay=0.1),
     ),
 }

@@ -30,7 +30,14 @@ class KVCache:
         shape = (config.n_layer, batch_size, config.n_head, config.block_size, config.head_size)
         self.keys = torch.zeros(shape, device=device, dtype=dtype)  # (n_layer, B, H, block, D)
         self.values = torch.zeros_like(self.keys)
+        self.ids = torch.zeros(batch_size, config.block_size, dtype=torch.long, device=device)
         self.length = 0
+
+    def read(self, ids: Tensor, before: int) -> Tensor:
+        """Note new ids, (B, T); return them with up to `before` older ones in front of them."""
+        end = self.length + ids.shape[1]
+        self.ids[:, self.length : end] = ids
+        return self.ids[:, max(0, self.length - before) : end]
 
     def extend(self, layer: int, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
         """Append (B, H, T, D) to a block's keys and values; return all of them, (B, H, S, D)."""
@@ -67,13 +74,28 @@ def rotary_angles(length: int, channels: int) -> Tensor:
     return torch.outer(torch.arange(length, dtype=torch.float32), frequencies)
 
 
-def rotate(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
-    """Turn each pair of channels (j, j + D/2) by its position's angle: rotary positions.
+def rotate(x: Tensor, turns: Tensor) -> Tensor:
+    """Turn each pair of channels (2j, 2j + 1) by its position's angle: rotary positions.
 
-    x: (B, H, T, D); cos, sin: (T, D/2). Su et al. 2021, arXiv:2104.09864, section 3.2.
+    x: (B, T, heads, D); turns: (T, heads · D/2), complex. Su et al. 2021, arXiv:2104.09864,
+    section 3.2. With a pair as a complex number a turn is one product.
     """
-    x1, x2 = x.chunk(2, dim=-1)
-    return torch.cat((x1 * cos - x2 * sin, x1 * sin + x2 * cos), dim=-1).type_as(x)
+    pairs = torch.view_as_complex(x.float().reshape(*x.shape[:2], -1, 2))  # (B, T, heads · D/2)
+    return torch.view_as_real(pairs * turns).view(x.shape).type_as(x)
+
+
+def ngram_rows(ids: Tensor, size: int, rows: int) -> Tensor:
+    """Return the table row of the last 2, 3, … `size` ids at each position.
+
+    (B, T) -> (B, T, size - 1). What lies before the first id counts as nothing. A multiplicative
+    hash (Knuth, The Art of Computer Programming, volume 3, section 6.4) spreads the sequences
+    over the rows.
+    """
+    key, found = ids + 1, []
+    for n in range(1, size):
+        key = key * 0x9E3779B1 + F.pad(ids + 1, (n, 0))[:, : ids.shape[1]]
+        found.append((((key ^ (key >> 17)) * 0x85EBCA6B) & 0x7FFFFFFF) % rows)
+    return torch.stack(found, dim=-1)
 
 
 class MultiHeadAttention(nn.Module):
@@ -81,26 +103,31 @@ class MultiHeadAttention(nn.Module):
 
     def __init__(self, config: ModelConfig) -> None:
         super().__init__()
-        self.n_head, self.dropout = config.n_head, config.dropout
-        self.rope, self.qk_norm = config.position == "rope", config.qk_norm
+        self.n_head, self.head_size = config.n_head, config.head_size
+        self.dropout, self.qk_norm = config.dropout, config.qk_norm
         self.qkv = nn.Linear(config.n_embd, 3 * config.n_embd, bias=config.bias)
         self.proj = nn.Linear(config.n_embd, config.n_embd, bias=config.bias)
+        self.rope = config.position == "rope"
         if self.rope:
             angles = rotary_angles(config.block_size, config.head_size)
-            self.register_buffer("cos", angles.cos(), persistent=False)
-            self.register_buffer("sin", angles.sin(), persistent=False)
+            turns = torch.polar(torch.ones_like(angles), angles).repeat(1, 2 * config.n_head)
+            self.register_buffer("turns", turns, persistent=False)
 
     def forward(self, x: Tensor, cache: KVCache | None = None, layer: int = 0) -> Tensor:
         """(B, T, C) -> (B, T, C); with a cache, x continues the characters that it holds."""
         B, T, C = x.shape
-        qkv = self.qkv(x).view(B, T, 3, self.n_head, C // self.n_head)
-        q, k, v = qkv.permute(2, 0, 3, 1, 4)  # each (B, H, T, D)
         start = cache.length if cache else 0
+        qk, v = (
+            self.qkv(x)
+            .view(B, T, 3 * self.n_head, self.head_size)
+            .tensor_split((2 * self.n_head,), dim=2)
+        )  # (B, T, 2H, D), (B, T, H, D)
         if self.rope:
-            cos, sin = self.cos[start : start + T], self.sin[start : start + T]
-            q, k = rotate(q, cos, sin), rotate(k, cos, sin)
+            qk = rotate(qk, self.turns[start : start + T])
         if self.qk_norm:  # Dehghani et al. 2023, arXiv:2302.05442; here RMSNorm without gains
-            q, k = F.rms_norm(q, q.shape[-1:], eps=1e-6), F.rms_norm(k, k.shape[-1:], eps=1e-6)
+            qk = F.rms_norm(qk, (self.head_size,), eps=1e-6)
+        q, k = qk.transpose(1, 2).chunk(2, dim=1)  # each (B, H, T, D)
+        v = v.transpose(1, 2)
         if cache:
             k, v = cache.extend(layer, k, v)  # (B, H, S, D)
         mask = None
@@ -117,11 +144,17 @@ class MultiHeadAttention(nn.Module):
         return self.proj(y.transpose(1, 2).reshape(B, T, C))
 
 
+def relu2(x: Tensor) -> Tensor:
+    """Return the square of relu. So et al. 2021, arXiv:2109.08668."""
+    positive = F.relu(x)
+    return positive * positive
+
+
 ACTIVATIONS = {
     "relu": F.relu,
     "gelu": F.gelu,
     "silu": F.silu,
-    "relu2": lambda x: F.relu(x).square(),  # So et al. 2021, arXiv:2109.08668
+    "relu2": relu2,
     "geglu": F.gelu,
     "swiglu": F.silu,
 }
@@ -179,6 +212,8 @@ class GPT(nn.Module):
         super().__init__()
         self.config = config
         self.token_embedding = nn.Embedding(config.vocab_size, config.n_embd)
+        if config.ngram_size > 1:  # Pagnoni et al. 2024, arXiv:2412.09871, section 3.2.1
+            self.ngram_embedding = nn.Embedding(config.ngram_rows, config.n_embd)
         if config.position == "learned":
             self.position_embedding = nn.Embedding(config.block_size, config.n_embd)
         elif config.position == "sinusoidal":
@@ -196,7 +231,8 @@ class GPT(nn.Module):
     def _initialise(self) -> None:
         """Draw the weights so that a new model is the identity from embedding to head.
 
-        Embeddings: normal, standard deviation 0.02 (Radford et al. 2019, GPT-2). Matrices that
+        Embeddings: normal, standard deviation 0.02 (Radford et al. 2019, GPT-2), but zero for
+        sequences of characters, many of which are never seen. Matrices that
         read the stream: normal with variance 1/C, so that unit input gives unit output (LeCun et
         al. 1998, Efficient BackProp, section 4.6). Matrices that write to it, and an untied head:
         zero (Zhang et al. 2019, arXiv:1901.09321), so that the first loss is exactly ln V.
@@ -211,6 +247,8 @@ class GPT(nn.Module):
         for block in self.blocks:
             nn.init.zeros_(block.attention.proj.weight)
             nn.init.zeros_(block.feed_forward.proj.weight)
+        if self.config.ngram_size > 1:
+            nn.init.zeros_(self.ngram_embedding.weight)
         if self.config.tie_embeddings:
             nn.init.normal_(self.head.weight, std=0.02)
         else:
@@ -227,6 +265,10 @@ class GPT(nn.Module):
         if start + T > self.config.block_size:
             raise ValueError(f"{start + T} characters do not fit block_size")
         x = self.token_embedding(ids)  # (B, T, C)
+        if self.config.ngram_size > 1:
+            text = cache.read(ids, self.config.ngram_size - 1) if cache else ids
+            rows = ngram_rows(text, self.config.ngram_size, self.config.ngram_rows)
+            x = x + self.ngram_embedding(rows[:, -T:]).sum(2)  # (B, T, ngram_size − 1, C) summed
         if self.config.position == "learned":
             x = x + self.position_embedding.weight[start : start + T]
         elif self.config.position == "sinusoidal":
