@@ -126,6 +126,9 @@ def _read_metadata(path: Path) -> dict[str, str]:
                 f"{path} is a pickle (.pt or .pkl): it can run code when opened, so it is "
                 "refused; sancho reads the .safetensors files that train.py writes"
             )
+        if file.read(1) != b"{":
+            raise UserError(f"{path} is not a safetensors file; use one that train.py wrote")
+        file.seek(8)
         length = int.from_bytes(head, "little")
         if length > min(size - 8, HEADER_LIMIT):
             raise _damaged(path, f"it has {size} bytes, less than its head announces")
@@ -133,7 +136,9 @@ def _read_metadata(path: Path) -> dict[str, str]:
             header = json.loads(file.read(length))
             metadata = header.get("__metadata__") or {}
         except (ValueError, AttributeError, RecursionError):
-            raise UserError(f"{path} is not a safetensors file; use one of train.py's") from None
+            raise UserError(
+                f"{path} is not a safetensors file; use one that train.py wrote"
+            ) from None
     if not isinstance(metadata, dict) or metadata.get("format") != FORMAT:
         raise UserError(f"{path} is not a checkpoint of sancho-mini; use one that train.py wrote")
     if metadata.get("version") != str(VERSION):

@@ -88,7 +88,14 @@ def _first_message(framed: str) -> str:
     start = 1 if body and body[0].startswith("╭") else 0
     end = next((i for i, line in enumerate(body) if line.startswith("───")), len(body))
     message = " ".join(body[start:end])
-    return re.sub(r"^Error parsing (?!-)[\w.]*: ", "", message)
+    # "Error parsing model: …" is a message of ours; "Error parsing --n_layer: …" is Python's.
+    message = re.sub(r"^Error parsing (?!-)[\w.]*: ", "", message)
+    for python_says, we_say in (
+        (r"invalid literal for int\(\) with base 10: (.*)", r"\1 is not a whole number"),
+        (r"could not convert string to float: (.*)", r"\1 is not a number"),
+    ):
+        message = re.sub(f"^Error parsing (--\\S+): {python_says}", rf"\1: {we_say}", message)
+    return message
 
 
 def _unknown_option(name: str, cls: type) -> str:

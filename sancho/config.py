@@ -243,8 +243,9 @@ class RunConfig:
 
     def __post_init__(self) -> None:
         _check_choices(self)
-        for other, value in (("overwrite", self.overwrite), ("init_from", self.init_from)):
-            _require(not (self.resume and value), "resume", True, f"given without --{other}")
+        if self.resume and (self.overwrite or self.init_from):
+            other = "--overwrite" if self.overwrite else "--init_from"
+            raise UserError(f"--resume and {other} exclude each other; give one of them")
 
 
 @dataclass(frozen=True, kw_only=True)

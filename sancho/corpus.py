@@ -155,12 +155,13 @@ def prepare(files: Iterable[tuple[str, BinaryIO]], folder: Path, source: str) ->
     folder.mkdir(parents=True, exist_ok=True)
     with atomic_write(folder / "input.txt") as out:
         counts, digest = _write_clean(files, out)
-    total = int(counts.sum())
-    if not total:
-        raise UserError(f"{source} holds no text; give a file with something to read")
-    codes = np.flatnonzero(counts)
-    if len(codes) > 65536:
-        raise UserError(f"{source} has {len(codes)} different characters; at most 65536 work")
+        total, codes = int(counts.sum()), np.flatnonzero(counts)
+        if not total:
+            raise UserError(f"{source} holds no text; give a file with something to read")
+        if len(codes) > 65536:
+            raise UserError(f"{source} has {len(codes)} different characters; at most 65536 work")
+        # From here until it is written anew the folder does not count as prepared.
+        (folder / "meta.json").unlink(missing_ok=True)
     tokenizer = CharTokenizer("".join(map(chr, codes)))
     n_train = total - int(total * VALIDATION_SHARE)
     _write_ids(folder, tokenizer, n_train)
