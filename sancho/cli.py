@@ -91,10 +91,10 @@ def _first_message(framed: str) -> str:
     # "Error parsing model: …" is a message of ours; "Error parsing --n_layer: …" is Python's.
     message = re.sub(r"^Error parsing (?!-)[\w.]*: ", "", message)
     for python_says, we_say in (
-        (r"invalid literal for int\(\) with base 10: (.*)", r"\1 is not a whole number"),
-        (r"could not convert string to float: (.*)", r"\1 is not a number"),
+        (r"invalid literal for int\(\) with base 10: (.*)", r"\1 is \2; it must be a whole number"),
+        (r"could not convert string to float: (.*)", r"\1 is \2; it must be a number"),
     ):
-        message = re.sub(f"^Error parsing (--\\S+): {python_says}", rf"\1: {we_say}", message)
+        message = re.sub(f"^Error parsing (--\\S+): {python_says}", we_say, message)
     return message
 
 

@@ -8,7 +8,7 @@ import codecs
 import hashlib
 import io
 import json
-import math
+import re
 import sys
 import unicodedata
 from collections.abc import Iterable, Iterator
@@ -22,7 +22,6 @@ from sancho.errors import MissingFile, UserError
 from sancho.files import atomic_write, existing_file
 from sancho.tokenizer import CharTokenizer
 
-VALIDATION_SHARE = 0.1
 # Small enough for a processor's cache: the same work in pieces of 4 MB takes longer.
 PIECE_BYTES = 1 << 18
 
@@ -51,7 +50,7 @@ def read_text(file: BinaryIO, name: str) -> Iterator[str]:
     """
     decoder = codecs.getincrementaldecoder("utf-8")()
     newlines = io.IncrementalNewlineDecoder(None, translate=True)
-    offset = 0
+    offset, at_start = 0, True
     while True:
         raw = file.read(PIECE_BYTES)
         waiting = len(decoder.getstate()[0])
@@ -63,8 +62,8 @@ def read_text(file: BinaryIO, name: str) -> Iterator[str]:
                 f"{name} is not UTF-8: byte 0x{error.object[error.start]:02x} at offset {at}; "
                 "save it as UTF-8 and try again"
             ) from None
-        if offset == 0:
-            text = text.removeprefix("\ufeff")
+        if text and at_start:
+            text, at_start = text.removeprefix("\ufeff"), False
         offset += len(raw)
         if text := newlines.decode(text, final=not raw):
             yield text
@@ -107,12 +106,8 @@ def without_licence(pieces: Iterable[str]) -> Iterator[str]:
 
 def _marker(text: str, which: str) -> tuple[int, int] | None:
     """Return where the line `*** START OF THE PROJECT GUTENBERG …` begins and ends, or None."""
-    for article in ("THE", "THIS"):
-        start = text.find(f"*** {which} OF {article} PROJECT GUTENBERG")
-        if start >= 0:
-            end = text.find("\n", start)
-            return start, len(text) if end < 0 else end + 1
-    return None
+    found = re.search(rf"\*\*\* {which} OF (THE|THIS) PROJECT GUTENBERG[^\n]*\n?", text)
+    return found.span() if found else None
 
 
 def tidy(piece: str) -> str:
@@ -129,15 +124,13 @@ def clean_text(pieces: Iterable[str]) -> Iterator[str]:
     """
     blank, begun = "", False
     for piece in without_licence(whole_lines(pieces)):
-        text = blank + tidy(piece)
+        text = tidy(blank + piece)
         body = text.rstrip(" \t\n")
-        if not begun:
-            body = body.lstrip("\n")
-            begun = bool(body)
+        # What follows the last word is blank only if no word comes after it.
+        blank = text[len(body) :] if body or begun else ""
         if body:
-            yield body
-            blank = ""
-        blank += text[len(text.rstrip(" \t\n")) :] if begun else ""
+            yield body if begun else body.lstrip("\n")
+            begun = True
     if begun:
         yield "\n"
 
@@ -163,7 +156,7 @@ def prepare(files: Iterable[tuple[str, BinaryIO]], folder: Path, source: str) ->
         # From here until it is written anew the folder does not count as prepared.
         (folder / "meta.json").unlink(missing_ok=True)
     tokenizer = CharTokenizer("".join(map(chr, codes)))
-    n_train = total - int(total * VALIDATION_SHARE)
+    n_train = total - total // 10
     _write_ids(folder, tokenizer, n_train)
     meta = {
         "characters": tokenizer.characters,
@@ -218,11 +211,11 @@ def _write_ids(folder: Path, tokenizer: CharTokenizer, n_train: int) -> None:
     """Encode input.txt into train.bin (the first n_train ids) and val.bin (the others)."""
     room = n_train
     with (
-        open(folder / "input.txt", "rb") as file,
+        open(folder / "input.txt", encoding="utf-8", newline="") as file,
         atomic_write(folder / "train.bin") as train,
         atomic_write(folder / "val.bin") as val,
     ):
-        for text in whole_lines(read_text(file, str(file.name))):
+        while text := file.read(PIECE_BYTES):
             ids = tokenizer.look_up(text).astype(tokenizer.id_type)
             train.write(ids[:room].tobytes())
             val.write(ids[room:].tobytes())
@@ -262,13 +255,13 @@ def recode(corpus: Corpus, tokenizer: CharTokenizer) -> Corpus:
             f"the model does not know these characters of {corpus.name}: "
             f"{' '.join(map(repr, missing[:20]))}; take them out of the text or train anew"
         )
-    new_id = tokenizer.encode(corpus.tokenizer.characters)
+    new_id = tokenizer.look_up(corpus.tokenizer.characters).astype(tokenizer.id_type)
     return replace(corpus, tokenizer=tokenizer, train=new_id[corpus.train], val=new_id[corpus.val])
 
 
 def require_length(corpus: Corpus, block_size: int) -> None:
     """Raise UserError where the text is too short to cut one window of it."""
-    needed = max(20, math.ceil((block_size + 1) / (1 - VALIDATION_SHARE)))
+    needed = max(20, block_size * 10 // 9 + 1)  # a tenth, rounded down, is validation
     length = len(corpus.train) + len(corpus.val)
     if len(corpus.train) <= block_size or len(corpus.val) < 2:
         raise UserError(

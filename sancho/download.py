@@ -112,18 +112,19 @@ def _fetch_from(url: str, path: Path) -> None:
 def _download(url: str) -> Iterator[bytes]:
     """Yield the content of `url`. Raises TryAgain or DownloadError."""
     with _answer(url) as answer:
-        length = int(answer.headers.get("Content-Length") or 0)
+        length, received = int(answer.headers.get("Content-Length") or 0), 0
         with tqdm(
             total=length or None, unit="B", unit_scale=True, desc=urlsplit(url).netloc, leave=False
         ) as bar:
             try:
                 while chunk := answer.read(1 << 16):
+                    received += len(chunk)
                     bar.update(len(chunk))
                     yield chunk
             except (OSError, http.client.HTTPException) as error:
                 raise TryAgain(f"broke off ({error})") from None
-            if bar.n < length:
-                raise TryAgain(f"broke off after {bar.n} of {length} bytes")
+            if received < length:
+                raise TryAgain(f"broke off after {received} of {length} bytes")
 
 
 def _answer(url: str) -> http.client.HTTPResponse:

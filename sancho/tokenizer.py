@@ -149,4 +149,5 @@ def _unknown_message(
 
 def _visible(character: str) -> str:
     """Return the character in quotes, or its code where it can't be shown."""
-    return repr(character) if character.isprintable() else ascii(character)
+    alone = unicodedata.combining(character[0]) or not character.isprintable()
+    return ascii(character) if alone else repr(character)

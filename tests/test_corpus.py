@@ -1,0 +1,545 @@
+"""From raw bytes to clean text, to a folder, to arrays."""
+
+import dataclasses
+import hashlib
+import io
+import json
+import sys
+import unicodedata
+from pathlib import Path
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from sancho import corpus
+from sancho.corpus import Corpus, load, prepare, prepare_files, recode, require_length
+from sancho.errors import MissingFile, UserError
+from sancho.tokenizer import CharTokenizer
+
+BOOK = Path(__file__).parents[2] / "shared" / "data" / "pg2000.txt"
+# Enough for a vocabulary of every size: ideographs, which have no accents that could be joined.
+IDEOGRAPHS = range(0x20000, 0x2A000), range(0x30000, 0x36001)
+
+
+def clean(raw: bytes, piece_bytes: int | None = None) -> str:
+    with pytest.MonkeyPatch.context() as patch:
+        if piece_bytes:
+            patch.setattr(corpus, "PIECE_BYTES", piece_bytes)
+        return "".join(corpus.clean_text(corpus.read_text(io.BytesIO(raw), "text")))
+
+
+def simply_cleaned(text: str) -> str:
+    """The whole text at once, as the README words it; no licence."""
+    text = text.removeprefix("\ufeff").replace("\r\n", "\n").replace("\r", "\n")
+    lines = [line.rstrip(" \t") for line in unicodedata.normalize("NFC", text).split("\n")]
+    while lines and not lines[0]:
+        del lines[0]
+    while lines and not lines[-1]:
+        del lines[-1]
+    return "".join(line + "\n" for line in lines)
+
+
+@pytest.fixture
+def prepared(tmp_path):
+    """Prepare a text or bytes as the corpus `name` and return it."""
+
+    def prepare_text(text: str | bytes, name: str = "corpus") -> Corpus:
+        raw = text.encode() if isinstance(text, str) else text
+        return prepare([("text", io.BytesIO(raw))], tmp_path / name, "a source")
+
+    return prepare_text
+
+
+@pytest.fixture
+def standard_input(monkeypatch):
+    """Make bytes come from standard input."""
+
+    def give(raw: bytes) -> None:
+        monkeypatch.setattr(sys, "stdin", SimpleNamespace(buffer=io.BytesIO(raw)))
+
+    return give
+
+
+def text_of(result: Corpus) -> str:
+    return result.tokenizer.decode(np.concatenate([result.train, result.val]))
+
+
+# --- cleaning -------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("raw", "expected"),
+    [
+        (b"\xef\xbb\xbfHola\n", "Hola\n"),
+        (b"a\r\nb\r\n", "a\nb\n"),
+        (b"a\rb\r", "a\nb\n"),
+        (b"a\r\r\nb", "a\n\nb\n"),
+        (b"a  \nb\t\nc \t \n", "a\nb\nc\n"),
+        (b"a \r\nb", "a\nb\n"),
+        (b"a\n \t\n\nb", "a\n\n\nb\n"),
+        (b"\n \n  a b\n\n", "  a b\n"),
+        (b"a  b\tc\n", "a  b\tc\n"),
+        (b"a", "a\n"),
+        ("que\u0301 n\u0303u".encode(), "qué ñu\n"),
+        (b"", ""),
+        (b" \r\n\t\n ", ""),
+        (b"\xef\xbb\xbf", ""),
+    ],
+)
+@pytest.mark.parametrize("piece_bytes", [None, 1, 2, 3, 7])
+def test_cleaning(raw, expected, piece_bytes):
+    assert clean(raw, piece_bytes) == expected
+
+
+@given(
+    # Short, so that a fault that doubles something with every piece does not fill the memory.
+    text=st.text(alphabet=" ab\n\r\te\u0301\u0327ñé—🐴\ufeff", max_size=16),
+    piece_bytes=st.sampled_from([1, 2, 3, 7]),
+)
+@settings(deadline=None, max_examples=400)
+@example(text="a\n\n\n\n\nb", piece_bytes=1)
+@example(text="a   \t   \n   b", piece_bytes=1)
+@example(text="a\r\n\r\nb", piece_bytes=2)
+@example(text="\ufeffae\u0327\u0301 e\u0301", piece_bytes=1)
+def test_pieces_of_any_size_give_what_the_whole_text_gives(text, piece_bytes):
+    assert clean(text.encode(), piece_bytes) == simply_cleaned(text)
+
+
+@given(
+    st.lists(
+        st.sampled_from(["a", "que\u0301", " ", "  ", "\t", "\n", "\r\n", "\r", "ñ", "—", "\n\n"]),
+        max_size=200,
+    ).map("".join)
+)
+@settings(deadline=None)
+def test_cleaning_a_clean_text_changes_nothing(text):
+    once = clean(text.encode())
+    assert clean(once.encode()) == once == simply_cleaned(text)
+
+
+@pytest.mark.parametrize("shift", range(-3, 4))
+@pytest.mark.parametrize("seam", ["e\u0301", "é", "\r\n", "  \n", "\n\n\n", "🐴", "e\u0327\u0301"])
+def test_nothing_is_cut_in_two_where_real_pieces_meet(seam, shift):
+    text = "x" * (corpus.PIECE_BYTES + shift) + seam + "y z" * 100
+    begin = corpus.PIECE_BYTES - 10
+    assert clean(text.encode())[begin:] == simply_cleaned(text)[begin:]
+
+
+def test_many_blank_lines_stay_as_many():
+    blank_lines = 3 * corpus.PIECE_BYTES
+    length = len(clean(b"a\n" + b"\n" * blank_lines + b"b\n"))
+    assert length == len("a\nb\n") + blank_lines
+
+
+# --- what Project Gutenberg puts around a text ----------------------------------------------
+
+
+def gutenberg(body: str, article: str = "THE") -> str:
+    return (
+        f"Title: Novelas\nLicence\n*** START OF {article} PROJECT GUTENBERG EBOOK NOVELAS ***\n"
+        f"{body}\n*** END OF {article} PROJECT GUTENBERG EBOOK NOVELAS ***\nMore licence\n"
+    )
+
+
+@pytest.mark.parametrize("article", ["THE", "THIS"])
+@pytest.mark.parametrize("newline", ["\n", "\r\n"])
+def test_header_and_licence_are_cut_off(article, newline):
+    raw = gutenberg("\n\nEl licenciado\n\nVidriera\n\n", article).replace("\n", newline).encode()
+    assert clean(raw) == "El licenciado\n\nVidriera\n"
+    assert clean(b"\xef\xbb\xbf" + raw) == "El licenciado\n\nVidriera\n"
+
+
+@pytest.mark.parametrize("piece_bytes", [200, 201, 333, 1000, 4096])
+def test_the_licence_is_found_in_whichever_piece_it_stands(piece_bytes):
+    body = "\n".join(f"renglón {number} de la novela" for number in range(200))
+    text = gutenberg(body) + "x\n" * 500
+    assert clean(text.encode(), piece_bytes) == body + "\n"
+
+
+@pytest.mark.parametrize("first", ["THE", "THIS"])
+@pytest.mark.parametrize("second", ["THE", "THIS"])
+def test_several_books_in_one_file_are_all_kept(first, second):
+    text = gutenberg("Rinconete", first) + gutenberg("Cortadillo", second)
+    assert clean(text.encode()).split() == ["Rinconete", "Cortadillo"]
+
+
+@pytest.mark.parametrize("piece_bytes", [250, 1000, 5000])
+def test_several_long_books_in_one_file_are_all_kept(piece_bytes):
+    bodies = ["\n".join(f"{name} {n}" for n in range(100)) for name in ("uno", "dos", "tres")]
+    text = "".join(map(gutenberg, bodies))
+    assert clean(text.encode(), piece_bytes).split() == "\n".join(bodies).split()
+
+
+def test_a_book_without_an_end_line_goes_to_the_end_of_the_file():
+    text = gutenberg("uno\ndos").partition("\n*** END")[0]
+    assert clean(text.encode()) == "uno\ndos\n"
+
+
+def test_a_text_without_a_start_line_stays_whole():
+    text = "uno\n*** END OF THE PROJECT GUTENBERG EBOOK ***\ndos\n*** START OF SOMETHING ***\n"
+    assert clean(text.encode()) == text
+
+
+# --- bytes that are not UTF-8 ---------------------------------------------------------------
+
+
+@pytest.mark.parametrize("piece_bytes", [None, 1, 2, 3, 7, 64])
+@pytest.mark.parametrize(
+    ("raw", "byte", "offset"),
+    [
+        (b"a\xff", "0xff", 1),
+        ("coraz\u00f3n".encode("latin-1"), "0xf3", 5),
+        ("ñ".encode() * 50 + b"\xe9 a", "0xe9", 100),
+        (b"a\r\n" * 40 + b"\x80b", "0x80", 120),
+        ("\ufeffñ".encode() + b"\xc3(", "0xc3", 5),
+        # A last character of which the end is missing.
+        ("ñ".encode() * 40 + "ñ".encode()[:1], "0xc3", 80),
+        (b"abc" + "🐴".encode()[:3], "0xf0", 3),
+    ],
+)
+def test_the_first_byte_that_is_not_utf8_is_named_with_its_offset(raw, byte, offset, piece_bytes):
+    with pytest.raises(UserError, match=rf"text is not UTF-8: byte {byte} at offset {offset};"):
+        clean(raw, piece_bytes)
+
+
+@pytest.mark.parametrize("shift", [-2, -1, 0, 1, 100])
+def test_the_offset_is_right_beyond_the_first_real_piece(shift):
+    length = 2 * corpus.PIECE_BYTES + shift
+    with pytest.raises(UserError, match=f"0xff at offset {length};"):
+        clean(b"x" * length + b"\xff" + b"y" * 100)
+
+
+def test_a_text_that_is_not_utf8_leaves_no_files(prepared, tmp_path):
+    with pytest.raises(UserError, match="offset 3"):
+        prepared(b"abc\xff")
+    assert list((tmp_path / "corpus").iterdir()) == []
+
+
+# --- a prepared folder ----------------------------------------------------------------------
+
+
+def test_the_corpus_is_the_clean_text(prepared, tmp_path):
+    result = prepared("\ufeffEn un  \r\nlugar de la Mancha\r\n\r\n")
+    folder = tmp_path / "corpus"
+    assert text_of(result) == "En un\nlugar de la Mancha\n"
+    assert (folder / "input.txt").read_bytes() == b"En un\nlugar de la Mancha\n"
+    assert sorted(path.name for path in folder.iterdir()) == [
+        "input.txt",
+        "meta.json",
+        "train.bin",
+        "val.bin",
+    ]
+    assert result.name == "corpus"
+
+
+@pytest.mark.parametrize("length", [2, 9, 10, 11, 19, 20, 99, 100, 12345])
+def test_the_last_tenth_is_for_validation(prepared, length):
+    text = ("abcdefghij" * 2000)[: length - 1] + "\n"
+    result = prepared(text)
+    assert (len(result.train), len(result.val)) == (length - length // 10, length // 10)
+    assert text_of(result) == text
+
+
+def test_the_split_is_right_where_it_falls_in_a_later_piece(prepared, monkeypatch):
+    monkeypatch.setattr(corpus, "PIECE_BYTES", 50)
+    text = "".join(f"renglón {number}\n" for number in range(1000))
+    result = prepared(text)
+    assert len(result.val) == len(text) // 10
+    assert text_of(result) == text
+
+
+def test_meta_says_what_the_corpus_is(prepared, tmp_path):
+    result = prepared("ñoño 🐴\n")
+    meta = json.loads((tmp_path / "corpus" / "meta.json").read_text(encoding="utf-8"))
+    assert meta == {
+        "characters": "\n oñ🐴",
+        "counts": [1, 1, 2, 2, 1],
+        "n_train": 7,
+        "n_val": 0,
+        "sha256": hashlib.sha256("ñoño 🐴\n".encode()).hexdigest(),
+        "source": "a source",
+    }
+    assert result.sha256 == meta["sha256"]
+    assert result.tokenizer.characters == meta["characters"]
+
+
+def test_the_sha256_is_that_of_input_txt(prepared, tmp_path):
+    result = prepared("\ufeffuno \r\nque\u0301\r\n")
+    raw = (tmp_path / "corpus" / "input.txt").read_bytes()
+    assert result.sha256 == hashlib.sha256(raw).hexdigest()
+
+
+def test_preparing_the_clean_text_again_gives_the_same_corpus(prepared, tmp_path):
+    first = prepared(gutenberg("uno  \r\n\r\ndos\r\n"), "first")
+    second = prepare_files([tmp_path / "first" / "input.txt"], tmp_path / "second")
+    assert second.sha256 == first.sha256
+    assert text_of(second) == text_of(first) == "uno\n\ndos\n"
+
+
+@pytest.mark.parametrize("size", [256, 257, 300])
+def test_ids_take_two_bytes_past_256_characters(prepared, tmp_path, size):
+    text = "".join(map(chr, range(0x20000, 0x20000 + size - 1))) * 3 + "\n"
+    result = prepared(text)
+    wide = size > 256
+    assert result.tokenizer.vocab_size == size
+    assert result.train.dtype == result.val.dtype == np.dtype("<u2" if wide else "u1")
+    n_bytes = sum((tmp_path / "corpus" / name).stat().st_size for name in ("train.bin", "val.bin"))
+    assert n_bytes == len(text) * (2 if wide else 1)
+    assert text_of(result) == text
+
+
+def test_65536_characters_work_and_one_more_is_refused(prepared, tmp_path):
+    characters = [chr(code) for block in IDEOGRAPHS for code in block]
+    text = "".join(characters[:65535]) + "\n"
+    assert text_of(prepared(text, "most")) == text
+    with pytest.raises(UserError, match="a source has 65537 different characters; at most 65536"):
+        prepared(characters[65535] + text, "too many")
+    assert not (tmp_path / "too many" / "meta.json").exists()
+
+
+@pytest.mark.parametrize("raw", [b"", b"\n", b" \r\n\t\n", b"\xef\xbb\xbf\n"])
+def test_a_text_with_nothing_to_read_is_refused(prepared, raw):
+    with pytest.raises(UserError, match="a source holds no text"):
+        prepared(raw)
+
+
+@pytest.mark.parametrize("raw", [b"\n", b"abc\xff", "".join(map(chr, range(0x20000, 0x31000)))])
+def test_a_refused_text_leaves_the_corpus_that_was_there(prepared, tmp_path, raw):
+    text = "En un lugar de la Mancha\n"
+    prepared(text)
+    with pytest.raises(UserError):
+        prepared(raw)
+    result = load(tmp_path / "corpus")
+    assert text_of(result) == text
+    raw = (tmp_path / "corpus" / "input.txt").read_bytes()
+    assert hashlib.sha256(raw).hexdigest() == result.sha256
+
+
+@pytest.mark.parametrize("raw", ["\n\ufeffuno dos", "\ufeff\ufeffuno dos", "uno\n\ufeffdos"])
+def test_a_byte_order_mark_in_an_odd_place_does_no_harm(prepared, raw):
+    result = prepared(raw)
+    assert text_of(result).replace("\ufeff", "").split() == ["uno", "dos"]
+
+
+# --- files ----------------------------------------------------------------------------------
+
+
+def test_several_files_are_one_text_in_the_order_given(tmp_path):
+    (tmp_path / "uno.txt").write_bytes("\ufeffuno\r\n\r\n".encode())
+    (tmp_path / "dos.txt").write_bytes(gutenberg("dos").encode())
+    (tmp_path / "tres.txt").write_bytes("\ufefftres".encode())
+    paths = [tmp_path / "uno.txt", str(tmp_path / "dos.txt"), tmp_path / "tres.txt"]
+    result = prepare_files(paths, tmp_path / "corpus")
+    assert text_of(result) == "uno\ndos\ntres\n"
+    assert (tmp_path / "corpus" / "input.txt").read_text(encoding="utf-8") == "uno\ndos\ntres\n"
+    meta = json.loads((tmp_path / "corpus" / "meta.json").read_text(encoding="utf-8"))
+    assert meta["source"] == "uno.txt, dos.txt, tres.txt"
+
+
+def test_a_dash_is_standard_input(tmp_path, standard_input):
+    standard_input(b"dos\r\n")
+    (tmp_path / "uno.txt").write_text("uno", encoding="utf-8")
+    result = prepare_files([tmp_path / "uno.txt", "-"], tmp_path / "corpus")
+    assert text_of(result) == "uno\ndos\n"
+    meta = json.loads((tmp_path / "corpus" / "meta.json").read_text(encoding="utf-8"))
+    assert meta["source"] == "uno.txt, standard input"
+
+
+def test_standard_input_that_is_not_utf8_is_named(tmp_path, standard_input):
+    standard_input(b"dos\xff")
+    with pytest.raises(UserError, match="standard input is not UTF-8: byte 0xff at offset 3"):
+        prepare_files(["-"], tmp_path / "corpus")
+
+
+def test_the_file_that_is_not_utf8_is_named(tmp_path):
+    (tmp_path / "good.txt").write_text("bien", encoding="utf-8")
+    (tmp_path / "bad.txt").write_bytes(b"mal\xff")
+    with pytest.raises(UserError, match=r"bad\.txt is not UTF-8: byte 0xff at offset 3"):
+        prepare_files([tmp_path / "good.txt", tmp_path / "bad.txt"], tmp_path / "corpus")
+
+
+def test_a_missing_file_is_named_before_anything_is_written(tmp_path):
+    (tmp_path / "uno.txt").write_text("uno", encoding="utf-8")
+    with pytest.raises(MissingFile, match=r"missing\.txt does not exist") as caught:
+        prepare_files([tmp_path / "uno.txt", tmp_path / "missing.txt"], tmp_path / "corpus")
+    assert isinstance(caught.value, FileNotFoundError)
+    assert not (tmp_path / "corpus").exists()
+
+
+def test_a_folder_is_no_text(tmp_path):
+    with pytest.raises(UserError, match=f"{tmp_path.name} is a folder"):
+        prepare_files([tmp_path], tmp_path / "corpus")
+
+
+# --- loading --------------------------------------------------------------------------------
+
+
+def test_loading_gives_what_preparing_gave(prepared, tmp_path):
+    result = prepared("En un lugar de la Mancha\n")
+    again = load(tmp_path / "corpus")
+    assert text_of(again) == text_of(result)
+    assert (again.name, again.sha256) == (result.name, result.sha256)
+    assert again.tokenizer.characters == result.tokenizer.characters
+
+
+def test_the_ids_stay_on_the_disk(prepared, tmp_path):
+    result = prepared("En un lugar de la Mancha\n" * 10)
+    for ids, name in ((result.train, "train.bin"), (result.val, "val.bin")):
+        assert type(ids) is np.memmap
+        assert Path(ids.filename) == tmp_path / "corpus" / name
+
+
+def test_writing_to_the_ids_does_not_reach_the_disk(prepared, tmp_path):
+    result = prepared("En un lugar de la Mancha\n" * 10)
+    before = (tmp_path / "corpus" / "train.bin").read_bytes()
+    result.train[:] = 0
+    result.train.flush()
+    assert (tmp_path / "corpus" / "train.bin").read_bytes() == before
+
+
+def test_a_corpus_too_short_for_validation_can_still_be_read(prepared, tmp_path):
+    prepared("ab\n")
+    again = load(tmp_path / "corpus")
+    assert (len(again.train), len(again.val)) == (3, 0)
+
+
+def test_a_folder_that_was_not_prepared_is_missing(tmp_path):
+    with pytest.raises(MissingFile, match=r"no prepared corpus in .*--name novelas"):
+        load(tmp_path / "novelas")
+    (tmp_path / "novelas").mkdir()
+    with pytest.raises(MissingFile, match=r"no prepared corpus in .*--name novelas"):
+        load(tmp_path / "novelas")
+
+
+@pytest.mark.parametrize("name", ["train.bin", "val.bin"])
+@pytest.mark.parametrize("damage", ["missing", "truncated", "longer", "empty"])
+def test_ids_that_do_not_fit_are_damage(prepared, tmp_path, name, damage):
+    prepared("En un lugar de la Mancha\n" * 10)
+    path = tmp_path / "corpus" / name
+    raw = path.read_bytes()
+    path.unlink()
+    if damage != "missing":
+        path.write_bytes({"truncated": raw[:-1], "longer": raw + b"\0", "empty": b""}[damage])
+    with pytest.raises(UserError, match=rf"damaged \(.*{name}.*python data/prepare\.py"):
+        load(tmp_path / "corpus")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "{",
+        "[]",
+        "null",
+        "{}",
+        '{"characters": "ab"}',
+        '{"characters": 5, "n_train": 1, "n_val": 1, "sha256": ""}',
+        '{"characters": "aa", "n_train": 1, "n_val": 1, "sha256": ""}',
+        '{"characters": "ab", "n_train": "9", "n_val": 1, "sha256": ""}',
+        '{"characters": "ab", "n_train": null, "n_val": 1, "sha256": ""}',
+        "\udcff",
+    ],
+)
+def test_a_broken_meta_json_is_damage(prepared, tmp_path, text):
+    prepared("En un lugar de la Mancha\n" * 10)
+    raw = text.encode("utf-8", "surrogateescape")
+    (tmp_path / "corpus" / "meta.json").write_bytes(raw)
+    with pytest.raises(UserError, match=r"is damaged \(.*python data/prepare\.py"):
+        load(tmp_path / "corpus")
+
+
+# --- another vocabulary, and the length -----------------------------------------------------
+
+
+def test_recode_writes_the_same_text_in_other_ids(prepared):
+    ours = prepared("En un lugar de la Mancha\n")
+    theirs = CharTokenizer.from_text("¿" + text_of(ours) + "ABC")
+    result = recode(ours, theirs)
+    assert text_of(result) == text_of(ours)
+    assert result.tokenizer is theirs
+    assert not np.array_equal(result.train, ours.train)
+    assert result.train.dtype == result.val.dtype == np.uint8
+    assert (result.name, result.sha256) == (ours.name, ours.sha256)
+
+
+def test_recode_widens_the_ids_where_the_vocabulary_is_large(prepared):
+    ours = prepared("En un lugar de la Mancha\n")
+    large = "".join(map(chr, range(0x20000, 0x20000 + 300)))
+    result = recode(ours, CharTokenizer("".join(sorted(large + ours.tokenizer.characters))))
+    assert text_of(result) == text_of(ours)
+    assert result.train.dtype == np.dtype("<u2")
+
+
+def test_recode_to_the_same_vocabulary_changes_nothing(prepared):
+    ours = prepared("En un lugar de la Mancha\n")
+    assert recode(ours, CharTokenizer(ours.tokenizer.characters)) is ours
+
+
+@pytest.mark.parametrize("text", ["bxy x\u0303 b\u0301", "q\u0301 x\u0327", "oq\u0301 q"])
+def test_recode_takes_loose_accents_one_by_one(prepared, text):
+    ours = prepared(text)
+    result = recode(ours, CharTokenizer.from_text(text_of(ours) + "a"))
+    assert text_of(result) == text_of(ours)
+
+
+def test_recode_names_the_characters_that_the_other_vocabulary_lacks(prepared):
+    ours = prepared("añb€\n")
+    with pytest.raises(UserError, match="characters of corpus: 'ñ' '€'; take them out"):
+        recode(ours, CharTokenizer("\nab"))
+
+
+def of_length(length: int) -> Corpus:
+    n_val = length // 10
+    ids = np.zeros(length, dtype=np.uint8)
+    return Corpus("breve", CharTokenizer("a"), ids[: length - n_val], ids[length - n_val :], "")
+
+
+def is_long_enough(length: int, block_size: int) -> bool:
+    try:
+        require_length(of_length(length), block_size)
+    except UserError:
+        return False
+    return True
+
+
+@pytest.mark.parametrize("block_size", [1, 8, 9, 10, 18, 27, 64, 96, 99, 256, 1000])
+def test_the_length_that_is_asked_for_is_the_shortest_that_works(block_size):
+    with pytest.raises(UserError) as caught:
+        require_length(of_length(5), block_size)
+    needed = int(str(caught.value).partition("takes at least ")[2].partition(":")[0])
+    assert is_long_enough(needed, block_size)
+    assert not is_long_enough(needed - 1, block_size)
+
+
+def test_a_text_that_is_too_short_is_told_so():
+    with pytest.raises(UserError, match="corpus breve has 50 characters, but --block_size 96"):
+        require_length(of_length(50), 96)
+
+
+def test_a_corpus_without_validation_is_too_short():
+    whole = of_length(100)
+    with pytest.raises(UserError, match="breve has 90 characters"):
+        require_length(dataclasses.replace(whole, val=whole.val[:0]), 8)
+
+
+# --- the book -------------------------------------------------------------------------------
+
+
+@pytest.mark.skipif(not BOOK.is_file(), reason="the book is not here")
+def test_don_quijote_as_project_gutenberg_has_it(tmp_path):
+    result = prepare_files([BOOK], tmp_path / "quijote")
+    text = text_of(result)
+    assert len(text) == 2_110_705
+    assert result.tokenizer.vocab_size == len(set(text)) == 92
+    assert text.startswith("El ingenioso hidalgo don Quijote de la Mancha\n")
+    assert "En un lugar de la Mancha" in text
+    assert text.endswith("Fin\n")
+    assert "gutenberg" not in text.lower()
+    assert (len(result.train), len(result.val)) == (1_899_635, 211_070)
+    assert result.train.dtype == np.uint8
+    raw = (tmp_path / "quijote" / "input.txt").read_bytes()
+    assert raw.decode() == text
+    assert hashlib.sha256(raw).hexdigest() == result.sha256
