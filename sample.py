@@ -1,7 +1,7 @@
 """Let a trained model write: python sample.py [--start TEXT] [--help]."""
 
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 from sancho import checkpoint, cli
@@ -23,24 +23,18 @@ def main(args: Sequence[str]) -> None:
     if not len(prompt):
         raise UserError("--start is empty; give at least one character to go on from")
     common = {"max_new_tokens": options.max_new_tokens, "stop": options.stop, "seed": options.seed}
+    common |= {"config": options.sampling}
+    count = options.num_samples
     with runtime.autocast():
         if options.stream:
-            texts: Iterable[Iterable[str]] = (
-                continue_text(model, tokenizer, prompt, options.sampling, stream=i, **common)
-                for i in range(options.num_samples)
+            texts = (
+                continue_text(model, tokenizer, prompt, stream=i, **common) for i in range(count)
             )
         else:
-            texts = continue_texts(
-                model,
-                tokenizer,
-                prompt,
-                options.sampling,
-                num_samples=options.num_samples,
-                **common,
-            )
+            texts = continue_texts(model, tokenizer, prompt, num_samples=count, **common)
         for i, text in enumerate(texts):
-            if options.num_samples > 1:
-                cli.say(f"--- {i + 1} of {options.num_samples}")
+            if count > 1:
+                cli.say(f"--- {i + 1} of {count}")
             print(tokenizer.decode(prompt), end="", flush=True)
             for piece in text:
                 print(piece, end="", flush=options.stream)

@@ -1,19 +1,17 @@
 """Train a character-level GPT: python train.py [--help]."""
 
+import shlex
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 
 from sancho import checkpoint, cli
-from sancho.config import CorpusConfig, SampleConfig, TrainOptions
-from sancho.corpus import Corpus, prepare_files, recode
-from sancho.download import find_corpus
-from sancho.errors import UserError
+from sancho.config import SampleConfig, TrainOptions
+from sancho.download import open_corpus
 from sancho.evaluate import bits_per_character
 from sancho.generate import continue_text
-from sancho.run import RunFolder, check_corpus, check_model
+from sancho.run import RunFolder
 from sancho.runtime import Runtime, make_runtime
-from sancho.training import TrainingState, fit
+from sancho.training import fit
 
 DATA = Path(__file__).resolve().parent / "data"
 
@@ -23,7 +21,7 @@ def main(args: Sequence[str]) -> int:
     options = cli.parse_train(args)
     runtime = make_runtime(options.runtime)
     folder = RunFolder(options.run.out_dir)
-    state, corpus = begin(options, folder, open_corpus(options.data), runtime)
+    state, corpus = folder.begin(options, open_corpus(DATA, options.data), runtime)
     reports = fit(state, corpus, runtime, compile=options.runtime.compile)
     if not options.run.resume:
         folder.start(options)
@@ -46,37 +44,9 @@ def main(args: Sequence[str]) -> int:
     return 0
 
 
-def open_corpus(options: CorpusConfig) -> Corpus:
-    """Return the corpus that the options ask for, prepared on the way where it has to be."""
-    if options.corpus is None:
-        return find_corpus(DATA, options.dataset)
-    return prepare_files([options.corpus], DATA / options.corpus.stem)
-
-
-def begin(
-    options: TrainOptions, folder: RunFolder, corpus: Corpus, runtime: Runtime
-) -> tuple[TrainingState, Corpus]:
-    """Return the state to train from: a new one, one with given weights, or the one saved last."""
-    if options.run.resume:
-        saved = folder.resume(options)
-        check_corpus(corpus, saved)
-        if saved.progress.step >= options.train.max_iters:
-            raise UserError(
-                f"the run has done its {saved.progress.step} steps; to go on, give --max_iters more"
-            )
-        return TrainingState.restore(saved, options.train, runtime), corpus
-    if options.run.init_from:
-        source = checkpoint.load(options.run.init_from)
-        check_model(replace(options.model, dropout=source.model.dropout), source)
-        state = TrainingState.start_from(source, options.model, options.train, runtime)
-        return state, recode(corpus, source.tokenizer)
-    model = replace(options.model, vocab_size=corpus.tokenizer.vocab_size)
-    return TrainingState.start(model, options.train, runtime), corpus
-
-
 def resume(options: TrainOptions) -> str:
     """Return the command that goes on with a run."""
-    return f"python train.py --resume --out_dir {options.run.out_dir}"
+    return f"python train.py --resume --out_dir {shlex.quote(str(options.run.out_dir))}"
 
 
 def show_result(folder: RunFolder, runtime: Runtime) -> None:
@@ -92,7 +62,7 @@ def show_result(folder: RunFolder, runtime: Runtime) -> None:
             model, tokenizer, tokenizer.encode("\n"), SampleConfig(), max_new_tokens=400, seed=1605
         ):
             print(piece, end="", flush=True)
-    cli.say(f"\n\nmore of it: python sample.py --checkpoint {folder.best}")
+    cli.say(f"\n\nmore of it: python sample.py --checkpoint {shlex.quote(str(folder.best))}")
 
 
 if __name__ == "__main__":

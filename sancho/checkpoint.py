@@ -109,7 +109,7 @@ def load(path: Path) -> Checkpoint:
     try:
         checkpoint = _from_content(json.loads(metadata["content"]), tensors)
         _check_weights(checkpoint)
-    except (ValueError, KeyError, TypeError) as error:
+    except (ValueError, KeyError, TypeError, RecursionError) as error:
         raise _damaged(path, str(error)) from None
     return checkpoint
 
@@ -121,12 +121,12 @@ def _read_metadata(path: Path) -> dict[str, str]:
         raise UserError(f"the checkpoint {path} is empty; use another checkpoint")
     with open(path, "rb") as file:
         head = file.read(8)
-        if head[:2] == b"PK" or head[:1] == b"\x80":
-            raise UserError(
-                f"{path} is a pickle (.pt or .pkl): it can run code when opened, so it is "
-                "refused; sancho reads the .safetensors files that train.py writes"
-            )
         if file.read(1) != b"{":
+            if head[:2] == b"PK" or head[:1] == b"\x80":
+                raise UserError(
+                    f"{path} is a pickle (.pt or .pkl): it can run code when opened, so it is "
+                    "refused; sancho reads the .safetensors files that train.py writes"
+                )
             raise UserError(f"{path} is not a safetensors file; use one that train.py wrote")
         file.seek(8)
         length = int.from_bytes(head, "little")
@@ -159,7 +159,7 @@ def _from_content(content: dict, tensors: dict[str, Tensor]) -> Checkpoint:
         model=from_dict(ModelConfig, content["model"]),
         characters=str(content["characters"]),
         train=from_dict(TrainConfig, content["train"]),
-        progress=Progress(**content["progress"]),
+        progress=from_dict(Progress, content["progress"]),
         corpus_name=str(content["corpus"]["name"]),
         corpus_sha256=str(content["corpus"]["sha256"]),
         weights=part("model."),
@@ -180,11 +180,20 @@ def _check_weights(checkpoint: Checkpoint) -> None:
     for name in sorted(expected.keys() | weights.keys()):
         if name not in weights or name not in expected:
             raise ValueError(f"tensor {name} is {'missing' if name in expected else 'unknown'}")
-        if weights[name].shape != expected[name].shape:
-            shapes = f"{tuple(weights[name].shape)}, not {tuple(expected[name].shape)}"
-            raise ValueError(f"tensor {name} has shape {shapes}")
+        _check_shape(name, weights[name], expected[name].shape)
         if not weights[name].isfinite().all():
             raise ValueError(f"tensor {name} holds numbers that are not finite")
+    for name, tensor in checkpoint.optimizer.items():
+        owner = name.rpartition(".")[0]
+        if owner not in expected:
+            raise ValueError(f"tensor {name} belongs to no weight")
+        _check_shape(name, tensor, expected[owner].shape if tensor.dim() else torch.Size())
+
+
+def _check_shape(name: str, tensor: Tensor, shape: torch.Size) -> None:
+    if tensor.shape != shape or not tensor.is_floating_point():
+        found = f"{tuple(tensor.shape)} of {tensor.dtype}"
+        raise ValueError(f"tensor {name} has shape {found}, not {tuple(shape)}")
 
 
 def _digest(content: str, tensors: dict[str, Tensor]) -> str:

@@ -44,7 +44,9 @@ def parse_train(args: Sequence[str]) -> TrainOptions:
     first = [arg for arg in args if arg not in ("-h", "--help")]
     run, _ = _run_tyro(RunConfig, first, RunConfig())
     runtime, _ = _run_tyro(RuntimeConfig, first, RuntimeConfig())
-    return parse(TrainOptions, args, _train_defaults(run, runtime))
+    defaults = _train_defaults(run, runtime)
+    options = parse(TrainOptions, args, defaults)
+    return replace(options, run=replace(options.run, preset=defaults.run.preset))
 
 
 def _train_defaults(run: RunConfig, runtime: RuntimeConfig) -> TrainOptions:
@@ -110,7 +112,7 @@ def _option_names(options: object) -> list[str]:
     for option in fields(options):
         value = getattr(options, option.name)
         names += _option_names(value) if is_dataclass(value) else [option.name]
-    return names
+    return [name for name in names if name != "vocab_size"]  # the corpus decides that one
 
 
 def run_main(main: Callable[[Sequence[str]], int | None]) -> None:

@@ -6,13 +6,15 @@ notebooks' calls. A preset is a model and the training that suits it.
 
 from dataclasses import dataclass, field, fields
 from pathlib import Path
-from typing import Annotated, Literal, get_args, get_origin
+from types import UnionType
+from typing import Annotated, Literal, TypeVar, Union, get_args, get_origin
 
 from tyro.conf import OmitArgPrefixes, Suppress, UseAppendAction
 
 from sancho.errors import UserError
 from sancho.tokenizer import UnknownPolicy
 
+Config = TypeVar("Config")
 Device = Literal["auto", "cpu", "cuda", "mps"]
 DataType = Literal["auto", "float32", "bfloat16"]
 PresetName = Literal["auto", "mini", "classic", "base"]
@@ -56,7 +58,7 @@ class ModelConfig:
     """How the model knows the order of the characters."""
     activation: Literal["relu", "gelu", "silu", "relu2", "geglu", "swiglu"] = "relu2"
     """Activation of the feed-forward layer; relu2 is the square of relu."""
-    ngram_size: int = 4
+    ngram_size: int = 5
     """Also look up the last 2, 3, … characters, up to this many, in a table; 1: only the last."""
     ngram_rows: int = 65536
     """Rows of that table; sequences that fall on one row share it."""
@@ -67,11 +69,19 @@ class ModelConfig:
 
     def __post_init__(self) -> None:
         _check_choices(self)
-        for name in ("vocab_size", "block_size", "n_layer", "n_head", "n_embd", "ngram_size"):
-            _require(getattr(self, name) >= 1, name, getattr(self, name), "1 or more")
-        _require(1 <= self.ngram_rows < 2**31, "ngram_rows", self.ngram_rows, "1 to 2147483647")
-        _require(self.ngram_size <= 16, "ngram_size", self.ngram_size, "16 or less")
-        _require(self.vocab_size <= 65536, "vocab_size", self.vocab_size, "65536 or less")
+        # The upper ends only keep a mistyped or forged number from taking all memory.
+        for name, highest in (
+            ("vocab_size", 65536),
+            ("block_size", 65536),
+            ("n_layer", 1000),
+            ("n_head", 65536),
+            ("n_embd", 65536),
+            ("ngram_size", 16),
+            ("ngram_rows", 2**31 - 1),
+        ):
+            value = getattr(self, name)
+            _require(value >= 1, name, value, "1 or more")
+            _require(value <= highest, name, value, f"{highest} or less")
         _require(
             self.n_embd % self.n_head == 0,
             "n_head",
@@ -142,7 +152,7 @@ class TrainConfig:
             _require(getattr(self, name) >= 0, name, getattr(self, name), "0 or more")
         for name in ("learning_rate", "muon_learning_rate"):
             value = getattr(self, name)
-            _require(0 < value < float("inf"), name, value, "greater than 0")
+            _require(0 < value < float("inf"), name, value, "a finite number greater than 0")
         for name in ("weight_decay", "grad_clip"):
             _require(getattr(self, name) < float("inf"), name, getattr(self, name), "finite")
         for name in ("beta1", "beta2"):
@@ -168,12 +178,14 @@ class SampleConfig:
 
     def __post_init__(self) -> None:
         value = self.temperature
-        _require(0 <= value < float("inf"), "temperature", value, "0 or more")
+        _require(0 <= value < float("inf"), "temperature", value, "a finite number, 0 or more")
         _require(self.top_k is None or self.top_k >= 1, "top_k", self.top_k, "1 or more")
         _require(self.top_p is None or 0 <= self.top_p <= 1, "top_p", self.top_p, "between 0 and 1")
         _require(self.min_p is None or 0 <= self.min_p <= 1, "min_p", self.min_p, "between 0 and 1")
         value = self.repetition_penalty
-        _require(0 < value < float("inf"), "repetition_penalty", value, "greater than 0")
+        _require(
+            0 < value < float("inf"), "repetition_penalty", value, "a finite number greater than 0"
+        )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -299,19 +311,35 @@ class SampleOptions:
         _require(self.seed >= 0, "seed", self.seed, "0 or more")
 
 
-def from_dict(cls: type, values: dict) -> object:
-    """Return a configuration from a mapping such as a file holds.
+def from_dict(cls: type[Config], values: object) -> Config:
+    """Return a dataclass made from what a JSON file holds.
 
-    Raises ValueError for an unknown name, a wrong type or a value out of range.
+    Raises ValueError for anything but an object, an unknown name, a value of the wrong type or out
+    of range.
     """
-    default = cls()
+    if not isinstance(values, dict):
+        raise ValueError(f"{cls.__name__} is not an object")
+    kinds = {option.name: option.type for option in fields(cls)}
     for name, value in values.items():
-        if not hasattr(default, name):
+        if name not in kinds:
             raise ValueError(f"unknown option {name!r}")
-        allowed = type(getattr(default, name))
-        if type(value) is not allowed and not (allowed is float and type(value) is int):
-            raise ValueError(f"{name} is {value!r}, not {allowed.__name__}")
+        if not _fits(value, kinds[name]):
+            raise ValueError(f"{name} is of the wrong type: {value!r}")
     return cls(**values)
+
+
+def _fits(value: object, kind: object) -> bool:
+    """Return whether a JSON value is of a type such as the fields above have."""
+    origin, parts = get_origin(kind), get_args(kind)
+    if origin is Annotated:
+        return _fits(value, parts[0])
+    if origin is Literal:
+        return type(value) is type(parts[0])
+    if origin in (Union, UnionType):
+        return any(_fits(value, part) for part in parts)
+    if origin is list:
+        return isinstance(value, list) and all(_fits(item, parts[0]) for item in value)
+    return type(value) is kind or (kind is float and type(value) is int)
 
 
 def differences(ours: object, theirs: object) -> list[str]:

@@ -164,7 +164,7 @@ def prepare(files: Iterable[tuple[str, BinaryIO]], folder: Path, source: str) ->
         "n_train": n_train,
         "n_val": total - n_train,
         "sha256": digest,
-        "source": source,
+        "source": source.encode(errors="replace").decode(),
     }
     with atomic_write(folder / "meta.json") as out:
         out.write(json.dumps(meta, ensure_ascii=False, indent=1).encode())

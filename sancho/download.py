@@ -12,6 +12,7 @@ from urllib.parse import urlsplit
 
 from tqdm import tqdm
 
+from sancho.config import CorpusConfig
 from sancho.corpus import Corpus, clean_text, load, prepare_files, read_text
 from sancho.errors import UserError
 from sancho.files import atomic_write
@@ -37,6 +38,13 @@ class DownloadError(UserError):
 
 class TryAgain(DownloadError):
     """The server was busy or broke off: the next try may work."""
+
+
+def open_corpus(data: Path, options: CorpusConfig) -> Corpus:
+    """Return the corpus that the options ask for, prepared on the way where it has to be."""
+    if options.corpus is None:
+        return find_corpus(data, options.dataset)
+    return prepare_files([options.corpus], data / options.corpus.stem)
 
 
 def find_corpus(data: Path, name: str, urls: Sequence[str] = BOOK_URLS) -> Corpus:

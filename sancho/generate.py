@@ -25,7 +25,9 @@ def penalise_repetition(logits: Tensor, context: Tensor, penalty: float) -> Tens
     Keskar et al. 2019, CTRL, arXiv:1909.05858, section 4.1.
     """
     seen = torch.zeros_like(logits, dtype=torch.bool).scatter_(1, context, True)
-    return torch.where(seen, torch.where(logits > 0, logits / penalty, logits * penalty), logits)
+    penalised = torch.where(logits > 0, logits / penalty, logits * penalty)
+    limit = torch.finfo(logits.dtype).max / 4  # differences of two logits stay finite
+    return torch.where(seen, penalised, logits).clamp(-limit, limit)
 
 
 def keep_top_k(logits: Tensor, k: int) -> Tensor:
@@ -39,6 +41,8 @@ def keep_top_p(logits: Tensor, p: float) -> Tensor:
 
     Holtzman et al. 2020, arXiv:1904.09751, section 3.1.
     """
+    if p == 1:
+        return logits
     values, ids = logits.sort(descending=True)
     probabilities = values.softmax(-1)
     before = probabilities.cumsum(-1) - probabilities
@@ -151,9 +155,10 @@ class Reader:
             new = context[:, self.cache.length :]
         was_training = self.model.training
         self.model.eval()
-        logits = self.model(new.to(self.device), self.cache)[:, -1]
-        self.model.train(was_training)
-        return logits.cpu()
+        try:
+            return self.model(new.to(self.device), self.cache)[:, -1].cpu()
+        finally:
+            self.model.train(was_training)
 
 
 class StopAt:
@@ -168,14 +173,25 @@ class StopAt:
         self.stopped = False
 
     def push(self, text: str) -> str:
-        """Take in a piece of text; return what can be shown of all that was taken in so far."""
-        self.held += text
-        found = [at for s in self.strings if (at := self.held.find(s)) >= 0]
-        if found:
+        """Take in a piece of text; return what can be shown of all that was taken in so far.
+
+        The first string that is complete ends the text; where two end at one character, the longer.
+        """
+        shown = ""
+        for character in text:
+            if self.stopped:
+                break
+            shown += self._push_character(character)
+        return shown
+
+    def _push_character(self, character: str) -> str:
+        self.held += character
+        complete = [len(s) for s in self.strings if self.held.endswith(s)]
+        if complete:
             self.stopped = True
-            shown, self.held = self.held[: min(found)], ""
+            shown, self.held = self.held[: -max(complete)], ""
             return shown
-        # What may be the beginning of a stop string waits for the next piece.
+        # What may be the beginning of a stop string waits for the next character.
         waiting = max(
             (n for s in self.strings for n in range(1, len(s)) if self.held.endswith(s[:n])),
             default=0,

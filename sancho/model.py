@@ -77,11 +77,13 @@ def rotary_angles(length: int, channels: int) -> Tensor:
 def rotate(x: Tensor, turns: Tensor) -> Tensor:
     """Turn each pair of channels (2j, 2j + 1) by its position's angle: rotary positions.
 
-    x: (B, T, heads, D); turns: (T, heads · D/2), complex. Su et al. 2021, arXiv:2104.09864,
-    section 3.2. With a pair as a complex number a turn is one product.
+    x: (B, T, heads, D); turns: (T, heads · D/2, 2), cosine and sine of each angle. Su et al. 2021,
+    arXiv:2104.09864, section 3.2. With a pair as a complex number a turn is one product.
     """
-    pairs = torch.view_as_complex(x.float().reshape(*x.shape[:2], -1, 2))  # (B, T, heads · D/2)
-    return torch.view_as_real(pairs * turns).view(x.shape).type_as(x)
+    wide = x.to(torch.promote_types(x.dtype, torch.float32))  # there are no complex bfloat16
+    pairs = torch.view_as_complex(wide.reshape(*x.shape[:2], -1, 2))  # (B, T, heads · D/2)
+    turned = pairs * torch.view_as_complex(turns.to(wide.dtype))
+    return torch.view_as_real(turned).view(x.shape).type_as(x)
 
 
 def ngram_rows(ids: Tensor, size: int, rows: int) -> Tensor:
@@ -110,8 +112,8 @@ class MultiHeadAttention(nn.Module):
         self.rope = config.position == "rope"
         if self.rope:
             angles = rotary_angles(config.block_size, config.head_size)
-            turns = torch.polar(torch.ones_like(angles), angles).repeat(1, 2 * config.n_head)
-            self.register_buffer("turns", turns, persistent=False)
+            turns = torch.stack((angles.cos(), angles.sin()), dim=-1)  # (block_size, D/2, 2)
+            self.register_buffer("turns", turns.repeat(1, 2 * config.n_head, 1), persistent=False)
 
     def forward(self, x: Tensor, cache: KVCache | None = None, layer: int = 0) -> Tensor:
         """(B, T, C) -> (B, T, C); with a cache, x continues the characters that it holds."""

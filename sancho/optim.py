@@ -4,6 +4,7 @@ import torch
 from torch import Tensor, nn
 
 from sancho.config import TrainConfig
+from sancho.errors import UserError
 from sancho.model import GPT
 
 NEWTON_SCHULZ_STEPS = 5
@@ -130,14 +131,25 @@ def optimizer_tensors(model: GPT, optimizers: list[torch.optim.Optimizer]) -> di
 def load_optimizer_tensors(
     model: GPT, optimizers: list[torch.optim.Optimizer], tensors: dict[str, Tensor]
 ) -> None:
-    """Put back what `optimizer_tensors` returned. Raises ValueError where names do not fit."""
-    owner = {id(p): o for o in optimizers for g in o.param_groups for p in g["params"]}
+    """Put back what `optimizer_tensors` returned.
+
+    Raises UserError where it is the state of another kind of optimizer.
+    """
     parameters = dict(model.named_parameters())
-    for name, value in tensors.items():
-        parameter_name, _, key = name.rpartition(".")
-        if parameter_name not in parameters:
-            raise ValueError(f"optimizer state of an unknown parameter: {name}")
-        p = parameters[parameter_name]
-        # AdamW counts its steps on the CPU unless it is fused on a GPU; the state goes where
-        # the parameter is, the count stays a float32 scalar.
-        owner[id(p)].state[p][key] = value.to(p.device, copy=True)
+    found: dict[str, set[str]] = {}
+    for name in tensors:
+        owner, _, key = name.rpartition(".")
+        found.setdefault(owner, set()).add(key)
+    if unknown := found.keys() - parameters.keys():
+        raise UserError(f"the checkpoint has optimizer state of unknown weights: {min(unknown)}")
+    for optimizer in optimizers:
+        kept = {"momentum"} if isinstance(optimizer, Muon) else {"step", "exp_avg", "exp_avg_sq"}
+        for p in (p for group in optimizer.param_groups for p in group["params"]):
+            name = next(name for name, other in parameters.items() if other is p)
+            if found.get(name, kept) != kept:
+                raise UserError(
+                    f"the checkpoint has another optimizer's state for {name}; go on with the "
+                    "--optimizer that the run began with"
+                )
+            for key in found.get(name, ()):
+                optimizer.state[p][key] = tensors[f"{name}.{key}"].to(p.device, copy=True)

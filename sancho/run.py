@@ -1,15 +1,17 @@
 """What a run leaves in its folder: two checkpoints, its metrics, its configuration."""
 
 import json
-from dataclasses import asdict
+import math
+from dataclasses import asdict, replace
 from pathlib import Path
 
 from sancho import checkpoint
 from sancho.checkpoint import Checkpoint
 from sancho.config import ModelConfig, TrainOptions, differences
-from sancho.corpus import Corpus
+from sancho.corpus import Corpus, recode
 from sancho.errors import MissingFile, UserError
 from sancho.files import atomic_write
+from sancho.runtime import Runtime
 from sancho.training import Report, TrainingState
 
 
@@ -45,6 +47,32 @@ class RunFolder:
                 f"--out_dir {self.path} can't be written ({error.strerror}); choose another one"
             ) from None
 
+    def begin(
+        self, options: TrainOptions, corpus: Corpus, runtime: Runtime
+    ) -> tuple[TrainingState, Corpus]:
+        """Return the state to train from, new or with given weights or as saved, and its corpus.
+
+        Raises UserError where the options do not fit the checkpoint that they name.
+        """
+        if options.run.resume:
+            return self._resume(options, corpus, runtime), corpus
+        if options.run.init_from:
+            source = checkpoint.load(options.run.init_from)
+            check_model(replace(options.model, dropout=source.model.dropout), source)
+            state = TrainingState.start_from(source, options.model, options.train, runtime)
+            return state, recode(corpus, source.tokenizer)
+        model = replace(options.model, vocab_size=corpus.tokenizer.vocab_size)
+        return TrainingState.start(model, options.train, runtime), corpus
+
+    def _resume(self, options: TrainOptions, corpus: Corpus, runtime: Runtime) -> TrainingState:
+        saved = self.resume(options)
+        check_corpus(corpus, saved)
+        if saved.progress.step >= options.train.max_iters:
+            raise UserError(
+                f"the run has done its {saved.progress.step} steps; to go on, give --max_iters more"
+            )
+        return TrainingState.restore(saved, options.train, runtime)
+
     def resume(self, options: TrainOptions) -> Checkpoint:
         """Return the last checkpoint, and take back the metrics of steps after it.
 
@@ -53,10 +81,9 @@ class RunFolder:
         found = self.load_last()
         check_model(options.model, found)
         if self.metrics.exists():
-            lines = self.metrics.read_text(encoding="utf-8").splitlines(keepends=True)
-            kept = [line for line in lines if _step_of(line) <= found.progress.step]
+            lines = self.metrics.read_bytes().splitlines(keepends=True)
             with atomic_write(self.metrics) as out:
-                out.write("".join(kept).encode())
+                out.writelines(line for line in lines if _step_of(line) <= found.progress.step)
         return found
 
     def load_last(self) -> Checkpoint:
@@ -110,9 +137,10 @@ def check_corpus(corpus: Corpus, found: Checkpoint) -> None:
         )
 
 
-def _step_of(line: str) -> float:
+def _step_of(line: bytes) -> float:
     """Return the step of a line of metrics; a torn line counts as never reached."""
     try:
-        return json.loads(line)["step"] if line.endswith("\n") else float("inf")
+        step = json.loads(line)["step"]
     except (ValueError, KeyError, TypeError):
-        return float("inf")
+        return math.inf
+    return step if isinstance(step, int) and line.endswith(b"\n") else math.inf

@@ -4,6 +4,7 @@ import math
 import time
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
+from copy import deepcopy
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -101,7 +102,7 @@ class TrainingState:
         model = checkpoint.build_model().to(runtime.device)
         optimizers = make_optimizers(model, config)
         load_optimizer_tensors(model, optimizers, checkpoint.optimizer)
-        return cls(model, optimizers, config, replace(checkpoint.progress))
+        return cls(model, optimizers, config, deepcopy(checkpoint.progress))
 
     def to_checkpoint(self, corpus: Corpus, *, with_optimizer: bool) -> Checkpoint:
         """Return what a checkpoint file holds; only with the optimizer can training go on."""
@@ -117,6 +118,11 @@ class TrainingState:
             weights=self.model.state_dict(),
             optimizer=optimizer,
         )
+
+    @property
+    def has_lost_patience(self) -> bool:
+        """Whether config.patience evaluations have passed without a better one."""
+        return 0 < self.config.patience <= self.progress.evaluations_since_best
 
     def settle_losses(self) -> None:
         """Turn the recent losses into floats. Raises NonFiniteLoss naming the step of a bad one."""
@@ -185,15 +191,13 @@ def _fit(
     batches = Batches(corpus.train, state.model.config.block_size, config, runtime.device)
     state.model.train()
     clock = _Clock(progress)
-    while progress.step < config.max_iters:
+    while progress.step < config.max_iters and not state.has_lost_patience:
         factor = learning_rate_factor(progress.step, config)
         set_learning_rate(state.optimizers, factor)
         progress.recent_losses.append(_train_step(forward, state, batches, runtime))
         progress.step += 1
         progress.tokens += batches.characters_per_step
         yield _report(state, corpus, runtime, clock, factor * config.learning_rate)
-        if config.patience and progress.evaluations_since_best >= config.patience:
-            return
 
 
 def _train_step(
@@ -209,9 +213,8 @@ def _train_step(
             loss = cross_entropy(forward(inputs), targets) / parts
         loss.backward()
         total += loss.detach()
-    if config.grad_clip:
-        norm = torch.nn.utils.clip_grad_norm_(state.model.parameters(), config.grad_clip)
-        total += 0 * norm
+    norm = torch.nn.utils.clip_grad_norm_(state.model.parameters(), config.grad_clip or math.inf)
+    total += 0 * norm
     for optimizer in state.optimizers:
         optimizer.step()
         optimizer.zero_grad()

@@ -1,0 +1,612 @@
+import itertools
+import math
+from dataclasses import replace
+
+import pytest
+import torch
+from torch import nn
+
+from sancho.config import PRESETS, ModelConfig
+from sancho.model import (
+    GPT,
+    Block,
+    FeedForward,
+    KVCache,
+    MultiHeadAttention,
+    cross_entropy,
+    ngram_rows,
+    sinusoids,
+)
+
+NORMS = ("layernorm", "rmsnorm")
+POSITIONS = ("learned", "sinusoidal", "rope")
+ACTIVATIONS = ("relu", "gelu", "silu", "relu2", "geglu", "swiglu")
+SMALL = ModelConfig(vocab_size=11, block_size=8, n_layer=2, n_head=2, n_embd=16, ngram_size=1)
+NGRAMS = replace(SMALL, ngram_size=4, ngram_rows=61)
+CLASSIC_LIKE = replace(
+    PRESETS["classic"][0], vocab_size=11, block_size=8, n_layer=2, n_head=4, n_embd=16
+)
+
+all_architectures = pytest.mark.parametrize(
+    ("norm", "position", "activation", "qk_norm"),
+    list(itertools.product(NORMS, POSITIONS, ACTIVATIONS, (False, True))),
+)
+
+
+def randomise(module, seed=0, std=0.3):
+    random = torch.Generator().manual_seed(seed)
+    with torch.no_grad():
+        for parameter in module.parameters():
+            parameter.normal_(0, std, generator=random)
+    return module
+
+
+def random_gpt(config=SMALL, seed=0, **changes):
+    return randomise(GPT(replace(config, **changes)), seed).eval()
+
+
+def random_ids(*shape, vocab_size=11, seed=1):
+    return torch.randint(vocab_size, shape, generator=torch.Generator().manual_seed(seed))
+
+
+def random_input(*shape, seed=2):
+    random = torch.Generator().manual_seed(seed)
+    return torch.randn(shape, generator=random, dtype=torch.float64)
+
+
+# Oracles inside PyTorch
+
+
+@torch.no_grad()
+def copy_attention(ours, theirs):
+    theirs.in_proj_weight.copy_(ours.qkv.weight)
+    theirs.in_proj_bias.copy_(ours.qkv.bias)
+    theirs.out_proj.weight.copy_(ours.proj.weight)
+    theirs.out_proj.bias.copy_(ours.proj.bias)
+
+
+def test_classic_block_equals_transformer_encoder_layer():
+    config = CLASSIC_LIKE
+    block = randomise(Block(config)).double()
+    layer = nn.TransformerEncoderLayer(
+        config.n_embd,
+        config.n_head,
+        dim_feedforward=4 * config.n_embd,
+        dropout=0,
+        activation="relu",
+        batch_first=True,
+        norm_first=True,
+        dtype=torch.float64,
+    )
+    copy_attention(block.attention, layer.self_attn)
+    layer.linear1.load_state_dict(block.feed_forward.expand.state_dict())
+    layer.linear2.load_state_dict(block.feed_forward.proj.state_dict())
+    layer.norm1.load_state_dict(block.norm1.state_dict())
+    layer.norm2.load_state_dict(block.norm2.state_dict())
+    x = random_input(3, 8, config.n_embd)
+    mask = nn.Transformer.generate_square_subsequent_mask(8, dtype=torch.float64)
+    torch.testing.assert_close(block(x), layer(x, src_mask=mask, is_causal=True))
+
+
+def test_attention_equals_multihead_attention():
+    attention = randomise(MultiHeadAttention(CLASSIC_LIKE)).double()
+    theirs = nn.MultiheadAttention(16, 4, batch_first=True, dtype=torch.float64)
+    copy_attention(attention, theirs)
+    x = random_input(3, 8, 16)
+    future = torch.ones(8, 8, dtype=torch.bool).triu(1)
+    expected, _ = theirs(x, x, x, attn_mask=future, need_weights=False)
+    torch.testing.assert_close(attention(x), expected)
+
+
+def turn_by_hand(x):
+    """Rotate the pair of channels (2j, 2j + 1) of row t by the angle t / 10000^(2j/D)."""
+    result = x.clone()
+    length, size = x.shape
+    for t in range(length):
+        for j in range(0, size, 2):
+            angle = t / 10000 ** (j / size)
+            first, second = x[t, j], x[t, j + 1]
+            result[t, j] = first * math.cos(angle) - second * math.sin(angle)
+            result[t, j + 1] = first * math.sin(angle) + second * math.cos(angle)
+    return result
+
+
+def attention_by_hand(attention, x, config):
+    qkv = x @ attention.qkv.weight.T
+    output = attention.proj.weight
+    if config.bias:
+        qkv = qkv + attention.qkv.bias
+    length, size = x.shape[1], config.head_size
+    future = torch.ones(length, length, dtype=torch.bool).triu(1)
+    rows = []
+    for row in qkv:
+        queries, keys, values = row.split(config.n_embd, dim=-1)
+        heads = []
+        for head in range(config.n_head):
+            channels = slice(head * size, (head + 1) * size)
+            q, k, v = queries[:, channels], keys[:, channels], values[:, channels]
+            if config.position == "rope":
+                q, k = turn_by_hand(q), turn_by_hand(k)
+            if config.qk_norm:
+                q = q / (q.square().mean(-1, keepdim=True) + 1e-6).sqrt()
+                k = k / (k.square().mean(-1, keepdim=True) + 1e-6).sqrt()
+            scores = (q @ k.T / math.sqrt(size)).masked_fill(future, -math.inf)
+            heads.append(torch.softmax(scores, dim=-1) @ v)
+        rows.append(torch.cat(heads, dim=-1) @ output.T)
+    y = torch.stack(rows)
+    return y + attention.proj.bias if config.bias else y
+
+
+@pytest.mark.parametrize("bias", [False, True])
+@pytest.mark.parametrize("qk_norm", [False, True])
+@pytest.mark.parametrize("position", ["learned", "rope"])
+def test_attention_equals_attention_written_out(position, qk_norm, bias):
+    config = replace(SMALL, position=position, qk_norm=qk_norm, bias=bias)
+    attention = randomise(MultiHeadAttention(config)).double()
+    x = random_input(2, 8, config.n_embd)
+    # Rope turns in float32.
+    torch.testing.assert_close(
+        attention(x), attention_by_hand(attention, x, config), rtol=1e-5, atol=1e-5
+    )
+
+
+ACTIVATION_FORMULAS = {
+    "relu": lambda x: torch.where(x > 0, x, torch.zeros_like(x)),
+    "relu2": lambda x: torch.where(x > 0, x * x, torch.zeros_like(x)),
+    "gelu": lambda x: x * (1 + torch.erf(x / math.sqrt(2))) / 2,
+    "silu": lambda x: x / (1 + torch.exp(-x)),
+}
+
+
+@pytest.mark.parametrize("bias", [False, True])
+@pytest.mark.parametrize("activation", ACTIVATIONS)
+def test_feed_forward_equals_formula(activation, bias):
+    config = replace(SMALL, activation=activation, bias=bias)
+    layer = randomise(FeedForward(config)).double()
+    x = random_input(2, 8, config.n_embd)
+    expanded = torch.einsum("btc,hc->bth", x, layer.expand.weight)
+    if bias:
+        expanded = expanded + layer.expand.bias
+    if activation in ("geglu", "swiglu"):
+        width = 8 * config.n_embd // 3
+        assert expanded.shape[-1] == 2 * width
+        formula = ACTIVATION_FORMULAS["gelu" if activation == "geglu" else "silu"]
+        hidden = expanded[..., :width] * formula(expanded[..., width:])
+    else:
+        assert expanded.shape[-1] == 4 * config.n_embd
+        hidden = ACTIVATION_FORMULAS[activation](expanded)
+    expected = torch.einsum("bth,ch->btc", hidden, layer.proj.weight)
+    if bias:
+        expected = expected + layer.proj.bias
+    torch.testing.assert_close(layer(x), expected)
+
+
+@pytest.mark.parametrize(("length", "channels"), [(1, 2), (7, 6), (64, 16)])
+def test_sinusoids_equal_formula(length, channels):
+    expected = torch.empty(length, channels, dtype=torch.float64)
+    for t in range(length):
+        for j in range(0, channels, 2):
+            angle = t / 10000 ** (j / channels)
+            expected[t, j] = math.sin(angle)
+            expected[t, j + 1] = math.cos(angle)
+    torch.testing.assert_close(sinusoids(length, channels).double(), expected, rtol=0, atol=1e-5)
+
+
+@pytest.mark.parametrize("qk_norm", [False, True])
+@torch.no_grad()
+def test_rope_depends_on_distance_only(qk_norm):
+    # The first half of the channels, the same at every position, makes queries and keys; the
+    # second half is the position's own axis and passes through as the value. So what comes out
+    # at position i are its attention weights, and their logarithms are q_i · k_j / √D + constant.
+    config = replace(SMALL, n_head=1, n_embd=16, position="rope", qk_norm=qk_norm)
+    attention = randomise(MultiHeadAttention(config)).double()
+    weights = attention.qkv.weight.view(3, 16, 16)
+    weights[:2, :, 8:] = 0
+    weights[2] = torch.eye(16)
+    attention.proj.weight.copy_(torch.eye(16))
+    x = torch.cat((random_input(8).expand(8, 8), torch.eye(8, dtype=torch.float64)), dim=1)
+    shares = attention(x[None])[0, :, 8:]  # row i: how much i looks at each j
+    products = shares.log() - shares.log().diagonal()[:, None]
+    by_distance = []
+    for distance in range(8):
+        diagonal = products.diagonal(-distance)
+        torch.testing.assert_close(diagonal, diagonal[:1].expand_as(diagonal), rtol=1e-5, atol=1e-5)
+        by_distance.append(diagonal[0])
+    assert torch.stack(by_distance).std() > 0.05, "and it does depend on the distance"
+
+
+def test_model_equals_its_parts():
+    model = random_gpt(CLASSIC_LIKE).double()
+    ids = random_ids(2, 8)
+    x = model.token_embedding.weight[ids] + model.position_embedding.weight[None]
+    for block in model.blocks:
+        attended = x + block.attention(block.norm1(x))
+        x = attended + block.feed_forward(block.norm2(attended))
+    x = (x - x.mean(-1, keepdim=True)) / (x.var(-1, unbiased=False, keepdim=True) + 1e-5).sqrt()
+    x = x * model.norm.weight + model.norm.bias
+    torch.testing.assert_close(model(ids), x @ model.head.weight.T)
+
+
+def test_sinusoidal_model_adds_the_sinusoids():
+    model = random_gpt(position="sinusoidal")
+    ids = random_ids(1, 8)
+    learned = random_gpt(position="learned")
+    state = model.state_dict() | {"position_embedding.weight": sinusoids(8, 16)}
+    learned.load_state_dict(state)
+    torch.testing.assert_close(model(ids), learned(ids))
+
+
+def test_rmsnorm_divides_by_root_mean_square():
+    model = random_gpt(norm="rmsnorm")
+    x = random_input(3, 16).float()
+    expected = x / (x.square().mean(-1, keepdim=True) + 1e-6).sqrt()
+    torch.testing.assert_close(model.norm(x), expected)
+
+
+# Any combination of options
+
+
+@all_architectures
+def test_future_does_not_reach_the_past(norm, position, activation, qk_norm):
+    model = random_gpt(NGRAMS, norm=norm, position=position, activation=activation, qk_norm=qk_norm)
+    ids = random_ids(1, 8)
+    with torch.no_grad():
+        original = model(ids)[0]
+        changed_ids = ids.repeat(8, 1)  # row t has another token at t
+        changed_ids.diagonal().add_(1).remainder_(11)
+        changed = model(changed_ids)
+    for t in range(8):
+        torch.testing.assert_close(changed[t, :t], original[:t], rtol=0, atol=1e-6)
+        difference = (changed[t, t:] - original[t:]).abs().amax(-1)
+        assert (difference > 1e-4).all()
+
+
+@all_architectures
+def test_cache_changes_nothing(norm, position, activation, qk_norm):
+    model = random_gpt(
+        NGRAMS, norm=norm, position=position, activation=activation, qk_norm=qk_norm, bias=True
+    )
+    ids = random_ids(2, 8)
+    with torch.no_grad():
+        expected = model(ids)
+        for sizes in ((3, 1, 1, 1, 1, 1), (1, 3, 4), (2, 2, 3, 1), (8,)):
+            cache = KVCache(model.config, batch_size=2)
+            pieces = [model(piece, cache) for piece in ids.split(sizes, dim=1)]
+            torch.testing.assert_close(torch.cat(pieces, dim=1), expected, rtol=0, atol=1e-5)
+
+
+@all_architectures
+def test_gradients_reach_every_parameter(norm, position, activation, qk_norm):
+    model = random_gpt(
+        NGRAMS, norm=norm, position=position, activation=activation, qk_norm=qk_norm, bias=True
+    )
+    ids = torch.arange(11).repeat(8)[:88].view(11, 8)  # every character, every position
+    cross_entropy(model(ids), ids.roll(1, 1)).backward()
+    for name, parameter in model.named_parameters():
+        assert parameter.grad is not None, name
+        assert parameter.grad.isfinite().all(), name
+        rows = parameter.grad.flatten(1) if parameter.dim() > 1 else parameter.grad[:, None]
+        if (
+            name.startswith(("token", "position"))
+            or "head" in name
+            or "norm" in name
+            or "proj" in name
+        ):
+            assert (rows.abs().amax(1) > 0).all(), name
+        assert parameter.grad.abs().max() > 0, name
+
+
+@pytest.mark.parametrize("position", POSITIONS)
+def test_order_of_the_past_matters(position):
+    model = random_gpt(position=position, n_layer=1)
+    ids = torch.tensor([[1, 2, 3, 4], [2, 1, 3, 4]])
+    with torch.no_grad():
+        first, second = model(ids)[:, -1]
+    assert (first - second).abs().max() > 1e-3
+
+
+@pytest.mark.parametrize("position", POSITIONS)
+def test_short_input_equals_beginning_of_long_one(position):
+    model = random_gpt(position=position)
+    ids = random_ids(2, 8)
+    with torch.no_grad():
+        for length in range(1, 9):
+            torch.testing.assert_close(
+                model(ids[:, :length]), model(ids)[:, :length], rtol=0, atol=1e-5
+            )
+
+
+# Dropout, first loss, parameters
+
+
+@pytest.mark.parametrize("position", POSITIONS)
+def test_dropout_acts_in_training_alone(position):
+    model = random_gpt(position=position, dropout=0.5)
+    plain = random_gpt(position=position, dropout=0.0)
+    ids = random_ids(2, 8)
+    with torch.no_grad():
+        model.train()
+        assert not torch.equal(model(ids), model(ids))
+        model.eval()
+        assert torch.equal(model(ids), model(ids))
+        assert torch.equal(model(ids), plain(ids))
+        assert torch.equal(plain.train()(ids), plain.eval()(ids))
+
+
+def test_dropout_acts_inside_attention():
+    config = replace(SMALL, dropout=0.5)
+    attention = randomise(MultiHeadAttention(config))
+    x = random_input(1, 8, 16).float()
+    with torch.no_grad():
+        assert not torch.equal(attention(x), attention(x))
+        attention.eval()
+        assert torch.equal(attention(x), attention(x))
+
+
+def test_dropout_acts_on_the_embeddings():
+    model = GPT(replace(SMALL, dropout=0.5))  # its blocks still add nothing
+    torch.nn.init.normal_(model.head.weight)
+    ids = random_ids(2, 8)
+    assert not torch.equal(model(ids), model(ids))
+
+
+@pytest.mark.parametrize("part", ["attention", "feed_forward"])
+@torch.no_grad()
+def test_dropout_acts_on_what_a_block_adds(part):
+    block = Block(replace(SMALL, dropout=0.5, bias=True))
+    for each in (block.attention, block.feed_forward):
+        each.proj.weight.zero_()
+        each.proj.bias.zero_()
+    getattr(block, part).proj.bias.fill_(1.0)
+    x = torch.zeros(4, 8, 16)
+    assert set(block(x).unique().tolist()) == {0.0, 2.0}
+    assert set(block.eval()(x).unique().tolist()) == {1.0}
+
+
+@pytest.mark.parametrize("preset", sorted(PRESETS))
+@pytest.mark.parametrize("vocab_size", [1, 2, 92])
+def test_first_loss_is_log_of_vocabulary(preset, vocab_size):
+    config = replace(
+        PRESETS[preset][0], vocab_size=vocab_size, block_size=8, n_layer=2, n_head=2, n_embd=16
+    )
+    model = GPT(config)
+    ids = random_ids(3, 8, vocab_size=vocab_size)
+    logits = model(ids)
+    assert (logits == 0).all()
+    assert cross_entropy(logits, ids).item() == pytest.approx(math.log(vocab_size), abs=1e-6)
+
+
+def test_cross_entropy_equals_formula():
+    logits, targets = random_input(2, 8, 11), random_ids(2, 8)
+    total = 0.0
+    for b, t in itertools.product(range(2), range(8)):
+        row = logits[b, t].tolist()
+        total += math.log(sum(map(math.exp, row))) - row[targets[b, t]]
+    loss = cross_entropy(logits, targets)
+    assert loss.shape == ()
+    assert loss.item() == pytest.approx(total / 16, abs=1e-6)
+    assert cross_entropy(logits.bfloat16(), targets).dtype == torch.float32
+
+
+def test_new_weights_come_from_the_global_stream():
+    states = []
+    for seed in (1, 1, 2):
+        with torch.random.fork_rng():
+            torch.manual_seed(seed)
+            states.append(GPT(SMALL).state_dict())
+    first, again, other = states
+    assert all(torch.equal(first[name], again[name]) for name in first)
+    assert not torch.equal(first["token_embedding.weight"], other["token_embedding.weight"])
+
+
+def test_tied_embeddings_are_one_tensor():
+    tied, untied = GPT(replace(SMALL, tie_embeddings=True)), GPT(SMALL)
+    assert tied.head.weight is tied.token_embedding.weight
+    assert untied.head.weight is not untied.token_embedding.weight
+    assert untied.count_parameters() - tied.count_parameters() == 11 * 16
+    assert tied.head.weight.std().item() == pytest.approx(0.02, rel=0.3)
+    tied(random_ids(1, 8)).sum().backward()
+    with torch.no_grad():
+        tied.head.weight.fill_(1.0)
+    assert (tied.token_embedding.weight == 1).all()
+
+
+def test_parameters_of_feed_forward_with_biases():
+    layer = FeedForward(replace(SMALL, activation="relu", bias=True))
+    assert sum(p.numel() for p in layer.parameters()) == 8 * 16**2 + 5 * 16
+
+
+@pytest.mark.parametrize("activation", ACTIVATIONS)
+@pytest.mark.parametrize("position", POSITIONS)
+@pytest.mark.parametrize("norm", NORMS)
+def test_parameter_count_by_formula(norm, position, activation):
+    width, vocabulary, rows = 16, 11, 37
+    gated = activation in ("geglu", "swiglu")
+    hidden = 8 * width // 3 if gated else 4 * width
+    for bias, tie_embeddings, ngram_size in itertools.product((0, 1), (0, 1), (1, 3)):
+        config = replace(
+            SMALL,
+            n_layer=3,
+            norm=norm,
+            position=position,
+            activation=activation,
+            bias=bool(bias),
+            tie_embeddings=bool(tie_embeddings),
+            ngram_size=ngram_size,
+            ngram_rows=rows,
+        )
+        attention = 4 * width**2 + 4 * width * bias
+        if gated:
+            feed_forward = 3 * hidden * width + (2 * hidden + width) * bias
+        else:
+            feed_forward = 8 * width**2 + 5 * width * bias
+        one_norm = width * (1 + bias) if norm == "layernorm" else 0
+        expected = 3 * (attention + feed_forward + 2 * one_norm) + one_norm
+        expected += vocabulary * width * (1 if tie_embeddings else 2)
+        expected += 8 * width if position == "learned" else 0
+        expected += rows * width if ngram_size > 1 else 0
+        model = GPT(config)
+        assert model.count_parameters() == expected
+        assert len(nn.utils.parameters_to_vector(model.parameters())) == expected
+
+
+# Limits and odd shapes
+
+
+@pytest.mark.parametrize("position", POSITIONS)
+def test_too_long_a_context_is_an_error(position):
+    model = random_gpt(position=position)
+    assert model(random_ids(1, 8)).shape == (1, 8, 11)
+    with pytest.raises(ValueError, match="9"):
+        model(random_ids(1, 9))
+
+
+@pytest.mark.parametrize("position", POSITIONS)
+def test_too_long_a_context_in_the_cache_is_an_error(position):
+    model = random_gpt(position=position)
+    cache = KVCache(model.config, batch_size=1)
+    with torch.no_grad():
+        model(random_ids(1, 7), cache)
+        with pytest.raises(ValueError, match="9"):
+            model(random_ids(1, 2), cache)
+        assert cache.length == 7
+        model(random_ids(1, 1), cache)
+        with pytest.raises(ValueError, match="9"):
+            model(random_ids(1, 1), cache)
+
+
+@pytest.mark.parametrize("position", POSITIONS)
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"block_size": 1},
+        {"n_layer": 1},
+        {"n_head": 1},
+        {"vocab_size": 1},
+        {"n_embd": 4, "n_head": 2},
+        {"ngram_size": 16, "ngram_rows": 1},
+        {"ngram_size": 2, "ngram_rows": 2**20, "n_embd": 2, "n_head": 1},
+        {"block_size": 1, "ngram_size": 4, "ngram_rows": 50},
+        {"n_embd": 2, "n_head": 1, "activation": "swiglu"},
+        {"block_size": 1, "n_layer": 1, "n_head": 1, "vocab_size": 1, "n_embd": 2},
+    ],
+    ids=str,
+)
+def test_odd_shapes(changes, position):
+    config = replace(SMALL, position=position, **changes)
+    model = random_gpt(config)
+    for batch, length in itertools.product((1, 3), {1, config.block_size}):
+        ids = random_ids(batch, length, vocab_size=config.vocab_size)
+        logits = model(ids)
+        assert logits.shape == (batch, length, config.vocab_size)
+        assert logits.isfinite().all()
+        with torch.no_grad():
+            cache = KVCache(config, batch)
+            steps = [model(ids[:, t : t + 1], cache) for t in range(length)]
+        torch.testing.assert_close(torch.cat(steps, dim=1), logits, rtol=0, atol=1e-5)
+
+
+def test_width_of_one_channel():
+    model = random_gpt(position="learned", n_embd=1, n_head=1, activation="geglu")
+    assert model(random_ids(2, 8)).isfinite().all()
+
+
+def test_rows_of_a_batch_do_not_touch_each_other():
+    model = random_gpt()
+    ids = random_ids(4, 8)
+    with torch.no_grad():
+        together = model(ids)
+        for row in range(4):
+            alone = model(ids[row : row + 1])[0]
+            torch.testing.assert_close(together[row], alone, rtol=0, atol=1e-6)
+
+
+def test_positions_are_not_saved():
+    assert set(GPT(replace(SMALL, position="rope")).state_dict()) == set(
+        dict(GPT(replace(SMALL, position="sinusoidal")).named_parameters())
+    )
+
+
+@pytest.mark.parametrize("position", POSITIONS)
+def test_type_of_the_weights_is_only_precision(position):
+    model = random_gpt(position=position)
+    ids = random_ids(2, 8)
+    with torch.no_grad():
+        expected = model(ids).double()
+        torch.testing.assert_close(model.to(torch.float64)(ids), expected, rtol=0, atol=1e-5)
+
+
+# Sequences of characters
+
+
+def sequences(ids, size):
+    """What the last 2, 3, … `size` ids are at each position; None before the first."""
+    padded = [None] * size + ids.tolist()
+    return [
+        [tuple(padded[t + size - n + 1 : t + size + 1]) for n in range(2, size + 1)]
+        for t in range(len(ids))
+    ]
+
+
+def test_row_is_decided_by_the_last_ids():
+    size, rows = 4, 2**31 - 1
+    row_of = {}
+    for ids in random_ids(30, 20, vocab_size=4):
+        found = ngram_rows(ids[None], size, rows)[0]
+        assert found.shape == (20, size - 1)
+        for keys, values in zip(sequences(ids, size), found.tolist(), strict=True):
+            for key, value in zip(keys, values, strict=True):
+                assert row_of.setdefault(key, value) == value
+    assert len(row_of) > 300
+    assert len(set(row_of.values())) == len(row_of), "different sequences, different rows"
+
+
+@pytest.mark.parametrize("size", [2, 4, 16])
+@pytest.mark.parametrize("rows", [1, 2, 61, 65536, 2**31 - 1])
+@pytest.mark.parametrize("vocab_size", [1, 92, 65536])
+def test_rows_lie_in_the_table(size, rows, vocab_size):
+    found = ngram_rows(random_ids(5, 40, vocab_size=vocab_size), size, rows)
+    assert found.shape == (5, 40, size - 1)
+    assert ((found >= 0) & (found < rows)).all()
+
+
+@pytest.mark.parametrize("size", [2, 3, 4])
+@pytest.mark.parametrize("rows", [1021, 1024])
+def test_sequences_are_spread_over_the_rows(size, rows):
+    random = torch.Generator().manual_seed(size)
+    ids = torch.randint(92, (8000, size), generator=random).unique(dim=0)
+    counts = torch.bincount(ngram_rows(ids, size, rows)[:, -1, -1], minlength=rows).double()
+    expected = len(ids) / rows
+    statistic = ((counts - expected) ** 2 / expected).sum().item()
+    assert statistic < rows + 6 * math.sqrt(2 * rows)  # chi-square: mean rows, variance 2 rows
+
+
+def test_ngram_model_adds_the_rows_of_its_table():
+    model, plain = random_gpt(NGRAMS), random_gpt(SMALL)
+    state = model.state_dict()
+    table = state.pop("ngram_embedding.weight")
+    plain.load_state_dict(state)
+    ids = random_ids(2, 8)
+    added = torch.stack([table[ngram_rows(row[None], 4, 61)[0]].sum(1) for row in ids])  # (B, T, C)
+    plain.token_embedding.register_forward_hook(lambda module, inputs, output: output + added)
+    torch.testing.assert_close(model(ids), plain(ids))
+    assert (added.abs().amax(-1) > 0).all()
+
+
+def test_new_ngram_table_adds_nothing():
+    assert (GPT(NGRAMS).ngram_embedding.weight == 0).all()
+    assert not hasattr(GPT(SMALL), "ngram_embedding")
+
+
+def test_ngram_table_sees_no_more_than_its_size():
+    model = random_gpt(NGRAMS, n_layer=1)
+    torch.nn.init.zeros_(model.blocks[0].attention.proj.weight)  # no other way to the past
+    first, second = random_ids(2, 8)
+    second[-4:] = first[-4:]
+    with torch.no_grad():
+        ours, theirs = model(torch.stack((first, second)))
+    torch.testing.assert_close(ours[-1], theirs[-1])
+    second[-4] = (first[-4] + 1) % 11
+    with torch.no_grad():
+        ours, theirs = model(torch.stack((first, second)))
+    assert (ours[-1] - theirs[-1]).abs().max() > 1e-3
