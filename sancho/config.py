@@ -309,6 +309,7 @@ class SampleOptions:
         _require(self.num_samples >= 1, "num_samples", self.num_samples, "1 or more")
         _require(self.max_new_tokens >= 0, "max_new_tokens", self.max_new_tokens, "0 or more")
         _require(self.seed >= 0, "seed", self.seed, "0 or more")
+        _require("" not in self.stop, "stop", "", "a text of one character or more")
 
 
 def from_dict(cls: type[Config], values: object) -> Config:

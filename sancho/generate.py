@@ -140,7 +140,8 @@ class Reader:
             # Under autocast keys and values come in its type, else in that of the weights.
             kind = self.device.type
             autocast = torch.is_autocast_enabled(kind)
-            dtype = torch.get_autocast_dtype(kind) if autocast else torch.float32
+            weights = next(model.parameters()).dtype
+            dtype = torch.get_autocast_dtype(kind) if autocast else weights
             self.cache = KVCache(model.config, batch_size, self.device, dtype)
 
     def read(self, context: Tensor) -> Tensor:

@@ -97,12 +97,17 @@ def seed_of(seed: int, stream: Stream, *index: int) -> int:
     What is drawn at a step depends on nothing that was drawn before, so a run that is resumed,
     evaluated more often or sampled from on the way draws the same.
     """
-    return int(np.random.SeedSequence((seed, stream, *index)).generate_state(1, np.uint64)[0] >> 1)
+    return int(
+        np.random.SeedSequence(seed, spawn_key=(stream, *index)).generate_state(1, np.uint64)[0]
+        >> 1
+    )
 
 
 def generator(seed: int, stream: Stream, *index: int) -> np.random.Generator:
     """Return a NumPy generator for one place of one stream."""
-    return np.random.Generator(np.random.PCG64(np.random.SeedSequence((seed, stream, *index))))
+    return np.random.Generator(
+        np.random.PCG64(np.random.SeedSequence(seed, spawn_key=(stream, *index)))
+    )
 
 
 @contextmanager

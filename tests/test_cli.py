@@ -783,7 +783,7 @@ def test_a_bug_keeps_its_traceback(own_project):
     code = (
         "import sys, train\n"
         "from sancho import cli\n"
-        "def buggy(options): raise ValueError('a bug of ours')\n"
+        "def buggy(*arguments): raise ValueError('a bug of ours')\n"
         "train.open_corpus = buggy\n"
         "sys.argv = ['train.py']\n"
         "cli.run_main(train.main)\n"
