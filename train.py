@@ -2,6 +2,7 @@
 
 import shlex
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from sancho import checkpoint, cli
@@ -24,7 +25,7 @@ def main(args: Sequence[str]) -> int:
     state, corpus = folder.begin(options, open_corpus(DATA, options.data), runtime)
     reports = fit(state, corpus, runtime, compile=options.runtime.compile)
     if not options.run.resume:
-        folder.start(options)
+        folder.start(replace(options, model=state.model.config))
     cli.say(
         f"{options.run.preset}: {state.model.count_parameters():,} parameters, {runtime}; "
         f"{corpus.name}: {len(corpus.train):,} characters to train on"

@@ -105,7 +105,7 @@ class ModelConfig:
 class TrainConfig:
     """How a model is trained. Raises UserError for a value out of range."""
 
-    max_iters: int = 1500
+    max_iters: int = 1250
     """Number of optimizer steps."""
     batch_size: int = 16
     """Windows of block_size characters in a (micro-)batch."""
@@ -129,7 +129,7 @@ class TrainConfig:
     """Steps in which the learning rate rises to its peak."""
     decay_fraction: float = 0.6
     """Share of the steps, at the end, in which the learning rate falls linearly to zero."""
-    eval_interval: int = 500
+    eval_interval: int = 625
     """Steps between evaluations over the whole validation split (also after the last step)."""
     log_interval: int = 10
     """Steps between lines in metrics.jsonl and updates of the progress bar."""

@@ -105,7 +105,10 @@ class TrainingState:
         return cls(model, optimizers, config, deepcopy(checkpoint.progress))
 
     def to_checkpoint(self, corpus: Corpus, *, with_optimizer: bool) -> Checkpoint:
-        """Return what a checkpoint file holds; only with the optimizer can training go on."""
+        """Return what a checkpoint file holds; only with the optimizer can training go on.
+
+        Its tensors are those of the state: save it, or copy them, before the next step.
+        """
         self.settle_losses()
         optimizer = optimizer_tensors(self.model, self.optimizers) if with_optimizer else {}
         return Checkpoint(
