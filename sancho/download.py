@@ -66,7 +66,8 @@ def find_corpus(data: Path, name: str, urls: Sequence[str] = BOOK_URLS) -> Corpu
     except DownloadError as error:
         warnings.warn(
             f"DON QUIJOTE COULD NOT BE FETCHED ({error}). Using the short sample corpus "
-            "data/apocrifo.txt instead; get the book later with: python data/prepare.py",
+            "data/apocrifo.txt instead, which 100 steps learn by heart (--max_iters 100); get the "
+            "book later with: python data/prepare.py",
             stacklevel=2,
         )
         return find_corpus(data, "apocrifo")

@@ -155,11 +155,13 @@ class Reader:
                 self.cache.length = 0
             new = context[:, self.cache.length :]
         was_training = self.model.training
-        self.model.eval()
+        if was_training:  # to switch all modules takes as long as to read a character
+            self.model.eval()
         try:
             return self.model(new.to(self.device), self.cache)[:, -1].cpu()
         finally:
-            self.model.train(was_training)
+            if was_training:
+                self.model.train()
 
 
 class StopAt:
