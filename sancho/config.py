@@ -1,7 +1,8 @@
 """Every option, its default, its range and its help, once.
 
 The command lines of train.py and sample.py are made from these classes, and so are the
-notebooks' calls. A preset is a model and the training that suits it.
+notebooks' calls. A preset is a model and the training that suits it. Making a configuration with a
+value out of range raises UserError.
 """
 
 from dataclasses import dataclass, field, fields
@@ -36,7 +37,7 @@ def _check_choices(config: object) -> None:
 
 @dataclass(frozen=True, kw_only=True)
 class ModelConfig:
-    """The shape of a GPT. Raises UserError for a value out of range."""
+    """The shape of a GPT."""
 
     vocab_size: Suppress[int] = 92
     """Number of different characters; the corpus decides it (92 in Don Quijote)."""
@@ -103,7 +104,7 @@ class ModelConfig:
 
 @dataclass(frozen=True, kw_only=True)
 class TrainConfig:
-    """How a model is trained. Raises UserError for a value out of range."""
+    """How a model is trained."""
 
     max_iters: int = 1250
     """Number of optimizer steps."""
@@ -163,7 +164,7 @@ class TrainConfig:
 
 @dataclass(frozen=True, kw_only=True)
 class SampleConfig:
-    """How the next character is chosen. Raises UserError for a value out of range."""
+    """How the next character is chosen."""
 
     temperature: float = 0.8
     """Below 1 bolder on likely characters, above 1 wilder; 0 always takes the likeliest."""
