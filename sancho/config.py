@@ -41,7 +41,7 @@ class ModelConfig:
 
     vocab_size: Suppress[int] = 92
     """Number of different characters; the corpus decides it (92 in Don Quijote)."""
-    block_size: int = 96
+    block_size: int = 128
     """Longest context, in characters."""
     n_layer: int = 4
     """Number of blocks."""
@@ -108,7 +108,7 @@ class TrainConfig:
 
     max_iters: int = 1250
     """Number of optimizer steps."""
-    batch_size: int = 16
+    batch_size: int = 12
     """Windows of block_size characters in a (micro-)batch."""
     gradient_accumulation_steps: int = 1
     """Micro-batches whose gradients are averaged into one step."""
