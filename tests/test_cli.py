@@ -362,7 +362,7 @@ def test_a_text_that_is_not_utf8(script, project, offset):
 
 def test_a_text_shorter_than_a_block(script, project):
     (project / "short.txt").write_text("Vale.\n", encoding="utf-8")
-    result = script("train.py", "--corpus", "short.txt", "--preset", "mini", "--out_dir", "new")
+    result = script("train.py", "--corpus", "short.txt", "--block_size=96", "--out_dir", "new")
     assert_refused(result, "train.py", "short", "6 characters", "--block_size 96", "at least 107")
     assert not (project / "new").exists()
 
