@@ -1,6 +1,5 @@
 """What a run computes on: device, number type, random streams."""
 
-import os
 import warnings
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
@@ -116,10 +115,3 @@ def torch_seed(seed: int, stream: Stream, *index: int) -> Iterator[None]:
     with torch.random.fork_rng():
         torch.manual_seed(seed_of(seed, stream, *index))
         yield
-
-
-def core_count() -> int:
-    """Return the number of CPU cores that this process may use."""
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1

@@ -569,9 +569,12 @@ def test_generating_leaves_the_mode_as_it_was_after_an_error():
 def test_training_in_between_does_not_break_the_stream():
     model = random_gpt().train()
     steps = generate(model, np.array([1, 2, 3]), PLAIN, max_new_tokens=24)
+    count = 0
     for _ in steps:
         model(torch.zeros(1, 8, dtype=torch.long)).sum().backward()
         model.zero_grad()
+        count += 1
+    assert count == 24
 
 
 # Text
