@@ -20,7 +20,7 @@ from sancho.files import atomic_write, existing_file
 from sancho.model import GPT
 from sancho.tokenizer import CharTokenizer
 
-FORMAT, VERSION = "sancho-mini", 1
+FORMAT, VERSION = "sancho-mini", 2
 HEADER_LIMIT = 100_000_000
 
 
@@ -184,10 +184,12 @@ def _check_weights(checkpoint: Checkpoint) -> None:
         if not weights[name].isfinite().all():
             raise ValueError(f"tensor {name} holds numbers that are not finite")
     for name, tensor in checkpoint.optimizer.items():
-        owner = name.rpartition(".")[0]
+        owner, _, key = name.rpartition(".")
         if owner not in expected:
             raise ValueError(f"tensor {name} belongs to no weight")
-        _check_shape(name, tensor, expected[owner].shape if tensor.dim() else torch.Size())
+        shape = expected[owner].shape
+        other = {"step": shape[:0], "sum": shape[:1]}  # one number for all, one for each row
+        _check_shape(name, tensor, other.get(key, shape))
 
 
 def _check_shape(name: str, tensor: Tensor, shape: torch.Size) -> None:

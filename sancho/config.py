@@ -41,11 +41,11 @@ class ModelConfig:
 
     vocab_size: Suppress[int] = 92
     """Number of different characters; the corpus decides it (92 in Don Quijote)."""
-    block_size: int = 128
+    block_size: int = 256
     """Longest context, in characters."""
     n_layer: int = 4
     """Number of blocks."""
-    n_head: int = 3
+    n_head: int = 2
     """Number of attention heads in a block; divides n_embd."""
     n_embd: int = 96
     """Width: channels of the residual stream."""
@@ -63,6 +63,8 @@ class ModelConfig:
     """Also look up the last 2, 3, … characters, up to this many, in a table; 1: only the last."""
     ngram_rows: int = 65536
     """Rows of that table; sequences that fall on one row share it."""
+    embedding_skip: bool = True
+    """Add the embedding again before every block after the first, in a strength it learns."""
     qk_norm: bool = True
     """Normalise queries and keys before their product."""
     tie_embeddings: bool = False
@@ -106,9 +108,9 @@ class ModelConfig:
 class TrainConfig:
     """How a model is trained."""
 
-    max_iters: int = 1250
+    max_iters: int = 1300
     """Number of optimizer steps."""
-    batch_size: int = 12
+    batch_size: int = 6
     """Windows of block_size characters in a (micro-)batch."""
     gradient_accumulation_steps: int = 1
     """Micro-batches whose gradients are averaged into one step."""
@@ -118,8 +120,10 @@ class TrainConfig:
     """Peak learning rate of AdamW."""
     muon_learning_rate: float = 0.02
     """Peak learning rate of Muon."""
+    ngram_learning_rate: float = 0.15
+    """Peak learning rate of the table of character sequences (row-wise Adagrad)."""
     weight_decay: float = 0.0
-    """Decoupled weight decay of the matrices."""
+    """Decoupled weight decay of the matrices, but not of the table."""
     beta1: float = 0.8
     """AdamW: decay of the mean of the gradients."""
     beta2: float = 0.95
@@ -130,7 +134,7 @@ class TrainConfig:
     """Steps in which the learning rate rises to its peak."""
     decay_fraction: float = 0.6
     """Share of the steps, at the end, in which the learning rate falls linearly to zero."""
-    eval_interval: int = 625
+    eval_interval: int = 650
     """Steps between evaluations over the whole validation split (also after the last step)."""
     log_interval: int = 10
     """Steps between lines in metrics.jsonl and updates of the progress bar."""
@@ -151,7 +155,7 @@ class TrainConfig:
             _require(getattr(self, name) >= 1, name, getattr(self, name), "1 or more")
         for name in ("weight_decay", "grad_clip", "warmup_iters", "patience", "seed"):
             _require(getattr(self, name) >= 0, name, getattr(self, name), "0 or more")
-        for name in ("learning_rate", "muon_learning_rate"):
+        for name in ("learning_rate", "muon_learning_rate", "ngram_learning_rate"):
             value = getattr(self, name)
             _require(0 < value < float("inf"), name, value, "a finite number greater than 0")
         for name in ("weight_decay", "grad_clip"):
@@ -219,10 +223,12 @@ PRESETS: dict[str, tuple[ModelConfig, TrainConfig]] = {
             position="learned",
             activation="relu",
             ngram_size=1,
+            embedding_skip=False,
             qk_norm=False,
         ),
         TrainConfig(
             max_iters=2000,
+            batch_size=12,
             optimizer="adamw",
             learning_rate=1e-3,
             weight_decay=0.1,

@@ -8,72 +8,89 @@ from collections.abc import Iterable, Iterator
 
 import numpy as np
 import torch
-from torch import Tensor
 
 from sancho.config import SampleConfig
+from sancho.decode import Decoder
 from sancho.errors import UserError
 from sancho.model import GPT, KVCache
 from sancho.runtime import Stream, generator
 from sancho.tokenizer import CharTokenizer
 
-NEVER = float("-inf")
+
+def softmax(logits: np.ndarray) -> np.ndarray:
+    """Return the probabilities, (B, V), of logits (B, V)."""
+    weights = _exponentials(logits)
+    return weights / weights.sum(-1, keepdims=True)
 
 
-def penalise_repetition(logits: Tensor, context: Tensor, penalty: float) -> Tensor:
+def _exponentials(logits: np.ndarray) -> np.ndarray:
+    """Return what probabilities are proportional to, at most 1."""
+    with np.errstate(over="ignore"):
+        return np.exp(logits - logits.max(-1, keepdims=True))
+
+
+def penalise_repetition(logits: np.ndarray, context: np.ndarray, penalty: float) -> np.ndarray:
     """Divide the positive logits of ids in `context` (B, S) by `penalty`, multiply the negative.
 
     Keskar et al. 2019, CTRL, arXiv:1909.05858, section 4.1.
     """
-    seen = torch.zeros_like(logits, dtype=torch.bool).scatter_(1, context, True)
-    penalised = torch.where(logits > 0, logits / penalty, logits * penalty)
-    limit = torch.finfo(logits.dtype).max / 4  # differences of two logits stay finite
-    return torch.where(seen, penalised, logits).clamp(-limit, limit)
+    seen = np.zeros(logits.shape, dtype=bool)
+    np.put_along_axis(seen, context, True, axis=-1)
+    with np.errstate(over="ignore"):
+        penalised = np.where(logits > 0, logits / penalty, logits * penalty)
+    limit = np.finfo(logits.dtype).max / 4  # differences of two logits stay finite
+    return np.where(seen, penalised, logits).clip(-limit, limit)
 
 
-def keep_top_k(logits: Tensor, k: int) -> Tensor:
+def keep_top_k(logits: np.ndarray, k: int) -> np.ndarray:
     """Keep the k likeliest ids, exactly k even where several are equally likely."""
-    values, ids = logits.topk(min(k, logits.shape[-1]))
-    return torch.full_like(logits, NEVER).scatter_(1, ids, values)
+    dropped = np.argsort(-logits, axis=-1, kind="stable")[:, k:]
+    kept = logits.copy()
+    np.put_along_axis(kept, dropped, -np.inf, axis=-1)
+    return kept
 
 
-def keep_top_p(logits: Tensor, p: float) -> Tensor:
+def keep_top_p(logits: np.ndarray, p: float) -> np.ndarray:
     """Keep the smallest set of likeliest ids with probability p or more; always the likeliest.
 
     Holtzman et al. 2020, arXiv:1904.09751, section 3.1.
     """
     if p == 1:
         return logits
-    values, ids = logits.sort(descending=True)
-    probabilities = values.softmax(-1)
-    before = probabilities.cumsum(-1) - probabilities
-    drop = before >= p
-    drop[:, 0] = False
-    return torch.full_like(logits, NEVER).scatter_(1, ids, values.masked_fill(drop, NEVER))
+    order = np.argsort(-logits, axis=-1, kind="stable")
+    probabilities = softmax(np.take_along_axis(logits, order, axis=-1))
+    keep = probabilities.cumsum(-1) - probabilities < p
+    keep[:, 0] = True
+    unordered = np.empty_like(keep)
+    np.put_along_axis(unordered, order, keep, axis=-1)
+    return np.where(unordered, logits, -np.inf)
 
 
-def keep_min_p(logits: Tensor, p: float) -> Tensor:
+def keep_min_p(logits: np.ndarray, p: float) -> np.ndarray:
     """Drop ids less likely than p times the likeliest one.
 
     Nguyen et al. 2024, arXiv:2407.01082, section 3.
     """
-    probabilities = logits.softmax(-1)
-    return logits.masked_fill(probabilities < p * probabilities.amax(-1, keepdim=True), NEVER)
+    probabilities = softmax(logits)
+    keep = probabilities >= p * probabilities.max(-1, keepdims=True)
+    return np.where(keep, logits, -np.inf)
 
 
-def shape_logits(logits: Tensor, context: Tensor, config: SampleConfig) -> Tensor:
-    """Apply penalty, temperature, top-k, top-p and min-p, in this order.
+def shape_logits(logits: np.ndarray, context: np.ndarray, config: SampleConfig) -> np.ndarray:
+    """Apply penalty, temperature, top-k, top-p and min-p, in this order; return float64.
 
     logits: (B, V); context: (B, S), the ids that the model has read. Temperature 0 keeps the
     likeliest id alone.
     """
-    logits = logits.double()
+    logits = logits.astype(np.float64)
     if config.repetition_penalty != 1:
         logits = penalise_repetition(logits, context, config.repetition_penalty)
     # The highest logit becomes 0, so that no temperature makes it overflow.
-    logits = logits - logits.amax(-1, keepdim=True)
+    logits = logits - logits.max(-1, keepdims=True)
     if config.temperature == 0:
         return keep_top_k(logits, 1)
-    logits = logits / config.temperature
+    with np.errstate(over="ignore"):
+        logits = logits / config.temperature
     if config.top_k is not None:
         logits = keep_top_k(logits, config.top_k)
     if config.top_p is not None:
@@ -83,17 +100,16 @@ def shape_logits(logits: Tensor, context: Tensor, config: SampleConfig) -> Tenso
     return logits
 
 
-def choose(logits: Tensor, uniforms: Tensor) -> Tensor:
+def choose(logits: np.ndarray, uniforms: np.ndarray) -> np.ndarray:
     """Return the ids, (B,), that uniform numbers in [0, 1), (B,), pick from logits (B, V).
 
     Inverse transform sampling: the first id at which the cumulated probability passes the number.
     """
-    cumulated = logits.softmax(-1).cumsum(-1)  # (B, V)
+    cumulated = _exponentials(logits).cumsum(-1)  # (B, V)
     thresholds = uniforms[:, None] * cumulated[:, -1:]
-    return torch.searchsorted(cumulated, thresholds, right=True)[:, 0]
+    return (cumulated <= thresholds).sum(-1)
 
 
-@torch.inference_mode()
 def generate(
     model: GPT,
     prompt: np.ndarray,
@@ -108,25 +124,29 @@ def generate(
 
     prompt: (T,) ids, T ≥ 1, the same for all streams. Stream number i draws from its own random
     sequence, decided by (seed, i) alone. Once block_size characters are in the context, the newest
-    half of them is kept, so it always holds between half a block and a block; the cache changes
-    the cost, not the text. Raises ValueError for an empty prompt.
+    quarter of them is kept, so it always holds between a quarter of a block and a block; the cache
+    changes the cost, not the text. Raises ValueError for an empty prompt.
     """
     if not len(prompt):
         raise ValueError("the prompt is empty")
     config = config or SampleConfig()
     generators = [generator(seed, Stream.SAMPLING, i) for i in streams]
     block_size = model.config.block_size
-    newest = torch.from_numpy(np.asarray(prompt[-block_size:], dtype=np.int64))
-    context = newest.repeat(len(generators), 1)  # (B, S)
+    newest = np.asarray(prompt[-block_size:], dtype=np.int64)
+    context = np.empty((len(generators), block_size + 1), dtype=np.int64)
+    length = len(newest)  # of what the context holds
+    context[:, :length] = newest
     reader = Reader(model, len(generators), use_cache)
     for _ in range(max_new_tokens):
-        logits = shape_logits(reader.read(context), context, config)
-        uniforms = torch.tensor([g.random() for g in generators], dtype=torch.float64)
-        ids = choose(logits, uniforms)  # (B,)
+        logits = reader.read(context[:, :length])
+        logits = shape_logits(logits, context[:, :length], config)
+        ids = choose(logits, np.array([g.random() for g in generators]))  # (B,)
         yield ids.tolist()
-        context = torch.cat((context, ids[:, None]), dim=1)
-        if context.shape[1] > block_size:
-            context = context[:, -max(1, block_size // 2) :]
+        context[:, length] = ids
+        length += 1
+        if length > block_size:
+            length = max(1, block_size // 4)
+            context[:, :length] = context[:, -length:].copy()
 
 
 class Reader:
@@ -135,7 +155,7 @@ class Reader:
     def __init__(self, model: GPT, batch_size: int, use_cache: bool) -> None:
         self.model = model
         self.device = next(model.parameters()).device
-        self.cache = None
+        self.cache = self.decoder = None
         if use_cache:
             # Under autocast keys and values come in its type, else in that of the weights.
             kind = self.device.type
@@ -143,22 +163,30 @@ class Reader:
             weights = next(model.parameters()).dtype
             dtype = torch.get_autocast_dtype(kind) if autocast else weights
             self.cache = KVCache(model.config, batch_size, self.device, dtype)
+            if kind == "cpu" and dtype == torch.float32:
+                self.decoder = Decoder(model, self.cache)
 
-    def read(self, context: Tensor) -> Tensor:
-        """Return the logits, (B, V) on the CPU, after context, (B, S).
+    def read(self, context: np.ndarray) -> np.ndarray:
+        """Return the logits, (B, V), after context, (B, S).
 
         It must be the context of the last call and one id more, or, shorter than that, a new one.
         """
-        new = context
-        if self.cache is not None:
-            if context.shape[1] <= self.cache.length:
-                self.cache.length = 0
-            new = context[:, self.cache.length :]
+        if self.cache is None:
+            return self._forward(context)
+        if context.shape[1] <= self.cache.length:
+            self.cache.length = 0
+        new = context[:, self.cache.length :]
+        return self.decoder.read(new) if self.decoder else self._forward(new, self.cache)
+
+    @torch.inference_mode()
+    def _forward(self, ids: np.ndarray, cache: KVCache | None = None) -> np.ndarray:
+        """Return the model's last logits, (B, V), after ids (B, T) and what the cache holds."""
         was_training = self.model.training
         if was_training:  # to switch all modules takes as long as to read a character
             self.model.eval()
         try:
-            return self.model(new.to(self.device), self.cache)[:, -1].cpu()
+            logits = self.model(torch.from_numpy(ids).to(self.device), cache)[:, -1]
+            return logits.float().cpu().numpy()
         finally:
             if was_training:
                 self.model.train()

@@ -6,6 +6,7 @@ S counts the keys that a query can see: T, and before them what the cache holds.
 
 import math
 
+import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
@@ -30,14 +31,16 @@ class KVCache:
         shape = (config.n_layer, batch_size, config.n_head, config.block_size, config.head_size)
         self.keys = torch.zeros(shape, device=device, dtype=dtype)  # (n_layer, B, H, block, D)
         self.values = torch.zeros_like(self.keys)
-        self.ids = torch.zeros(batch_size, config.block_size, dtype=torch.long, device=device)
+        self.history = config.ngram_size - 1
+        ids_shape = (batch_size, self.history + config.block_size)
+        self.ids = torch.full(ids_shape, -1, device=device)  # −1, nothing, before the first
         self.length = 0
 
-    def read(self, ids: Tensor, before: int) -> Tensor:
-        """Note new ids, (B, T); return them with up to `before` older ones in front of them."""
-        end = self.length + ids.shape[1]
-        self.ids[:, self.length : end] = ids
-        return self.ids[:, max(0, self.length - before) : end]
+    def read(self, ids: Tensor) -> Tensor:
+        """Note new ids, (B, T); return them after ngram_size − 1 older ones."""
+        end = self.length + self.history + ids.shape[1]
+        self.ids[:, end - ids.shape[1] : end] = ids
+        return self.ids[:, self.length : end]
 
     def extend(self, layer: int, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
         """Append (B, H, T, D) to a block's keys and values; return all of them, (B, H, S, D)."""
@@ -86,18 +89,28 @@ def rotate(x: Tensor, turns: Tensor) -> Tensor:
     return torch.view_as_real(turned).view(x.shape).type_as(x)
 
 
-def ngram_rows(ids: Tensor, size: int, rows: int) -> Tensor:
-    """Return the table row of the last 2, 3, … `size` ids at each position.
+def ngram_powers(size: int) -> np.ndarray:
+    """Return what the newest id, the one before it, … is multiplied by in a key: (size,) int64."""
+    powers = [pow(0x9E3779B1, age, 2**64) for age in range(size)]
+    return np.array(powers, dtype=np.uint64).view(np.int64)
 
-    (B, T) -> (B, T, size - 1). What lies before the first id counts as nothing. A multiplicative
-    hash (Knuth, The Art of Computer Programming, volume 3, section 6.4) spreads the sequences
-    over the rows.
+
+def spread(keys: Tensor | np.ndarray, rows: int) -> Tensor | np.ndarray:
+    """Spread keys over the rows of a table by a multiplicative hash.
+
+    Knuth, The Art of Computer Programming, volume 3, section 6.4.
     """
-    key, found = ids + 1, []
-    for n in range(1, size):
-        key = key * 0x9E3779B1 + F.pad(ids + 1, (n, 0))[:, : ids.shape[1]]
-        found.append((((key ^ (key >> 17)) * 0x85EBCA6B) & 0x7FFFFFFF) % rows)
-    return torch.stack(found, dim=-1)
+    return (((keys ^ (keys >> 17)) * 0x85EBCA6B) & 0x7FFFFFFF) % rows
+
+
+def ngram_rows(text: Tensor, size: int, rows: int) -> Tensor:
+    """Return the table rows of the last 2, 3, … `size` ids at each position but the first ones.
+
+    (B, size − 1 + T) -> (B, T, size − 1). An id of −1 is nothing, as before the first character.
+    """
+    newest_first = (text + 2).unfold(1, size, 1).flip(-1)  # (B, T, size)
+    powers = torch.from_numpy(ngram_powers(size)).to(text.device)
+    return spread((newest_first * powers).cumsum(-1)[..., 1:], rows)
 
 
 class MultiHeadAttention(nn.Module):
@@ -146,17 +159,31 @@ class MultiHeadAttention(nn.Module):
         return self.proj(y.transpose(1, 2).reshape(B, T, C))
 
 
-def relu2(x: Tensor) -> Tensor:
-    """Return the square of relu. So et al. 2021, arXiv:2109.08668."""
-    positive = F.relu(x)
-    return positive * positive
+class SquaredReLU(torch.autograd.Function):
+    """relu(x)², whose slope is 2 · relu(x): half the work of the slopes of relu and of the square.
+
+    So et al. 2021, arXiv:2109.08668.
+    """
+
+    @staticmethod
+    def forward(ctx, x: Tensor) -> Tensor:
+        """(…) -> (…)"""
+        positive = F.relu(x)
+        ctx.save_for_backward(positive)
+        return positive * positive
+
+    @staticmethod
+    def backward(ctx, gradient: Tensor) -> Tensor:
+        """(…) -> (…)"""
+        (positive,) = ctx.saved_tensors
+        return (gradient * positive).mul_(2)
 
 
 ACTIVATIONS = {
     "relu": F.relu,
     "gelu": F.gelu,
     "silu": F.silu,
-    "relu2": relu2,
+    "relu2": SquaredReLU.apply,
     "geglu": F.gelu,
     "swiglu": F.silu,
 }
@@ -215,13 +242,15 @@ class GPT(nn.Module):
         self.config = config
         self.token_embedding = nn.Embedding(config.vocab_size, config.n_embd)
         if config.ngram_size > 1:  # Pagnoni et al. 2024, arXiv:2412.09871, section 3.2.1
-            self.ngram_embedding = nn.Embedding(config.ngram_rows, config.n_embd)
+            self.ngram_embedding = nn.Embedding(config.ngram_rows, config.n_embd, sparse=True)
         if config.position == "learned":
             self.position_embedding = nn.Embedding(config.block_size, config.n_embd)
         elif config.position == "sinusoidal":
             positions = sinusoids(config.block_size, config.n_embd)
             self.register_buffer("positions", positions, persistent=False)
         self.dropout = nn.Dropout(config.dropout)
+        if config.embedding_skip:  # as in Jordan et al. 2024, modded-nanogpt
+            self.skips = nn.Parameter(torch.zeros(config.n_layer))
         self.blocks = nn.ModuleList(Block(config) for _ in range(config.n_layer))
         self.norm = make_norm(config)
         self.head = nn.Linear(config.n_embd, config.vocab_size, bias=False)
@@ -268,15 +297,18 @@ class GPT(nn.Module):
             raise ValueError(f"{start + T} characters do not fit block_size")
         x = self.token_embedding(ids)  # (B, T, C)
         if self.config.ngram_size > 1:
-            text = cache.read(ids, self.config.ngram_size - 1) if cache else ids
-            rows = ngram_rows(text, self.config.ngram_size, self.config.ngram_rows)
-            x = x + self.ngram_embedding(rows[:, -T:]).sum(2)  # (B, T, ngram_size − 1, C) summed
+            size = self.config.ngram_size
+            text = cache.read(ids) if cache else F.pad(ids, (size - 1, 0), value=-1)
+            rows = ngram_rows(text, size, self.config.ngram_rows)
+            x = x + self.ngram_embedding(rows).sum(2)  # (B, T, ngram_size − 1, C) summed
         if self.config.position == "learned":
             x = x + self.position_embedding.weight[start : start + T]
         elif self.config.position == "sinusoidal":
             x = x + self.positions[start : start + T]
-        x = self.dropout(x)
+        x = embedding = self.dropout(x)
         for layer, block in enumerate(self.blocks):
+            if self.config.embedding_skip and layer:
+                x = x + self.skips[layer] * embedding
             x = block(x, cache, layer)
         if cache:
             cache.length += T

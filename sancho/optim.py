@@ -1,4 +1,4 @@
-"""How the weights move: Muon for matrices, AdamW for the rest, and the learning rate over time."""
+"""How the weights move: Muon, AdamW and RowAdagrad, and the learning rate over time."""
 
 import torch
 from torch import Tensor, nn
@@ -77,15 +77,52 @@ class Muon(torch.optim.Optimizer):
         torch._foreach_add_(params, list(update), alpha=-group["lr"] * scale)
 
 
-def make_optimizers(model: GPT, config: TrainConfig) -> list[torch.optim.Optimizer]:
-    """Return the optimizers of a model: AdamW, and with `optimizer="muon"` also Muon.
+class RowAdagrad(torch.optim.Optimizer):
+    """Adagrad with one step size for each row, for a table of which a step touches few rows.
 
-    Muon takes the matrices inside the blocks; embeddings, head, gains and biases are AdamW's.
-    Only matrices decay. The peak learning rate is kept in each group as "peak_lr".
+    A row moves by −lr · g / √(sum of the mean squares of its gradients so far): the first times
+    far, then less and less. Duchi et al. 2011, Adaptive Subgradient Methods, section 1.2; by rows:
+    Mudigere et al. 2021, arXiv:2104.05158, section 4.1.2. Gradients may be sparse.
+    """
+
+    def __init__(self, params, lr: float) -> None:
+        super().__init__(params, {"lr": lr})
+
+    @torch.no_grad()
+    def step(self, closure=None) -> None:
+        """Move the rows that have a gradient."""
+        for group in self.param_groups:
+            for p in group["params"]:
+                if p.grad is not None:
+                    self._step_rows(p, group["lr"])
+
+    def _step_rows(self, p: nn.Parameter, lr: float) -> None:
+        if not self.state[p]:
+            self.state[p]["sum"] = p.new_zeros(p.shape[0])
+        grad = p.grad.coalesce() if p.grad.is_sparse else p.grad.to_sparse(1)
+        rows, grads = grad.indices()[0], grad.values()  # (N,), (N, columns)
+        total = self.state[p]["sum"].index_add_(0, rows, grads.square().mean(1))[rows]
+        p.index_add_(0, rows, grads * (total + 1e-20).rsqrt()[:, None], alpha=-lr)
+
+
+STATE_NAMES = {
+    Muon: {"momentum"},
+    RowAdagrad: {"sum"},
+    torch.optim.AdamW: {"step", "exp_avg", "exp_avg_sq"},
+}
+
+
+def make_optimizers(model: GPT, config: TrainConfig) -> list[torch.optim.Optimizer]:
+    """Return the optimizers of a model: AdamW, Muon if `config.optimizer` says so, RowAdagrad.
+
+    Muon takes the matrices inside the blocks and RowAdagrad the table of character sequences, if
+    there is one; embeddings, head, gains and biases are AdamW's. Only matrices decay, and
+    not the table. The peak learning rate is kept in each group as "peak_lr".
     """
     device_type = next(model.parameters()).device.type
+    table = [model.ngram_embedding.weight] if model.config.ngram_size > 1 else []
     inside = {id(p) for p in model.blocks.parameters() if p.dim() == 2}
-    matrices = [p for p in model.parameters() if p.dim() == 2]
+    matrices = [p for p in model.parameters() if p.dim() == 2 and p not in set(table)]
     vectors = [p for p in model.parameters() if p.dim() < 2]
     muon = [p for p in matrices if id(p) in inside and config.optimizer == "muon"]
     taken = {id(p) for p in muon}
@@ -105,6 +142,8 @@ def make_optimizers(model: GPT, config: TrainConfig) -> list[torch.optim.Optimiz
         optimizers.append(
             Muon(muon, lr=config.muon_learning_rate, weight_decay=config.weight_decay)
         )
+    if table:
+        optimizers.append(RowAdagrad(table, lr=config.ngram_learning_rate))
     for optimizer in optimizers:
         for group in optimizer.param_groups:
             group["peak_lr"] = group["lr"]
@@ -143,7 +182,7 @@ def load_optimizer_tensors(
     if unknown := found.keys() - parameters.keys():
         raise UserError(f"the checkpoint has optimizer state of unknown weights: {min(unknown)}")
     for optimizer in optimizers:
-        kept = {"momentum"} if isinstance(optimizer, Muon) else {"step", "exp_avg", "exp_avg_sq"}
+        kept = STATE_NAMES[type(optimizer)]
         for p in (p for group in optimizer.param_groups for p in group["params"]):
             name = next(name for name, other in parameters.items() if other is p)
             if found.get(name, kept) != kept:

@@ -204,16 +204,17 @@ def test_the_device_chooses_the_preset(monkeypatch, device, preset):
 TRAIN_NAMES = """
     preset out_dir resume overwrite init_from dataset corpus
     block_size n_layer n_head n_embd dropout bias norm position activation ngram_size ngram_rows
-    qk_norm tie_embeddings
+    embedding_skip qk_norm tie_embeddings
     max_iters batch_size gradient_accumulation_steps optimizer learning_rate muon_learning_rate
-    weight_decay beta1 beta2 grad_clip warmup_iters decay_fraction eval_interval log_interval
-    patience seed device dtype compile
+    ngram_learning_rate weight_decay beta1 beta2 grad_clip warmup_iters decay_fraction
+    eval_interval log_interval patience seed device dtype compile
 """
 SAMPLE_NAMES = """
     checkpoint start num_samples max_new_tokens stop unknown seed stream temperature top_k top_p
     min_p repetition_penalty device dtype compile
 """
-SWITCHES = {"resume", "overwrite", "bias", "qk_norm", "tie_embeddings", "compile", "stream"}
+SWITCHES = {"resume", "overwrite", "bias", "embedding_skip", "qk_norm", "tie_embeddings"}
+SWITCHES |= {"compile", "stream"}
 
 
 @pytest.mark.parametrize(
@@ -271,6 +272,7 @@ BAD_LINES = [
     ("train.py", "--learning_rate nan", "--learning_rate"),
     ("train.py", "--learning_rate inf", "--learning_rate"),
     ("train.py", "--muon_learning_rate -1", "--muon_learning_rate"),
+    ("train.py", "--ngram_learning_rate 0", "--ngram_learning_rate"),
     ("train.py", "--weight_decay -1", "--weight_decay"),
     ("train.py", "--beta1 1", "--beta1"),
     ("train.py", "--beta2 -0.1", "--beta2"),

@@ -44,6 +44,7 @@ OUT_OF_RANGE = {
         "gradient_accumulation_steps": [0, -1],
         "learning_rate": [0, 0.0, -1e-3, NAN, INFINITE],
         "muon_learning_rate": [0, 0.0, -1e-3, NAN, INFINITE],
+        "ngram_learning_rate": [0, 0.0, -1e-3, NAN, INFINITE],
         "weight_decay": [-0.1, NAN, INFINITE],
         "beta1": [-0.1, 1, 1.0, 2, NAN],
         "beta2": [-0.1, 1, 1.0, 2, NAN],
@@ -280,6 +281,7 @@ def test_classic_preset_is_the_model_of_the_course():
     assert model.bias is True
     assert model.qk_norm is False
     assert model.ngram_size == 1
+    assert model.embedding_skip is False
     assert model.tie_embeddings is False
     assert train.optimizer == "adamw"
 
@@ -290,8 +292,9 @@ def test_mini_preset_is_the_default():
 
 def test_base_preset_is_larger_than_mini():
     base, mini = PRESETS["base"][0], PRESETS["mini"][0]
-    for name in ("block_size", "n_layer", "n_embd"):
+    for name in ("n_layer", "n_embd"):
         assert getattr(base, name) > getattr(mini, name)
+    assert base.block_size >= mini.block_size
 
 
 # How the classes are written

@@ -23,7 +23,7 @@ PAGES = ("README.md", "README.es.md")
 # From the bottom up. A module imports what is below it, or beside it without a circle.
 LAYERS = (
     {"config", "tokenizer", "runtime", "errors", "files"},
-    {"corpus", "model", "optim"},
+    {"corpus", "model", "optim", "decode"},
     {"evaluate", "generate", "checkpoint", "download"},
     {"training"},
     {"run"},

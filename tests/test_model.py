@@ -2,6 +2,7 @@ import itertools
 import math
 from dataclasses import replace
 
+import numpy as np
 import pytest
 import torch
 from torch import nn
@@ -14,15 +15,17 @@ from sancho.model import (
     KVCache,
     MultiHeadAttention,
     cross_entropy,
+    ngram_powers,
     ngram_rows,
     sinusoids,
+    spread,
 )
 
 NORMS = ("layernorm", "rmsnorm")
 POSITIONS = ("learned", "sinusoidal", "rope")
 ACTIVATIONS = ("relu", "gelu", "silu", "relu2", "geglu", "swiglu")
 SMALL = ModelConfig(vocab_size=11, block_size=8, n_layer=2, n_head=2, n_embd=16, ngram_size=1)
-NGRAMS = replace(SMALL, ngram_size=4, ngram_rows=61)
+NGRAMS = replace(SMALL, ngram_size=4, ngram_rows=61, embedding_skip=True)
 CLASSIC_LIKE = replace(
     PRESETS["classic"][0], vocab_size=11, block_size=8, n_layer=2, n_head=4, n_embd=16
 )
@@ -243,6 +246,45 @@ def test_rmsnorm_divides_by_root_mean_square():
     torch.testing.assert_close(model.norm(x), expected)
 
 
+# The embedding, shown again to every block after the first
+
+
+def test_embedding_skip_equals_the_loop_written_out():
+    model = random_gpt(NGRAMS, n_layer=4, position="learned")
+    assert (model.skips != 0).all()
+    ids = random_ids(2, 8)
+    embedding = model.token_embedding.weight[ids] + model.position_embedding.weight[None]
+    embedding = embedding + model.ngram_embedding.weight[rows_of(ids, 4, 61)].sum(2)
+    x = model.blocks[0](embedding)
+    for i in (1, 2, 3):
+        x = model.blocks[i](x + model.skips[i].item() * embedding)
+    torch.testing.assert_close(model(ids), model.head(model.norm(x)))
+
+
+def test_strengths_of_zero_equal_a_model_without_them():
+    model, plain = random_gpt(NGRAMS), random_gpt(NGRAMS, embedding_skip=False)
+    assert not hasattr(plain, "skips")
+    state = model.state_dict()
+    assert state.pop("skips").shape == (2,)
+    plain.load_state_dict(state)
+    ids = random_ids(2, 8)
+    assert (model(ids) - plain(ids)).abs().max() > 1e-3
+    with torch.no_grad():
+        model.skips[1] = 0.0
+    assert model.skips[0] != 0
+    assert torch.equal(model(ids), plain(ids))
+
+
+def test_new_strengths_are_zero_and_draw_no_random_number():
+    models = []
+    for skip in (True, False):
+        torch.manual_seed(1)
+        models.append(GPT(replace(NGRAMS, embedding_skip=skip)).state_dict())
+    assert (models[0].pop("skips") == 0).all()
+    assert models[0].keys() == models[1].keys()
+    assert all(torch.equal(models[0][name], value) for name, value in models[1].items())
+
+
 # Any combination of options
 
 
@@ -284,8 +326,9 @@ def test_gradients_reach_every_parameter(norm, position, activation, qk_norm):
     cross_entropy(model(ids), ids.roll(1, 1)).backward()
     for name, parameter in model.named_parameters():
         assert parameter.grad is not None, name
-        assert parameter.grad.isfinite().all(), name
-        rows = parameter.grad.flatten(1) if parameter.dim() > 1 else parameter.grad[:, None]
+        gradient = parameter.grad.to_dense()
+        assert gradient.isfinite().all(), name
+        rows = gradient.flatten(1) if parameter.dim() > 1 else gradient[:, None]
         if (
             name.startswith(("token", "position"))
             or "head" in name
@@ -293,7 +336,10 @@ def test_gradients_reach_every_parameter(norm, position, activation, qk_norm):
             or "proj" in name
         ):
             assert (rows.abs().amax(1) > 0).all(), name
-        assert parameter.grad.abs().max() > 0, name
+        assert gradient.abs().max() > 0, name
+    assert model.ngram_embedding.weight.grad.is_sparse
+    assert (model.skips.grad[1:] != 0).all()
+    assert model.skips.grad[0] == 0, "the first block has the embedding as it is"
 
 
 @pytest.mark.parametrize("position", POSITIONS)
@@ -423,7 +469,7 @@ def test_parameter_count_by_formula(norm, position, activation):
     width, vocabulary, rows = 16, 11, 37
     gated = activation in ("geglu", "swiglu")
     hidden = 8 * width // 3 if gated else 4 * width
-    for bias, tie_embeddings, ngram_size in itertools.product((0, 1), (0, 1), (1, 3)):
+    for bias, tie_embeddings, skip, ngram_size in itertools.product((0, 1), (0, 1), (0, 1), (1, 3)):
         config = replace(
             SMALL,
             n_layer=3,
@@ -432,6 +478,7 @@ def test_parameter_count_by_formula(norm, position, activation):
             activation=activation,
             bias=bool(bias),
             tie_embeddings=bool(tie_embeddings),
+            embedding_skip=bool(skip),
             ngram_size=ngram_size,
             ngram_rows=rows,
         )
@@ -445,6 +492,7 @@ def test_parameter_count_by_formula(norm, position, activation):
         expected += vocabulary * width * (1 if tie_embeddings else 2)
         expected += 8 * width if position == "learned" else 0
         expected += rows * width if ngram_size > 1 else 0
+        expected += 3 * skip
         model = GPT(config)
         assert model.count_parameters() == expected
         assert len(nn.utils.parameters_to_vector(model.parameters())) == expected
@@ -539,6 +587,11 @@ def test_type_of_the_weights_is_only_precision(position):
 # Sequences of characters
 
 
+def rows_of(ids, size, rows):
+    """The table rows at each position of a text that begins with the first id."""
+    return ngram_rows(nn.functional.pad(ids, (size - 1, 0), value=-1), size, rows)
+
+
 def sequences(ids, size):
     """What the last 2, 3, … `size` ids are at each position; None before the first."""
     padded = [None] * size + ids.tolist()
@@ -552,7 +605,7 @@ def test_row_is_decided_by_the_last_ids():
     size, rows = 4, 2**31 - 1
     row_of = {}
     for ids in random_ids(30, 20, vocab_size=4):
-        found = ngram_rows(ids[None], size, rows)[0]
+        found = rows_of(ids[None], size, rows)[0]
         assert found.shape == (20, size - 1)
         for keys, values in zip(sequences(ids, size), found.tolist(), strict=True):
             for key, value in zip(keys, values, strict=True):
@@ -561,11 +614,36 @@ def test_row_is_decided_by_the_last_ids():
     assert len(set(row_of.values())) == len(row_of), "different sequences, different rows"
 
 
+def row_by_hand(newest_first, rows):
+    """Return the table row of a sequence in whole numbers without end, cut to 64 bits."""
+    values = [1 if i is None else i + 2 for i in newest_first]
+    key = sum(value * 0x9E3779B1**age for age, value in enumerate(values))
+    key = (key + 2**63) % 2**64 - 2**63
+    return ((key ^ (key >> 17)) * 0x85EBCA6B) % 2**31 % rows
+
+
+@pytest.mark.parametrize("vocab_size", [3, 65536])
+@pytest.mark.parametrize(("size", "rows"), [(2, 61), (5, 65536), (16, 2**31 - 1)])
+def test_rows_equal_the_formula_by_hand(size, rows, vocab_size):
+    # The weights of a checkpoint belong to these rows: another formula would be another model.
+    ids = random_ids(20, vocab_size=vocab_size)
+    found = rows_of(ids[None], size, rows)[0].tolist()
+    for row, keys in zip(found, sequences(ids, size), strict=True):
+        assert row == [row_by_hand(key[::-1], rows) for key in keys]
+
+
+def test_numpy_spreads_keys_as_torch_does():
+    keys = np.random.default_rng(1).integers(-(2**63), 2**63 - 1, size=1000)
+    for rows in (61, 65536, 2**31 - 1):
+        assert spread(keys, rows).tolist() == spread(torch.from_numpy(keys), rows).tolist()
+    assert ngram_powers(16).tolist() == [(0x9E3779B1**n + 2**63) % 2**64 - 2**63 for n in range(16)]
+
+
 @pytest.mark.parametrize("size", [2, 4, 16])
 @pytest.mark.parametrize("rows", [1, 2, 61, 65536, 2**31 - 1])
 @pytest.mark.parametrize("vocab_size", [1, 92, 65536])
 def test_rows_lie_in_the_table(size, rows, vocab_size):
-    found = ngram_rows(random_ids(5, 40, vocab_size=vocab_size), size, rows)
+    found = rows_of(random_ids(5, 40, vocab_size=vocab_size), size, rows)
     assert found.shape == (5, 40, size - 1)
     assert ((found >= 0) & (found < rows)).all()
 
@@ -575,7 +653,7 @@ def test_rows_lie_in_the_table(size, rows, vocab_size):
 def test_sequences_are_spread_over_the_rows(size, rows):
     random = torch.Generator().manual_seed(size)
     ids = torch.randint(92, (8000, size), generator=random).unique(dim=0)
-    counts = torch.bincount(ngram_rows(ids, size, rows)[:, -1, -1], minlength=rows).double()
+    counts = torch.bincount(rows_of(ids, size, rows)[:, -1, -1], minlength=rows).double()
     expected = len(ids) / rows
     statistic = ((counts - expected) ** 2 / expected).sum().item()
     assert statistic < rows + 6 * math.sqrt(2 * rows)  # chi-square: mean rows, variance 2 rows
@@ -587,7 +665,7 @@ def test_ngram_model_adds_the_rows_of_its_table():
     table = state.pop("ngram_embedding.weight")
     plain.load_state_dict(state)
     ids = random_ids(2, 8)
-    added = torch.stack([table[ngram_rows(row[None], 4, 61)[0]].sum(1) for row in ids])  # (B, T, C)
+    added = torch.stack([table[rows_of(row[None], 4, 61)[0]].sum(1) for row in ids])  # (B, T, C)
     plain.token_embedding.register_forward_hook(lambda module, inputs, output: output + added)
     torch.testing.assert_close(model(ids), plain(ids))
     assert (added.abs().amax(-1) > 0).all()

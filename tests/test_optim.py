@@ -8,9 +8,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sancho.config import PRESETS, ModelConfig, TrainConfig
+from sancho.errors import UserError
 from sancho.model import GPT, cross_entropy
 from sancho.optim import (
     Muon,
+    RowAdagrad,
     learning_rate_factor,
     load_optimizer_tensors,
     make_optimizers,
@@ -259,6 +261,82 @@ def test_muon_of_two_models_equals_two_muons():
     assert (first - second).abs().max() > 0.1
 
 
+# RowAdagrad
+
+
+def row_gradient(rows, columns, seed, table_rows=7):
+    """Return a sparse gradient as an embedding gives it: a row as often as it was looked up."""
+    values = random_matrix(len(rows), columns, seed=seed, dtype=torch.float64)
+    table = torch.nn.Embedding(table_rows, columns, sparse=True).double()
+    table(torch.tensor(rows, dtype=torch.long)).backward(values)
+    assert table.weight.grad._nnz() == len(rows), "not summed up yet"
+    return table.weight.grad
+
+
+def adagrad_by_hand(table, sums, gradient, lr):
+    """Make one step in lists of Python's numbers."""
+    for i, row in enumerate(gradient.to_dense().tolist()):
+        if any(row):
+            sums[i] += math.fsum(g * g for g in row) / len(row)
+            table[i] = [w - lr * g / math.sqrt(sums[i]) for w, g in zip(table[i], row, strict=True)]
+
+
+@pytest.mark.parametrize("columns", [1, 5])
+def test_row_adagrad_equals_the_formula_by_hand(columns):
+    start = random_matrix(7, columns, dtype=torch.float64)
+    sparse, dense = (torch.nn.Parameter(start.clone()) for _ in range(2))
+    optimizers = [RowAdagrad([p], lr=0.3) for p in (sparse, dense)]
+    table, sums = start.tolist(), [0.0] * 7
+    for step, rows in enumerate([[0, 1, 1, 5], [1, 1, 1, 1], [5], [], [4, 0, 4, 2, 0], [1, 5]]):
+        before, kept = sparse.detach().clone(), dict(optimizers[0].state[sparse])
+        kept = {name: value.clone() for name, value in kept.items()}
+        sparse.grad = row_gradient(rows, columns, seed=step)
+        dense.grad = sparse.grad.to_dense()
+        adagrad_by_hand(table, sums, sparse.grad, lr=0.3)
+        for optimizer, p in zip(optimizers, (sparse, dense), strict=True):
+            optimizer.step()
+            torch.testing.assert_close(p.tolist(), table, rtol=1e-12, atol=1e-12)
+            state = optimizer.state[p]
+            assert state.keys() == {"sum"}
+            torch.testing.assert_close(state["sum"].tolist(), sums, rtol=1e-12, atol=0.0)
+        rest = [i for i in range(7) if i not in rows]
+        assert torch.equal(sparse[rest], before[rest])
+        if kept:
+            assert torch.equal(optimizers[0].state[sparse]["sum"][rest], kept["sum"][rest])
+    assert torch.equal(sparse[[3, 6]], start[[3, 6]])
+    assert (sparse - start)[[0, 1, 2, 4, 5]].abs().amin() > 1e-3
+
+
+@pytest.mark.parametrize("scale", [1e-6, 1.0, 1e6])
+def test_first_step_of_a_row_is_as_long_whatever_its_gradient(scale):
+    table = torch.nn.Parameter(torch.zeros(7, 16))
+    table.grad = scale * row_gradient([2, 4, 4], 16, seed=1).float()
+    RowAdagrad([table], lr=0.25).step()
+    lengths = table.detach().norm(dim=1)
+    assert lengths[[2, 4]].tolist() == pytest.approx([0.25 * 4] * 2, rel=1e-5)  # lr · √columns
+    assert lengths.count_nonzero() == 2
+    moved, gradient = -table.detach()[[2, 4]], table.grad.to_dense()[[2, 4]]
+    assert torch.cosine_similarity(moved, gradient / scale).tolist() == pytest.approx([1.0, 1.0])
+
+
+def test_row_adagrad_without_anything_to_do_moves_nothing():
+    table = torch.nn.Parameter(random_matrix(7, 3, dtype=torch.float64))
+    before = table.detach().clone()
+    optimizer = RowAdagrad([table], lr=0.3)
+    optimizer.step()
+    assert not optimizer.state
+    for gradient in (row_gradient([], 3, seed=0), 0 * row_gradient([1, 1], 3, seed=0)):
+        for table.grad in (gradient, gradient.to_dense()):
+            optimizer.step()
+            assert torch.equal(table, before)
+            assert torch.equal(optimizer.state[table]["sum"], torch.zeros(7).double())
+    optimizer.param_groups[0]["lr"] = 0.0
+    table.grad = row_gradient([1, 1], 3, seed=0)
+    optimizer.step()
+    assert torch.equal(table, before)
+    assert optimizer.state[table]["sum"].nonzero().tolist() == [[1]]
+
+
 # Groups
 
 
@@ -286,6 +364,7 @@ def test_every_parameter_is_in_one_group(optimizer, tie_embeddings, norm, positi
         weight_decay=0.25,
         learning_rate=0.125,
         muon_learning_rate=0.5,
+        ngram_learning_rate=0.0625,
         beta1=0.75,
         beta2=0.875,
     )
@@ -296,16 +375,66 @@ def test_every_parameter_is_in_one_group(optimizer, tie_embeddings, norm, positi
     for name, p in model.named_parameters():
         owner, group = by_id[id(p)]
         is_muon = optimizer == "muon" and name.startswith("blocks.") and p.dim() == 2
-        assert isinstance(owner, Muon) == is_muon, name
-        assert isinstance(owner, torch.optim.AdamW) != is_muon, name
-        assert group["weight_decay"] == (0.25 if p.dim() == 2 else 0.0), name
-        assert group["lr"] == group["peak_lr"] == (0.5 if is_muon else 0.125), name
-        assert is_muon or group["betas"] == (0.75, 0.875), name
-    assert len(optimizers) == (2 if optimizer == "muon" else 1)
+        is_table = name == "ngram_embedding.weight"
+        kind = Muon if is_muon else RowAdagrad if is_table else torch.optim.AdamW
+        assert type(owner) is kind, name
+        assert is_table or group["weight_decay"] == (0.25 if p.dim() == 2 else 0.0), name
+        rate = 0.5 if is_muon else 0.0625 if is_table else 0.125
+        assert group["lr"] == group["peak_lr"] == rate, name
+        assert kind is not torch.optim.AdamW or group["betas"] == (0.75, 0.875), name
+    assert len(optimizers) == (3 if optimizer == "muon" else 2)
+
+
+INSIDE = {
+    f"blocks.0.{name}.weight"
+    for name in ("attention.qkv", "attention.proj", "feed_forward.expand", "feed_forward.proj")
+}
+CHARACTERS = {"token_embedding.weight", "head.weight"}
+VECTORS = {f"blocks.0.{name}" for name in ("norm1.weight", "norm1.bias", "norm2.weight")}
+VECTORS |= {name.replace("weight", "bias") for name in INSIDE} | {"blocks.0.norm2.bias"}
+VECTORS |= {"norm.weight", "norm.bias"}
+WHO_MOVES_WHAT = {
+    ("mini", "muon"): {
+        "AdamW with decay": CHARACTERS,
+        "AdamW": {"skips"},
+        "Muon": INSIDE,
+        "RowAdagrad": {"ngram_embedding.weight"},
+    },
+    ("mini", "adamw"): {
+        "AdamW with decay": CHARACTERS | INSIDE,
+        "AdamW": {"skips"},
+        "RowAdagrad": {"ngram_embedding.weight"},
+    },
+    ("base", "muon"): {"AdamW with decay": CHARACTERS, "AdamW": {"skips"}, "Muon": INSIDE},
+    ("base", "adamw"): {"AdamW with decay": CHARACTERS | INSIDE, "AdamW": {"skips"}},
+    ("classic", "muon"): {
+        "AdamW with decay": CHARACTERS | {"position_embedding.weight"},
+        "AdamW": VECTORS,
+        "Muon": INSIDE,
+    },
+    ("classic", "adamw"): {
+        "AdamW with decay": CHARACTERS | INSIDE | {"position_embedding.weight"},
+        "AdamW": VECTORS,
+    },
+}
+
+
+@pytest.mark.parametrize("optimizer", ["muon", "adamw"])
+@pytest.mark.parametrize("preset", sorted(PRESETS))
+def test_who_moves_what_in_each_preset(preset, optimizer):
+    model_config, config = PRESETS[preset]
+    model = GPT(replace(model_config, n_layer=1, n_embd=8, n_head=2, ngram_rows=16))
+    config = replace(config, optimizer=optimizer, weight_decay=0.5)
+    names, found = {id(p): name for name, p in model.named_parameters()}, {}
+    for key, owner, group in owners(make_optimizers(model, config)):
+        decays = isinstance(owner, torch.optim.AdamW) and group["weight_decay"]
+        kind = type(owner).__name__ + (" with decay" if decays else "")
+        found.setdefault(kind, set()).add(names[key])
+    assert found == WHO_MOVES_WHAT[preset, optimizer]
 
 
 @pytest.mark.parametrize("optimizer", ["adamw", "muon"])
-def test_only_matrices_decay(optimizer):
+def test_only_matrices_but_not_the_table_decay(optimizer):
     model = random_gpt(LEARNED)
     config = TrainConfig(
         optimizer=optimizer, weight_decay=0.5, learning_rate=0.1, muon_learning_rate=0.2
@@ -317,18 +446,20 @@ def test_only_matrices_decay(optimizer):
         each.step()
     for name, p in model.named_parameters():
         rate = 0.2 if optimizer == "muon" and "blocks" in name else 0.1
-        expected = before[name] * (1 - rate * 0.5) if p.dim() == 2 else before[name]
+        decays = p.dim() == 2 and name != "ngram_embedding.weight"
+        expected = before[name] * (1 - rate * 0.5) if decays else before[name]
         torch.testing.assert_close(p.detach(), expected)
 
 
 def test_learning_rate_of_every_group_is_set():
     optimizers = make_optimizers(
-        GPT(SMALL), TrainConfig(learning_rate=0.5, muon_learning_rate=0.25)
+        GPT(SMALL),
+        TrainConfig(learning_rate=0.5, muon_learning_rate=0.25, ngram_learning_rate=0.125),
     )
     for factor in (0.5, 0.125, 1.0):
         set_learning_rate(optimizers, factor)
         rates = [group["lr"] for each in optimizers for group in each.param_groups]
-        assert rates == [0.5 * factor, 0.5 * factor, 0.25 * factor]
+        assert rates == [0.5 * factor, 0.5 * factor, 0.25 * factor, 0.125 * factor]
 
 
 @pytest.mark.parametrize("optimizer", ["adamw", "muon"])
@@ -345,7 +476,8 @@ def test_learning_rate_of_zero_moves_nothing(optimizer):
 
 
 def test_adamw_equals_torch_by_hand():
-    ours, theirs = random_gpt(LEARNED), random_gpt(LEARNED)
+    model_config = replace(LEARNED, ngram_size=1)  # the table is not AdamW's
+    ours, theirs = random_gpt(model_config), random_gpt(model_config)
     config = TrainConfig(
         optimizer="adamw", learning_rate=0.01, weight_decay=0.5, beta1=0.7, beta2=0.9
     )
@@ -376,7 +508,7 @@ def test_adamw_equals_the_paper_in_float64():
     config = TrainConfig(
         optimizer="adamw", learning_rate=0.01, weight_decay=0.5, beta1=0.7, beta2=0.9
     )
-    (optimizer,) = make_optimizers(model, config)
+    optimizer, _ = make_optimizers(model, config)
     parameter = dict(model.named_parameters())[parameter_name]
     expected = parameter.detach().double().clone()
     mean, square = torch.zeros_like(expected), torch.zeros_like(expected)
@@ -423,6 +555,8 @@ def test_going_on_equals_going_through(optimizer, tie_embeddings):
     tensors = {
         name: value.clone() for name, value in optimizer_tensors(through, optimizers).items()
     }
+    assert tensors["ngram_embedding.weight.sum"].shape == (32,)
+    assert (tensors["ngram_embedding.weight.sum"] > 0).any()
     train(through, optimizers, range(3, 6))
 
     resumed, forgetful = random_gpt(model_config, seed=7), random_gpt(model_config, seed=8)
@@ -486,3 +620,23 @@ def test_state_of_another_optimizer_is_an_error(saved, loaded):
             make_optimizers(second, TrainConfig(optimizer=loaded)),
             optimizer_tensors(first, optimizers),
         )
+
+
+@pytest.mark.parametrize(
+    "saved",
+    [
+        ("ngram_embedding.weight.exp_avg", "ngram_embedding.weight.exp_avg_sq"),
+        ("ngram_embedding.weight.momentum",),
+        ("ngram_embedding.weight.sum", "ngram_embedding.weight.step"),
+        ("head.weight.sum",),
+        ("blocks.1.attention.qkv.weight.sum",),
+    ],
+    ids=lambda names: names[-1],
+)
+def test_state_of_another_kind_is_an_error(saved):
+    model = random_gpt()
+    optimizers = make_optimizers(model, TrainConfig())
+    owner = saved[0].rpartition(".")[0]
+    with pytest.raises(UserError, match=rf"state for {owner};") as caught:
+        load_optimizer_tensors(model, optimizers, dict.fromkeys(saved, torch.zeros(32, 16)))
+    assert "\n" not in str(caught.value)

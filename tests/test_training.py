@@ -15,7 +15,12 @@ from sancho.errors import UserError
 from sancho.evaluate import bits_per_character, evaluate
 from sancho.generate import continue_text
 from sancho.model import cross_entropy
-from sancho.optim import optimizer_tensors
+from sancho.optim import (
+    RowAdagrad,
+    learning_rate_factor,
+    optimizer_tensors,
+    set_learning_rate,
+)
 from sancho.run import RunFolder
 from sancho.runtime import Runtime
 from sancho.tokenizer import CharTokenizer
@@ -26,7 +31,8 @@ SAMPLE_TEXT = Path(__file__).resolve().parent.parent / "data" / "apocrifo.txt"
 
 
 def model_config(corpus: Corpus, **options) -> ModelConfig:
-    small = {"block_size": 8, "n_layer": 2, "n_head": 2, "n_embd": 16, "ngram_rows": 64}
+    small = {"block_size": 8, "n_layer": 2, "n_head": 2, "n_embd": 16}
+    small |= {"ngram_size": 5, "ngram_rows": 64}
     return ModelConfig(vocab_size=corpus.tokenizer.vocab_size, **(small | options))
 
 
@@ -64,7 +70,7 @@ def bits(tensors: dict) -> dict[str, bytes]:
 
 def bits_of(state: TrainingState) -> dict[str, bytes]:
     optimizer = bits(optimizer_tensors(state.model, state.optimizers))
-    assert optimizer
+    assert optimizer.keys() >= {"ngram_embedding.weight.sum", "skips.exp_avg"}
     return bits(state.model.state_dict()) | {f"optimizer.{k}": v for k, v in optimizer.items()}
 
 
@@ -306,7 +312,9 @@ def test_accumulated_micro_batches_equal_one_batch(corpus):
     randomise(twin.model)
     found = {}
     for name, p in state.model.named_parameters():
-        p.register_post_accumulate_grad_hook(lambda p, name=name: found.update({name: p.grad + 0}))
+        p.register_post_accumulate_grad_hook(
+            lambda p, name=name: found.update({name: p.grad.clone().to_dense()})
+        )
     report = next(fit(state, corpus, CPU))
 
     batches = Batches(corpus.train, 8, config, CPU.device)
@@ -317,9 +325,15 @@ def test_accumulated_micro_batches_equal_one_batch(corpus):
     loss = cross_entropy(twin.model(inputs), targets)
     loss.backward()
     assert report.train_loss == pytest.approx(loss.item(), abs=1e-6)
+    assert twin.model.ngram_embedding.weight.grad.is_sparse
     for name, p in twin.model.named_parameters():
-        torch.testing.assert_close(found[name], p.grad, atol=1e-6, rtol=1e-5)
+        torch.testing.assert_close(found[name], p.grad.to_dense(), atol=1e-6, rtol=1e-5)
         assert found[name].abs().max() > 1e-5
+
+    set_learning_rate(twin.optimizers, learning_rate_factor(0, config))
+    twin.optimizers[-1].step()
+    ours, theirs = (each.model.ngram_embedding.weight for each in (state, twin))
+    torch.testing.assert_close(ours, theirs, atol=1e-4, rtol=0)
 
 
 def test_every_weight_moves_and_no_gradient_stays(corpus):
@@ -330,6 +344,15 @@ def test_every_weight_moves_and_no_gradient_stays(corpus):
     for name, p in state.model.named_parameters():
         assert not torch.equal(p, before[name]), name
         assert p.grad is None, name
+
+
+def multiply_gradient(module: torch.nn.Module, factor: float) -> None:
+    """From now on, give `factor` times the gradient to all that a module computes its output of."""
+
+    def hook(module, args, output):
+        output.register_hook(lambda gradient: factor * gradient)
+
+    module.register_forward_hook(hook)
 
 
 @pytest.mark.parametrize("limit", [0.01, 0.5])
@@ -348,6 +371,34 @@ def test_the_gradient_is_clipped(corpus, monkeypatch, limit):
         next(fit(state, corpus, CPU))
     assert norms[0] == pytest.approx(limit, rel=1e-3)
     assert norms[1] > 2 * limit
+
+
+def test_the_table_is_not_clipped_and_does_not_count(corpus, monkeypatch):
+    """Only the dense gradients make the norm, and only they are scaled by it."""
+    dense, table = [], []
+
+    def spy(kind, note):
+        step = kind.step
+
+        def noted(optimizer, *args, **kwargs):
+            note.append([p.grad.to_dense() + 0 for p in optimizer.param_groups[0]["params"]])
+            return step(optimizer, *args, **kwargs)
+
+        monkeypatch.setattr(kind, "step", noted)
+
+    spy(torch.optim.AdamW, dense)
+    spy(RowAdagrad, table)
+    for clip, scale in ((0, 1.0), (0.5, 1.0), (0.5, 1000.0)):
+        state = start(corpus, train_config(optimizer="adamw", grad_clip=clip))
+        randomise(state.model)
+        multiply_gradient(state.model.ngram_embedding, scale)
+        next(fit(state, corpus, CPU))
+    assert torch.equal(table[1][0], table[0][0])
+    assert table[0][0].norm() > 0.5
+    torch.testing.assert_close(table[2][0], 1000 * table[0][0])
+    for free, clipped, beside_a_large_table in zip(*dense, strict=True):
+        assert torch.equal(beside_a_large_table, clipped)
+        assert clipped.norm() < 0.9 * free.norm()
 
 
 def test_dropout_is_on_in_training_and_off_in_evaluation(corpus):
@@ -473,6 +524,18 @@ def test_a_gradient_that_is_not_finite(corpus, grad_clip):
     next(reports)
     next(reports)
     state.model.head.weight.register_hook(lambda grad: grad * float("inf"))
+    with pytest.raises(NonFiniteLoss, match="at step 3;"):
+        next(reports)
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf")])
+def test_a_gradient_of_the_embeddings_that_is_not_finite(corpus, value):
+    """What reaches a row of the table reaches a character too, and that is looked at."""
+    state = start(corpus, train_config(eval_interval=100))
+    reports = fit(state, corpus, CPU)
+    next(reports)
+    next(reports)
+    multiply_gradient(state.model.dropout, value)
     with pytest.raises(NonFiniteLoss, match="at step 3;"):
         next(reports)
 
@@ -641,7 +704,8 @@ def test_the_learning_rate_of_each_step(corpus):
 
 
 def test_the_rate_of_the_step_is_the_one_that_moves_the_weights(corpus):
-    config = train_config(optimizer="adamw", learning_rate=1e-3, max_iters=6, warmup_iters=2)
+    rates = {"learning_rate": 1e-3, "ngram_learning_rate": 1e-3}
+    config = train_config(optimizer="adamw", max_iters=6, warmup_iters=2, **rates)
     state = start(corpus, config)
     for report in fit(state, corpus, CPU):
         rates = {group["lr"] for o in state.optimizers for group in o.param_groups}

@@ -1,0 +1,151 @@
+"""How many characters a second the sampler writes.
+
+    python benchmarks/sampling.py [--nanogpt DIR]
+
+Four layers, 128 wide, context 256, untrained (the speed does not depend on what was learned): one
+text alone and ten side by side, the first 100 characters (from the call on, all that is set up
+included) and those after 2,000, when the context has long been full. With --nanogpt, `generate` of
+a checkout of https://github.com/karpathy/nanoGPT does the same at the same size, in turn with ours.
+Also times the reading of the weights from memory, which no sampler that reads them there can beat.
+Prints a table, then one line of JSON.
+"""
+
+import argparse
+import importlib.util
+import json
+import statistics
+import sys
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import torch
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+from sancho.config import PRESETS, ModelConfig
+from sancho.generate import generate
+from sancho.model import GPT
+
+SIZE = {"n_layer": 4, "n_embd": 128, "block_size": 256}
+FIRST, LATER = 100, 2_000
+# Past the block every character costs nanoGPT as much; ours come in cycles of half a block.
+NANOGPT_COUNT, CYCLES = 50, 512
+
+
+def config_of(preset: str) -> ModelConfig:
+    """Return the model of a preset in the size that is measured."""
+    return replace(PRESETS[preset][0], **SIZE)
+
+
+def time_ours(model: GPT, n_streams: int) -> dict[str, float]:
+    """Return characters per second of all streams together, at the beginning and later.
+
+    And what the 5,000th character costs for each second that the 100th costs, both as means over
+    the characters around them.
+    """
+    prompt = np.array([1])
+    times = [time.perf_counter()]
+    for _ in generate(model, prompt, max_new_tokens=5_000 + CYCLES, streams=range(n_streams)):
+        times.append(time.perf_counter())
+
+    def cost(begin: int, end: int) -> float:
+        return (times[end] - times[begin]) / (end - begin)
+
+    return {
+        "first": n_streams / cost(0, FIRST),
+        "later": n_streams / cost(LATER, LATER + CYCLES),
+        "growth": cost(5_000 - CYCLES, 5_000 + CYCLES) / cost(50, 150),
+    }
+
+
+def make_nanogpt(checkout: Path, vocab_size: int) -> torch.nn.Module:
+    """Return nanoGPT's model in the size that is measured."""
+    spec = importlib.util.spec_from_file_location("nanogpt_model", checkout / "model.py")
+    theirs = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(theirs)
+    return theirs.GPT(theirs.GPTConfig(**SIZE, n_head=4, vocab_size=vocab_size, bias=False)).eval()
+
+
+@torch.no_grad()
+def time_nanogpt(model: torch.nn.Module, n_streams: int) -> dict[str, float]:
+    """Return characters per second of all streams together, at the beginning and later."""
+    speeds = {}
+    for name, length, count in (("first", 1, FIRST), ("later", LATER, NANOGPT_COUNT)):
+        context = torch.ones(n_streams, length, dtype=torch.long)
+        begin = time.perf_counter()
+        model.generate(context, count, temperature=0.8, top_k=200)
+        speeds[name] = n_streams * count / (time.perf_counter() - begin)
+    return speeds
+
+
+def memory_bandwidth() -> float:
+    """Return how many bytes a second a matrix-vector product reads from memory."""
+    matrix, vector = torch.ones(8192, 8192), torch.ones(8192)
+    seconds = []
+    for _ in range(7):
+        begin = time.perf_counter()
+        matrix @ vector
+        seconds.append(time.perf_counter() - begin)
+    return 4 * matrix.numel() / statistics.median(seconds)
+
+
+def measure(checkout: Path | None, runs: int) -> dict[str, object]:
+    """Return all figures; the samplers take turns."""
+    samplers = {
+        f"sancho-mini, {name}": (GPT(config_of(name)).eval(), time_ours)
+        for name in ("mini", "classic")
+    }
+    if checkout:
+        vocab_size = config_of("mini").vocab_size
+        samplers["nanoGPT"] = (make_nanogpt(checkout, vocab_size), time_nanogpt)
+    rows = []
+    for n_streams in (1, 10):
+        found = {name: [] for name in samplers}
+        for _ in range(runs):
+            for name, (model, function) in samplers.items():
+                found[name].append(function(model, n_streams))
+        for name, times in found.items():
+            medians = {key: statistics.median(run[key] for run in times) for key in times[0]}
+            rows.append({"sampler": name, "streams": n_streams, **medians, "runs": times})
+    blocks = samplers["sancho-mini, mini"][0].blocks
+    n_bytes = sum(4 * p.numel() for p in blocks.parameters())
+    return {"rows": rows, "weight_bytes": n_bytes, "bandwidth": memory_bandwidth()}
+
+
+def show(figures: dict[str, object]) -> None:
+    """Print the table and the line of JSON."""
+    print(
+        f"{'characters per second':24}{'streams':>8}{'first 100':>11}{'after 2,000':>13}"
+        f"{'÷ nanoGPT':>11}{'cost, 5,000th ÷ 100th':>24}"
+    )
+    theirs = {
+        row["streams"]: row["later"] for row in figures["rows"] if row["sampler"] == "nanoGPT"
+    }
+    for row in figures["rows"]:
+        ratio = f"{row['later'] / theirs[row['streams']]:.1f}" if theirs else ""
+        growth = f"{row['growth']:.2f}" if "growth" in row else ""
+        print(
+            f"{row['sampler']:24}{row['streams']:8}{row['first']:11,.0f}{row['later']:13,.0f}"
+            f"{ratio:>11}{growth:>24}"
+        )
+    limit = figures["bandwidth"] / figures["weight_bytes"]
+    print(
+        f"The blocks' weights, {figures['weight_bytes'] / 1e6:.1f} MB, could be read from memory "
+        f"({figures['bandwidth'] / 1e9:.1f} GB/s) {limit:,.0f} times a second."
+    )
+    print(json.dumps(figures))
+
+
+def main() -> None:
+    """Read the options, measure, show."""
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("--nanogpt", type=Path, help="a checkout of nanoGPT to run beside ours")
+    parser.add_argument("--runs", type=int, default=3, help="runs of each; the median counts")
+    options = parser.parse_args()
+    show(measure(options.nanogpt, options.runs))
+
+
+if __name__ == "__main__":
+    main()

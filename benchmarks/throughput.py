@@ -1,0 +1,140 @@
+"""How fast each preset trains, and where the time of a step goes.
+
+    python benchmarks/throughput.py [--presets mini classic] [--device cpu] [--compile]
+
+Trains each preset for some steps on the sample corpus. The parts of a step are timed alone, on
+tensors of the same shapes: attention and feed-forward, each with its norm, forward and back, times
+the number of layers; the optimizers; drawing a batch. The rest is embedding, head and loss, the
+residual stream, clipping, and Python. The share of the peak is that of the arithmetic a step needs
+(6 for each weight in a product and character, and 12 · n_layer · n_embd · block_size for attention:
+Chowdhery et al. 2022, arXiv:2204.02311, appendix B) in what a large matrix product reaches on the
+same device in the same number type. Prints a table, then one line of JSON.
+"""
+
+import argparse
+import json
+import statistics
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import torch
+from torch import nn
+
+ROOT = Path(__file__).resolve().parents[1]
+sys.path.insert(0, str(ROOT))
+
+from sancho.config import PRESETS, RuntimeConfig  # noqa: E402
+from sancho.corpus import Corpus, prepare_files  # noqa: E402
+from sancho.model import GPT, cross_entropy  # noqa: E402
+from sancho.runtime import Runtime, make_runtime  # noqa: E402
+from sancho.training import Batches, TrainingState, fit  # noqa: E402
+
+STEPS, WARM_UP = 60, 10
+
+
+def seconds_of(function: Callable[[], object], runtime: Runtime) -> float:
+    """Return the median of the seconds that a call takes."""
+    seconds = []
+    for i in range(STEPS + WARM_UP):
+        begin = time.perf_counter()
+        function()
+        if runtime.device.type == "cuda":
+            torch.cuda.synchronize()
+        if i >= WARM_UP:
+            seconds.append(time.perf_counter() - begin)
+    return statistics.median(seconds)
+
+
+def peak(runtime: Runtime) -> float:
+    """Return the floating-point operations a second of a large matrix product."""
+    size = 2048 if runtime.device.type == "cpu" else 8192
+    matrix = torch.ones(size, size, device=runtime.device, dtype=runtime.dtype)
+    return 2 * size**3 / seconds_of(lambda: matrix @ matrix, runtime)
+
+
+def work(model: GPT) -> int:
+    """Return the floating-point operations that training on one character needs."""
+    config = model.config
+    weights = sum(p.numel() for p in model.blocks.parameters() if p.dim() == 2)
+    weights += model.head.weight.numel()
+    return 6 * weights + 12 * config.n_layer * config.n_embd * config.block_size
+
+
+def forward_and_back(layers: Callable, shape: tuple[int, ...], runtime: Runtime) -> float:
+    """Return the seconds of layers forward and back on a tensor of `shape`."""
+    x = torch.randn(shape, device=runtime.device, requires_grad=True)
+
+    def call() -> None:
+        with runtime.autocast():
+            y = layers(x)
+        y.backward(y.detach())
+
+    return seconds_of(call, runtime)
+
+
+def measure(preset: str, corpus: Corpus, runtime: Runtime, compile: bool) -> dict[str, float]:
+    """Return tokens per second, operations per second and the seconds of each part of a step."""
+    model_config, config = PRESETS[preset]
+    model_config = replace(model_config, vocab_size=corpus.tokenizer.vocab_size)
+    config = replace(config, max_iters=STEPS + WARM_UP, eval_interval=STEPS + WARM_UP)
+    state = TrainingState.start(model_config, config, runtime)
+    reports = fit(state, replace(corpus, val=corpus.val[:1000]), runtime, compile=compile)
+    step = seconds_of(lambda: next(reports), runtime)
+    model, block = state.model, state.model.blocks[0]
+    shape = (config.batch_size, model_config.block_size, model_config.n_embd)
+    batches = Batches(corpus.train, model_config.block_size, config, runtime.device)
+    attention = nn.Sequential(block.norm1, block.attention)
+    feed_forward = nn.Sequential(block.norm2, block.feed_forward)
+    inputs, targets = batches.get(0, 0)
+    with runtime.autocast():
+        cross_entropy(model(inputs), targets).backward()
+
+    def move() -> None:
+        for optimizer in state.optimizers:
+            optimizer.step()
+
+    parts = {
+        "attention": model_config.n_layer * forward_and_back(attention, shape, runtime),
+        "feed-forward": model_config.n_layer * forward_and_back(feed_forward, shape, runtime),
+        "optimizers": seconds_of(move, runtime),
+        "data": seconds_of(lambda: batches.get(0, 0), runtime),
+    }
+    parts["rest"] = step - sum(parts.values())
+    speed = batches.characters_per_step / step
+    return {"tokens_per_second": speed, "flops": speed * work(model), "step": step, "parts": parts}
+
+
+def main() -> None:
+    """Read the options, measure, show."""
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("--presets", nargs="+", default=["mini", "classic"], choices=list(PRESETS))
+    parser.add_argument("--device", default="cpu", choices=["cpu", "cuda", "mps"])
+    parser.add_argument("--compile", action="store_true", help="with torch.compile")
+    options = parser.parse_args()
+    runtime = make_runtime(RuntimeConfig(device=options.device))
+    fastest = peak(runtime)
+    print(f"A large matrix product: {fastest / 1e9:,.0f} GFLOP/s, {runtime}")
+    figures = {"peak": fastest, "device": options.device, "presets": {}}
+    with tempfile.TemporaryDirectory() as name:
+        corpus = prepare_files([ROOT / "data" / "apocrifo.txt"], Path(name) / "corpus")
+        for preset in options.presets:
+            found = measure(preset, corpus, runtime, options.compile)
+            figures["presets"][preset] = found
+            share = found["flops"] / fastest
+            print(
+                f"{preset}: {found['tokens_per_second']:,.0f} characters/s, "
+                f"{1000 * found['step']:.1f} ms a step, {found['flops'] / 1e9:,.0f} GFLOP/s "
+                f"({share:.0%} of the peak)"
+            )
+            for part, seconds in found["parts"].items():
+                share = seconds / found["step"]
+                print(f"    {part:14}{1000 * seconds:8.1f} ms{share:7.0%}")
+    print(json.dumps(figures))
+
+
+if __name__ == "__main__":
+    main()
