@@ -2,7 +2,6 @@
 
 import shlex
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 
 from sancho import checkpoint, cli
@@ -22,24 +21,25 @@ def main(args: Sequence[str]) -> int:
     options = cli.parse_train(args)
     runtime = make_runtime(options.runtime)
     folder = RunFolder(options.run.out_dir)
-    state, corpus = folder.begin(options, open_corpus(DATA, options.data), runtime)
-    reports = fit(state, corpus, runtime, compile=options.runtime.compile)
-    if not options.run.resume:
-        folder.start(replace(options, model=state.model.config))
-    cli.say(
-        f"{options.run.preset}: {state.model.count_parameters():,} parameters, {runtime}; "
-        f"{corpus.name}: {len(corpus.train):,} characters to train on"
-    )
-    with cli.StopSignals() as stop, cli.ProgressBar(state) as bar:
-        for report in reports:
-            bar.show(report)
-            folder.record(report)
-            if report.val_loss is not None or stop.received:
-                folder.save(state, corpus, is_best=report.is_best)
-            if stop.received:
-                break
+    with folder.held():
+        state, corpus = folder.begin(options, open_corpus(DATA, options.data), runtime)
+        reports = fit(state, corpus, runtime, compile=options.runtime.compile)
+        folder.open(options, state)
+        cli.say(
+            f"{options.run.preset}: {state.model.count_parameters():,} parameters, {runtime}; "
+            f"{corpus.name}: {len(corpus.train):,} characters to train on"
+        )
+        with cli.StopSignals() as stop, cli.ProgressBar(state) as bar:
+            for report in reports:
+                bar.show(report)
+                folder.record(report)
+                if report.val_loss is not None or stop.received:
+                    folder.save(state, corpus, is_best=report.is_best)
+                if stop.received:
+                    break
     if stop.received:
-        cli.say(f"\nstopped and saved at step {state.progress.step}; go on with: {resume(options)}")
+        what_next = "the run is done" if state.is_done else f"go on with: {resume(options)}"
+        cli.say(f"\nstopped and saved at step {state.progress.step}; {what_next}")
         return stop.exit_status
     show_result(folder, runtime)
     return 0

@@ -43,7 +43,7 @@ NANOGPT_RECIPE = (
     "--max_iters=2000 --lr_decay_iters=2000 --dropout=0.0"
 )
 COMMON_WINDOW = 64
-CALIBRATION_STEPS = 40
+CALIBRATION_STEPS = 100
 
 
 def timed(command: list[str], folder: Path) -> float:
@@ -73,13 +73,13 @@ def train_ours(book: Path, folder: Path, corpus: Corpus, options: list[str]) -> 
     best = checkpoint.load(out / "best.safetensors")
     model = best.build_model().eval()
     lines = (out / "metrics.jsonl").read_text(encoding="utf-8").splitlines()
-    last = json.loads(lines[-1])
+    first, last = json.loads(lines[0]), json.loads(lines[-1])
     return {
         "seconds": seconds,
         "val_loss": best.progress.val_loss,
         "val_loss_64": judge(lambda inputs, targets: model(inputs), corpus.val),
         "steps": last["step"],
-        "step_seconds": last["tokens"] / last["step"] / last["tokens_per_second"],
+        "step_seconds": (last["seconds"] - first["seconds"]) / (last["step"] - first["step"]),
     }
 
 

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from sancho.config import ModelConfig, TrainConfig, from_dict
-from sancho.errors import UserError
+from sancho.errors import MissingFile, UserError
 from sancho.files import atomic_write, existing_file
 from sancho.model import GPT
 from sancho.tokenizer import CharTokenizer
@@ -99,6 +99,9 @@ def save(path: Path, checkpoint: Checkpoint) -> None:
 def load(path: Path) -> Checkpoint:
     """Read a checkpoint. Raises MissingFile or UserError for anything that is not a sound one."""
     path = Path(path)
+    last = path.with_name("last.safetensors")
+    if not path.exists() and last.exists():
+        raise MissingFile(f"the checkpoint {path} does not exist (yet); but there is {last}")
     metadata = _read_metadata(existing_file(path, "the checkpoint"))
     try:
         tensors = safetensors.torch.load(path.read_bytes())

@@ -136,7 +136,7 @@ def run_main(main: Callable[[Sequence[str]], int | None]) -> None:
         where = f"{error.filename}: " if error.filename else ""
         _fail(f"{where}{error.strerror}; nothing that was saved before is lost")
     except KeyboardInterrupt:
-        print("interrupted", file=sys.stderr)
+        print("\ninterrupted", file=sys.stderr)
         sys.exit(130)
 
 

@@ -47,7 +47,7 @@ class ModelConfig:
     """Number of blocks."""
     n_head: int = 2
     """Number of attention heads in a block; divides n_embd."""
-    n_embd: int = 96
+    n_embd: int = 64
     """Width: channels of the residual stream."""
     dropout: float = 0.0
     """Share of activations dropped in training."""
@@ -108,7 +108,7 @@ class ModelConfig:
 class TrainConfig:
     """How a model is trained."""
 
-    max_iters: int = 1300
+    max_iters: int = 1800
     """Number of optimizer steps."""
     batch_size: int = 6
     """Windows of block_size characters in a (micro-)batch."""
@@ -134,7 +134,7 @@ class TrainConfig:
     """Steps in which the learning rate rises to its peak."""
     decay_fraction: float = 0.6
     """Share of the steps, at the end, in which the learning rate falls linearly to zero."""
-    eval_interval: int = 650
+    eval_interval: int = 900
     """Steps between evaluations over the whole validation split (also after the last step)."""
     log_interval: int = 10
     """Steps between lines in metrics.jsonl and updates of the progress bar."""

@@ -19,7 +19,7 @@ from typing import BinaryIO
 import numpy as np
 
 from sancho.errors import MissingFile, UserError
-from sancho.files import atomic_write, existing_file
+from sancho.files import atomic_write, existing_file, locked
 from sancho.tokenizer import CharTokenizer
 
 # Small enough for a processor's cache: the same work in pieces of 4 MB takes longer.
@@ -177,14 +177,16 @@ def prepare(files: Iterable[tuple[str, BinaryIO]], folder: Path, source: str) ->
 def prepare_files(inputs: Iterable[str | Path], folder: Path) -> Corpus:
     """Prepare text files, read one after the other, as one corpus; "-" is standard input.
 
-    Raises MissingFile or UserError where a path is no readable file; see `prepare`.
+    Raises MissingFile or UserError where a path is no readable file or another process is at the
+    folder; see `prepare`.
     """
     inputs = list(inputs)
     for path in inputs:
         if path != "-":
             existing_file(Path(path), "the text")
     source = ", ".join("standard input" if path == "-" else Path(path).name for path in inputs)
-    return prepare(_opened(inputs), folder, source)
+    with locked(folder):
+        return prepare(_opened(inputs), folder, source)
 
 
 def _opened(inputs: list[str | Path]) -> Iterator[tuple[str, BinaryIO]]:

@@ -1,7 +1,7 @@
 """The model once more, for reading a text on a CPU character by character, in NumPy.
 
 Reading one character takes two hundred operations on a few numbers each. To call one costs PyTorch
-more than to compute it; NumPy's calls cost a fifth. The arithmetic is that of GPT.forward, which is
+more than to compute it, and NumPy much less. The arithmetic is that of GPT.forward, which is
 there to be read; here it is laid out for speed. Axes as in model.py. Products go stream by stream,
 as do PyTorch's activations, so a stream's bits do not depend on the others.
 """

@@ -15,7 +15,7 @@ from tqdm import tqdm
 from sancho.config import CorpusConfig
 from sancho.corpus import Corpus, clean_text, load, prepare_files, read_text
 from sancho.errors import UserError
-from sancho.files import atomic_write
+from sancho.files import atomic_write, locked
 
 BOOK_URLS = (
     "https://www.gutenberg.org/cache/epub/2000/pg2000.txt",
@@ -62,7 +62,8 @@ def find_corpus(data: Path, name: str, urls: Sequence[str] = BOOK_URLS) -> Corpu
     if name != "quijote":
         return load(folder)
     try:
-        return prepare_files([fetch_book(folder / "pg2000.txt", urls)], folder)
+        with locked(folder):
+            return prepare_files([fetch_book(folder / "pg2000.txt", urls)], folder)
     except DownloadError as error:
         warnings.warn(
             f"DON QUIJOTE COULD NOT BE FETCHED ({error}). Using the short sample corpus "

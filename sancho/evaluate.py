@@ -27,7 +27,7 @@ def windows(ids: np.ndarray, block_size: int, batch_size: int) -> Iterator[tuple
 
 
 @torch.inference_mode()
-def evaluate(model: GPT, ids: np.ndarray, batch_size: int = 64) -> float:
+def evaluate(model: GPT, ids: np.ndarray, batch_size: int = 16) -> float:
     """Return the mean loss in nats per character over every window of `ids`.
 
     Dropout is off; the model's mode is put back afterwards, and no random number is drawn.

@@ -1,10 +1,14 @@
-"""Files that are either whole or not there: the one place that replaces a file."""
+"""Files that are either whole or not there, and folders that one process has to itself."""
 
 import os
+import socket
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from datetime import datetime
 from pathlib import Path
 from typing import BinaryIO
+
+from filelock import FileLock, Timeout
 
 from sancho.errors import MissingFile, UserError
 
@@ -38,6 +42,52 @@ def _sync_folder(folder: Path) -> None:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
+
+
+@contextmanager
+def locked(folder: Path) -> Iterator[None]:
+    """Keep other processes out of a folder while the block runs; make it if it is missing.
+
+    The system lets go of the lock when the process ends, however it ends, so a crash locks nobody
+    out. A folder that is empty at the end is taken away. Blocks on one folder may be nested.
+    Raises UserError that says who holds it, OSError where the folder cannot be written.
+    """
+    lock, holder = FileLock(folder.resolve() / ".lock", is_singleton=True), folder / ".holder"
+    try:
+        _acquire(lock, folder)
+    except Timeout:
+        who = "another process"
+        with suppress(FileNotFoundError):
+            who = holder.read_text(encoding="utf-8") or who
+        raise UserError(
+            f"{folder} is in use by {who}; wait for it to end, or choose another folder"
+        ) from None
+    try:
+        now = datetime.now().astimezone().isoformat(" ", "seconds")
+        text = f"process {os.getpid()} on {socket.gethostname()} since {now}"
+        holder.write_text(text, encoding="utf-8")
+        yield
+    finally:
+        if lock.lock_counter == 1:
+            with suppress(OSError):
+                holder.unlink(missing_ok=True)
+                if [path.name for path in folder.iterdir()] == [".lock"]:
+                    (folder / ".lock").unlink()  # while it is ours: who has opened it tries again
+        lock.release()
+        with suppress(OSError):
+            folder.rmdir()  # succeeds only where nothing is in it
+
+
+def _acquire(lock: FileLock, folder: Path) -> None:
+    """Make the folder and take the lock, also if the folder is just being taken away."""
+    for attempt in range(100):
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            lock.acquire(timeout=0)
+            return
+        except (FileNotFoundError, FileExistsError):
+            if attempt == 99:
+                raise
 
 
 def existing_file(path: Path, what: str) -> Path:

@@ -2,6 +2,7 @@
 
 import json
 import math
+from contextlib import ExitStack
 from dataclasses import asdict, replace
 from pathlib import Path
 
@@ -10,7 +11,7 @@ from sancho.checkpoint import Checkpoint
 from sancho.config import ModelConfig, TrainOptions, differences
 from sancho.corpus import Corpus, recode
 from sancho.errors import MissingFile, UserError
-from sancho.files import atomic_write
+from sancho.files import atomic_write, locked
 from sancho.runtime import Runtime
 from sancho.training import Report, TrainingState
 
@@ -24,38 +25,35 @@ class RunFolder:
         self.last = path / "last.safetensors"
         self.metrics = path / "metrics.jsonl"
         self.config = path / "config.json"
+        self._files = (self.best, self.last, self.metrics, self.config)
 
-    def start(self, options: TrainOptions) -> None:
-        """Make the folder ready for a new run.
+    def held(self) -> ExitStack:
+        """Return a context manager that keeps other processes out of the folder.
 
-        Raises UserError where it holds a run already (unless run.overwrite) or can't be written.
+        Raises UserError where one is in it already, or where it can't be written.
         """
-        files = (self.best, self.last, self.metrics, self.config)
-        if any(file.exists() for file in files) and not options.run.overwrite:
-            raise UserError(
-                f"{self.path} holds a run already; go on with it (--resume), replace it "
-                "(--overwrite), or choose another --out_dir"
-            )
+        stack = ExitStack()
         try:
-            self.path.mkdir(parents=True, exist_ok=True)
-            for file in files:
-                file.unlink(missing_ok=True)
-            with atomic_write(self.config) as out:
-                out.write(json.dumps(asdict(options), indent=1, default=str).encode())
+            stack.enter_context(locked(self.path))
         except OSError as error:
-            raise UserError(
-                f"--out_dir {self.path} can't be written ({error.strerror}); choose another one"
-            ) from None
+            raise self._not_writable(error) from None
+        return stack
 
     def begin(
         self, options: TrainOptions, corpus: Corpus, runtime: Runtime
     ) -> tuple[TrainingState, Corpus]:
         """Return the state to train from, new or with given weights or as saved, and its corpus.
 
-        Raises UserError where the options do not fit the checkpoint that they name.
+        Nothing is written. Raises UserError where the options do not fit the folder, or the
+        checkpoint that they name.
         """
         if options.run.resume:
             return self._resume(options, corpus, runtime), corpus
+        if not options.run.overwrite and any(file.exists() for file in self._files):
+            raise UserError(
+                f"{self.path} holds a run already; go on with it (--resume), replace it "
+                "(--overwrite), or choose another --out_dir"
+            )
         if options.run.init_from:
             source = checkpoint.load(options.run.init_from)
             check_model(replace(options.model, dropout=source.model.dropout), source)
@@ -65,26 +63,46 @@ class RunFolder:
         return TrainingState.start(model, options.train, runtime), corpus
 
     def _resume(self, options: TrainOptions, corpus: Corpus, runtime: Runtime) -> TrainingState:
-        saved = self.resume(options)
+        saved = self.load_last()
+        check_model(options.model, saved)
         check_corpus(corpus, saved)
-        if saved.progress.step >= options.train.max_iters:
+        state = TrainingState.restore(saved, options.train, runtime)
+        if state.is_done:
             raise UserError(
-                f"the run has done its {saved.progress.step} steps; to go on, give --max_iters more"
+                f"the run has ended after {saved.progress.step} steps; to go on, give --max_iters "
+                "or --patience more"
             )
-        return TrainingState.restore(saved, options.train, runtime)
+        return state
 
-    def resume(self, options: TrainOptions) -> Checkpoint:
-        """Return the last checkpoint, and take back the metrics of steps after it.
+    def open(self, options: TrainOptions, state: TrainingState) -> None:
+        """Make the folder ready for what `begin` returned: empty, or as it was at state's step.
 
-        Raises MissingFile where there is none, UserError where its model is not that of `options`.
+        Raises UserError where it can't be written.
         """
-        found = self.load_last()
-        check_model(options.model, found)
+        try:
+            self.path.mkdir(parents=True, exist_ok=True)
+            if options.run.resume:
+                self._take_back_metrics(state.progress.step)
+                return
+            for file in self._files:
+                file.unlink(missing_ok=True)
+            options = replace(options, model=state.model.config)
+            with atomic_write(self.config) as out:
+                out.write(json.dumps(asdict(options), indent=1, default=str).encode())
+        except OSError as error:
+            raise self._not_writable(error) from None
+
+    def _take_back_metrics(self, step: int) -> None:
+        """Remove the lines of later steps, and what is no whole line."""
         if self.metrics.exists():
             lines = self.metrics.read_bytes().splitlines(keepends=True)
             with atomic_write(self.metrics) as out:
-                out.writelines(line for line in lines if _step_of(line) <= found.progress.step)
-        return found
+                out.writelines(line for line in lines if _step_of(line) <= step)
+
+    def _not_writable(self, error: OSError) -> UserError:
+        return UserError(
+            f"--out_dir {self.path} can't be written ({error.strerror}); choose another one"
+        )
 
     def load_last(self) -> Checkpoint:
         """Return the last checkpoint. Raises MissingFile where there is none."""

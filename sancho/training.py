@@ -123,9 +123,10 @@ class TrainingState:
         )
 
     @property
-    def has_lost_patience(self) -> bool:
-        """Whether config.patience evaluations have passed without a better one."""
-        return 0 < self.config.patience <= self.progress.evaluations_since_best
+    def is_done(self) -> bool:
+        """Whether all steps are done, or config.patience evaluations passed without a better."""
+        out_of_patience = 0 < self.config.patience <= self.progress.evaluations_since_best
+        return out_of_patience or self.progress.step >= self.config.max_iters
 
     def settle_losses(self) -> None:
         """Turn the recent losses into floats. Raises NonFiniteLoss naming the step of a bad one."""
@@ -194,7 +195,7 @@ def _fit(
     batches = Batches(corpus.train, state.model.config.block_size, config, runtime.device)
     state.model.train()
     clock = _Clock(progress)
-    while progress.step < config.max_iters and not state.has_lost_patience:
+    while not state.is_done:
         factor = learning_rate_factor(progress.step, config)
         set_learning_rate(state.optimizers, factor)
         progress.recent_losses.append(_train_step(forward, state, batches, runtime))

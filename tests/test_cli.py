@@ -117,6 +117,15 @@ def trained(project, trained_files) -> Path:
     return project / "out"
 
 
+def contents(folder: Path) -> dict[str, bytes]:
+    return {path.name: path.read_bytes() for path in folder.iterdir()}
+
+
+def files_in(folder: Path) -> list[str]:
+    """Return the names of all files but .lock, which may stay: it locks nobody out by itself."""
+    return sorted(contents(folder).keys() - {".lock"})
+
+
 def assert_refused(result: SimpleNamespace, name: str, *parts: str) -> None:
     """Assert status 2, nothing on stdout, and one line on stderr that holds `parts`."""
     assert result.status == 2, result.err
@@ -349,6 +358,8 @@ def test_a_text_that_is_empty(script, project):
         assert_refused(script("train.py", "--corpus", f"{name}.txt"), "train.py", f"{name}.txt")
         result = script("prepare.py", "--input", f"{name}.txt", "--name", name)
         assert_refused(result, "prepare.py", f"{name}.txt")
+        assert not (project / "data" / name).exists()
+    assert not (project / "out").exists()
 
 
 @pytest.mark.parametrize("offset", [0, 5, 300_000])
@@ -360,6 +371,8 @@ def test_a_text_that_is_not_utf8(script, project, offset):
     ):
         result = script(name, *line.split())
         assert_refused(result, name, "latin.txt", "UTF-8", "0xf1", f"offset {offset};")
+    assert sorted(path.name for path in project.iterdir()) == ["data", "latin.txt", "tiny.txt"]
+    assert [path.name for path in (project / "data").iterdir()] == ["tiny"]
 
 
 def test_a_text_shorter_than_a_block(script, project):
@@ -455,7 +468,7 @@ def test_errors_keep_their_python_classes():
 def test_train_from_beginning_to_end(script, project):
     result = script("train.py", *TINY, "--dataset=tiny", "--max_iters=6", "--log_interval=2")
     assert result.status == 0
-    assert sorted(path.name for path in (project / "out").iterdir()) == [
+    assert files_in(project / "out") == [
         "best.safetensors",
         "config.json",
         "last.safetensors",
@@ -691,7 +704,7 @@ def test_prepare_several_files_and_stdin(script, project):
     text = (project / "data" / "new" / "input.txt").read_text("utf-8")
     assert text == "Dulcinea\nSancho, ñ\nDulcinea\n"
     assert f"{len(text)} characters, {len(set(text))} different" in result.err
-    assert sorted(path.name for path in (project / "data" / "new").iterdir()) == [
+    assert files_in(project / "data" / "new") == [
         "input.txt",
         "meta.json",
         "train.bin",
@@ -763,6 +776,104 @@ def test_a_signal_saves_and_the_run_goes_on(own_project, script, number, status)
     again = script("train.py", *command, f"--max_iters={step + 2}", "--device=cpu")
     assert again.status == 0, again.err
     assert checkpoint.load(own_project / "new" / "last.safetensors").progress.step == step + 2
+
+
+@posix
+@pytest.mark.parametrize(("number", "status"), [("SIGINT", 130), ("SIGTERM", 143)])
+def test_a_signal_at_the_last_step_finds_the_run_done(script, project, monkeypatch, number, status):
+    show = cli.ProgressBar.show
+
+    def show_and_stop(bar, report) -> None:
+        show(bar, report)
+        if report.step == 6:
+            signal.raise_signal(getattr(signal, number))
+
+    monkeypatch.setattr(cli.ProgressBar, "show", show_and_stop)
+    line = "--dataset=tiny --max_iters=6 --log_interval=2"
+    result = script("train.py", *TINY, *line.split())
+    assert (result.status, result.out) == (status, "")
+    assert result.err.splitlines()[-1] == "stopped and saved at step 6; the run is done"
+    for name in ("best", "last"):
+        assert checkpoint.load(project / "out" / f"{name}.safetensors").progress.step == 6
+    lines = (project / "out" / "metrics.jsonl").read_text("utf-8").splitlines()
+    assert [json.loads(line)["step"] for line in lines] == [2, 4, 6]
+    assert ".holder" not in files_in(project / "out")
+
+
+def wait_for(path: Path, process: subprocess.Popen) -> None:
+    """Wait until a process has made a file."""
+    begin = time.monotonic()
+    while not path.exists():
+        assert process.poll() is None and time.monotonic() < begin + 60, process.stderr.read()
+        time.sleep(0.02)
+
+
+@posix
+def test_a_run_can_be_read_but_not_touched_while_it_goes_on(own_project, script):
+    """The first process is halted meanwhile, so that whatever changes is the second's doing."""
+    out, line = own_project / "my out", "--dataset=tiny --max_iters=1000000 --eval_interval=1"
+    process = start_process(own_project, "train.py", *TINY, *line.split(), "--out_dir", out)
+    wait_for(out / "last.safetensors", process)
+    process.send_signal(signal.SIGSTOP)
+    before = contents(out)
+    for mode in ("--overwrite", "--resume", "--dataset=tiny"):
+        result = script("train.py", "--out_dir", "my out", mode, "--device=cpu")
+        assert_refused(result, "train.py", "my out", f"process {process.pid} on ")
+        assert contents(out) == before
+    best = out / "best.safetensors"
+    result = script("sample.py", "--checkpoint", best, "--start=En", "--max_new_tokens=9")
+    assert (result.status, len(result.out)) == (0, 12), result.err
+    assert contents(out) == before
+
+    process.kill()
+    finish(process)
+    assert ".holder" in files_in(out)
+    step = checkpoint.load(out / "last.safetensors").progress.step
+    result = script("train.py", "--out_dir", out, "--resume", f"--max_iters={step + 1}")
+    assert result.status == 0, result.err
+    assert checkpoint.load(out / "last.safetensors").progress.step == step + 1
+    assert ".holder" not in files_in(out)
+
+
+def test_of_two_that_start_at_once_one_trains(own_project):
+    line = [*TINY, "--dataset=tiny", "--max_iters=3", "--out_dir=new"]
+    processes = [start_process(own_project, "train.py", *line) for _ in range(2)]
+    first, second = sorted(map(finish, processes), key=lambda result: result.status)
+    assert first.status == 0, first.err
+    assert_refused(second, "train.py", "new")
+    assert files_in(own_project / "new") == [
+        "best.safetensors",
+        "config.json",
+        "last.safetensors",
+        "metrics.jsonl",
+    ]
+    assert checkpoint.load(own_project / "new" / "last.safetensors").progress.step == 3
+    assert len((own_project / "new" / "metrics.jsonl").read_text("utf-8").splitlines()) == 1
+
+
+@pytest.mark.parametrize("new", [True, False], ids=["a new text", "a text that is there"])
+def test_a_text_that_is_being_prepared_is_kept_from_others(own_project, script, new):
+    folder = own_project / "data" / "slow"
+    shutil.copy("tiny.txt", "slow.txt")
+    if not new:
+        assert script("prepare.py", "--input", "slow.txt", "--name", "slow").status == 0
+    line = ["data/prepare.py", "--input", "-", "--name", "slow"]
+    process = start_process(own_project, *line, stdin=subprocess.PIPE)
+    wait_for(folder / "input.txt.tmp", process)
+    before = contents(folder)
+    for name, args in (
+        ("prepare.py", ["--input", "tiny.txt", "--name", "slow"]),
+        ("train.py", [*TINY, "--corpus", "slow.txt"]),
+    ):
+        result = script(name, *args)
+        assert_refused(result, name, str(folder), f"process {process.pid} on ")
+        assert contents(folder) == before
+    assert not (own_project / "out").exists()
+
+    _, err = process.communicate(b"Dulcinea\n" * 30, timeout=120)
+    assert process.returncode == 0, err
+    assert files_in(folder) == ["input.txt", "meta.json", "train.bin", "val.bin"]
+    assert (folder / "input.txt").read_text("utf-8") == "Dulcinea\n" * 30
 
 
 def test_an_error_of_a_real_process(own_project):

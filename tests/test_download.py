@@ -2,6 +2,7 @@
 
 import contextlib
 import functools
+import os
 import socket
 import threading
 import time
@@ -16,8 +17,9 @@ import pytest
 from tqdm import tqdm
 
 from sancho import download
+from sancho.corpus import prepare_files
 from sancho.download import BOOK_URLS, DownloadError, check_book, fetch_book, find_corpus
-from sancho.errors import MissingFile
+from sancho.errors import MissingFile, UserError
 
 REAL_BOOK = Path(__file__).parents[2] / "shared" / "data" / "pg2000.txt"
 LINE = "que no quiero acordarme, no ha mucho tiempo que vivía un hidalgo\n"
@@ -334,6 +336,20 @@ def test_don_quijote_is_fetched_once(server, data):
     assert first.tokenizer.decode(first.train[:46]) == download.TITLE + "\n"
 
 
+def test_nobody_else_is_at_the_folder_while_the_book_is_fetched(server, data):
+    answers = []
+
+    def answer(handler: BaseHTTPRequestHandler, before: int) -> None:
+        with pytest.raises(UserError, match=f"quijote is in use by process {os.getpid()} on "):
+            prepare_files([data / "apocrifo.txt"], data / "quijote")
+        answers.append("kept out")
+        send(handler, BOOK)
+
+    # A lock of this process is another one's in another thread.
+    find_corpus(data, "quijote", [server.on("/book", answer)])
+    assert answers == ["kept out"]
+
+
 def test_without_the_book_the_sample_corpus_takes_its_place_and_says_so(data, refused):
     with pytest.warns(UserWarning, match="DON QUIJOTE COULD NOT BE FETCHED") as caught:
         found = find_corpus(data, "quijote", [refused])
@@ -343,6 +359,7 @@ def test_without_the_book_the_sample_corpus_takes_its_place_and_says_so(data, re
     assert "python data/prepare.py" in message
     assert found.name == "apocrifo"
     assert found.tokenizer.decode(np.concatenate([found.train, found.val])) == LINE * 30
+    assert not (data / "quijote").exists()
 
 
 def test_the_book_is_tried_again_after_the_sample_corpus(server, data, refused):

@@ -45,13 +45,32 @@ def options_for(corpus: Corpus, path: Path, **train) -> TrainOptions:
 def train_run(corpus: Corpus, options: TrainOptions) -> tuple[RunFolder, TrainingState]:
     """Leave in options.run.out_dir what a whole run leaves there."""
     folder = RunFolder(options.run.out_dir)
-    folder.start(options)
-    state = TrainingState.start(options.model, options.train, CPU)
+    state, corpus = folder.begin(options, corpus, CPU)
+    folder.open(options, state)
     for report in fit(state, corpus, CPU):
         folder.record(report)
         if report.val_loss is not None:
             folder.save(state, corpus, is_best=report.is_best)
     return folder, state
+
+
+def to_go_on(options: TrainOptions, **train) -> TrainOptions:
+    """Return the options of --resume with three steps more."""
+    train = {"max_iters": options.train.max_iters + 3} | train
+    run = replace(options.run, resume=True)
+    return replace(options, run=run, train=replace(options.train, **train))
+
+
+def go_on(folder: RunFolder, options: TrainOptions, corpus: Corpus) -> TrainingState:
+    state, same = folder.begin(to_go_on(options), corpus, CPU)
+    assert same is corpus
+    folder.open(to_go_on(options), state)
+    return state
+
+
+def contents(path: Path) -> dict[str, tuple[bytes, int]]:
+    """Return the bytes of each file of a folder, and when they were written."""
+    return {file.name: (file.read_bytes(), file.stat().st_mtime_ns) for file in path.iterdir()}
 
 
 def lines_of(folder: RunFolder) -> list[dict]:
@@ -143,7 +162,7 @@ def test_the_configuration_is_enough_to_start_again(tmp_path, monkeypatch):
     )
     options = cli.parse_train([*args.split(), "--out_dir", "mi carpeta/ñ"])
     folder = RunFolder(options.run.out_dir)
-    folder.start(options)
+    folder.open(options, TrainingState.start(options.model, options.train, CPU))
     raw = folder.config.read_text("utf-8")
     found = json.loads(raw, parse_constant=lambda name: pytest.fail(f"{name} is not JSON"))
     assert found.keys() == {"run", "data", "model", "train", "runtime"}
@@ -165,7 +184,7 @@ def test_the_configuration_holds_every_option(tmp_path, corpus):
         options_for(corpus, tmp_path), run=RunConfig(out_dir=tmp_path, init_from=tmp_path / "x")
     )
     folder = RunFolder(tmp_path)
-    folder.start(options)
+    folder.open(options, TrainingState.start(options.model, options.train, CPU))
     found = json.loads(folder.config.read_text("utf-8"))
     for part in fields(options):
         names = {option.name for option in fields(getattr(options, part.name))}
@@ -175,6 +194,16 @@ def test_the_configuration_holds_every_option(tmp_path, corpus):
     assert found["train"] == asdict(options.train)
 
 
+def test_the_configuration_holds_the_model_that_is_trained(tmp_path, corpus):
+    """How many characters there are is known only when the text is."""
+    options = options_for(corpus, tmp_path)
+    options = replace(options, model=replace(options.model, vocab_size=77))
+    folder, state = train_run(corpus, options)
+    assert state.model.config.vocab_size == corpus.tokenizer.vocab_size != 77
+    found = json.loads(folder.config.read_text("utf-8"))
+    assert from_dict(ModelConfig, found["model"]) == state.model.config
+
+
 # --- a folder that is in use ----------------------------------------------------------------
 
 
@@ -182,7 +211,7 @@ def test_the_configuration_holds_every_option(tmp_path, corpus):
 def test_a_folder_that_holds_a_run_is_refused(tmp_path, corpus, name):
     (tmp_path / name).write_text("what was there")
     with pytest.raises(UserError) as caught:
-        RunFolder(tmp_path).start(options_for(corpus, tmp_path))
+        RunFolder(tmp_path).begin(options_for(corpus, tmp_path), corpus, CPU)
     message = one_line(caught.value)
     assert str(tmp_path) in message
     for advice in ("--resume", "--overwrite", "--out_dir"):
@@ -195,7 +224,10 @@ def test_overwrite_removes_the_old_run_and_nothing_else(tmp_path, corpus):
     (tmp_path / "notes.txt").write_text("mine")
     options = options_for(corpus, tmp_path, max_iters=9)
     options = replace(options, run=RunConfig(out_dir=tmp_path, overwrite=True))
-    folder.start(options)
+    before = contents(tmp_path)
+    state, _ = folder.begin(options, corpus, CPU)
+    assert contents(tmp_path) == before
+    folder.open(options, state)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["config.json", "notes.txt"]
     assert json.loads(folder.config.read_text("utf-8"))["train"]["max_iters"] == 9
     assert (tmp_path / "notes.txt").read_text() == "mine"
@@ -203,7 +235,8 @@ def test_overwrite_removes_the_old_run_and_nothing_else(tmp_path, corpus):
 
 def test_a_folder_with_other_things_can_be_used(tmp_path, corpus):
     (tmp_path / "notes.txt").write_text("mine")
-    RunFolder(tmp_path).start(options_for(corpus, tmp_path))
+    folder, options = RunFolder(tmp_path), options_for(corpus, tmp_path)
+    folder.open(options, folder.begin(options, corpus, CPU)[0])
     assert sorted(path.name for path in tmp_path.iterdir()) == ["config.json", "notes.txt"]
 
 
@@ -211,10 +244,12 @@ def test_a_folder_with_other_things_can_be_used(tmp_path, corpus):
 def test_a_folder_below_a_file_is_refused(tmp_path, corpus, below):
     (tmp_path / "file").write_text("mine")
     path = tmp_path / "file" / below
-    with pytest.raises(UserError) as caught:
-        RunFolder(path).start(options_for(corpus, path))
-    message = one_line(caught.value)
-    assert f"--out_dir {path}" in message
+    folder, options = RunFolder(path), options_for(corpus, path)
+    state, _ = folder.begin(options, corpus, CPU)
+    for attempt in (folder.held, lambda: folder.open(options, state)):
+        with pytest.raises(UserError) as caught:
+            attempt()
+        assert f"--out_dir {path} can't be written (" in one_line(caught.value)
     assert (tmp_path / "file").read_text() == "mine"
 
 
@@ -222,8 +257,10 @@ def test_a_folder_in_the_way_of_a_file_is_refused(tmp_path, corpus):
     (tmp_path / "metrics.jsonl").mkdir()
     options = options_for(corpus, tmp_path)
     options = replace(options, run=RunConfig(out_dir=tmp_path, overwrite=True))
+    folder = RunFolder(tmp_path)
+    state, _ = folder.begin(options, corpus, CPU)
     with pytest.raises(UserError, match="--out_dir"):
-        RunFolder(tmp_path).start(options)
+        folder.open(options, state)
 
 
 # --- going on -------------------------------------------------------------------------------
@@ -236,7 +273,7 @@ def test_metrics_behind_the_checkpoint_are_taken_back(tmp_path, corpus):
     for step in (7, 8, 100):
         folder.record(report_at(step, train_loss=1.0))
     assert len(lines_of(folder)) == 7
-    assert folder.resume(options).progress.step == 6
+    assert go_on(folder, options, corpus).progress.step == 6
     assert folder.metrics.read_bytes() == before
 
 
@@ -260,7 +297,7 @@ def test_torn_last_lines_are_taken_back(tmp_path, corpus, torn):
     before = folder.metrics.read_bytes()
     with open(folder.metrics, "a", encoding="utf-8", newline="") as file:
         file.write(torn)
-    folder.resume(options)
+    go_on(folder, options, corpus)
     assert folder.metrics.read_bytes() == before
 
 
@@ -269,7 +306,7 @@ def test_bytes_that_are_no_text_are_taken_back(tmp_path, corpus):
     folder, _ = train_run(corpus, options)
     before = folder.metrics.read_bytes()
     folder.metrics.write_bytes(before + b"\xff\xfe\x80")
-    folder.resume(options)
+    go_on(folder, options, corpus)
     assert folder.metrics.read_bytes() == before
 
 
@@ -277,38 +314,53 @@ def test_a_run_whose_metrics_are_gone_goes_on(tmp_path, corpus):
     options = options_for(corpus, tmp_path)
     folder, _ = train_run(corpus, options)
     folder.metrics.unlink()
-    assert folder.resume(options).progress.step == 6
+    assert go_on(folder, options, corpus).progress.step == 6
     assert not folder.metrics.exists()
 
 
 def test_going_on_writes_on_behind_what_is_there(tmp_path, corpus):
     options = options_for(corpus, tmp_path)
     folder, _ = train_run(corpus, options)
-    train = replace(options.train, max_iters=8)
-    state = TrainingState.restore(folder.resume(options), train, CPU)
-    for report in fit(state, corpus, CPU):
+    started = folder.config.read_bytes()
+    for report in fit(go_on(folder, options, corpus), corpus, CPU):
         folder.record(report)
-    assert [line["step"] for line in lines_of(folder)] == [2, 3, 4, 6, 8]
+    assert [line["step"] for line in lines_of(folder)] == [2, 3, 4, 6, 8, 9]
+    assert folder.config.read_bytes() == started
 
 
 def test_there_is_nothing_to_go_on_with(tmp_path, corpus):
     for path in (tmp_path, tmp_path / "nothing"):
         with pytest.raises(MissingFile) as caught:
-            RunFolder(path).resume(options_for(corpus, path))
+            RunFolder(path).begin(to_go_on(options_for(corpus, path)), corpus, CPU)
         assert str(path) in one_line(caught.value)
+    assert not list(tmp_path.iterdir())
 
 
-def test_a_damaged_checkpoint_is_not_gone_on_with(tmp_path, corpus):
-    options = options_for(corpus, tmp_path)
+@pytest.mark.parametrize("why", ["text", "model", "optimizer", "last.safetensors", "max_iters"])
+def test_going_on_that_is_refused_changes_nothing(tmp_path, corpus, why):
+    """Nor does going on that is not refused, until the folder is opened."""
+    options = options_for(corpus, tmp_path / "out")
     folder, _ = train_run(corpus, options)
-    before = folder.metrics.read_bytes()
     folder.record(report_at(99, train_loss=1.0))
-    written = folder.metrics.read_bytes()
-    folder.last.write_bytes(folder.last.read_bytes()[:-1])
-    with pytest.raises(UserError, match=r"last\.safetensors"):
-        folder.resume(options)
-    assert written != before
-    assert folder.metrics.read_bytes() == written
+    with open(folder.metrics, "a", encoding="utf-8") as file:
+        file.write('{"step": 7, "tok')
+    good, before = to_go_on(options), contents(folder.path)
+    assert folder.begin(good, corpus, CPU)[0].progress.step == 6
+    assert contents(folder.path) == before
+
+    if why == "last.safetensors":
+        folder.last.write_bytes(folder.last.read_bytes()[:-1])
+        before = contents(folder.path)
+    other = prepare([("o", io.BytesIO(b"Otro texto. " * 30))], tmp_path / "other", "a test")
+    asked = {
+        "model": replace(good, model=replace(good.model, n_layer=3)),
+        "optimizer": to_go_on(options, optimizer="adamw"),
+        "max_iters": to_go_on(options, max_iters=6),
+    }
+    with pytest.raises(UserError, match=why.replace(".", r"\.")) as caught:
+        folder.begin(asked.get(why, good), other if why == "text" else corpus, CPU)
+    one_line(caught.value)
+    assert contents(folder.path) == before
 
 
 # --- the same model, the same text ----------------------------------------------------------
@@ -319,7 +371,7 @@ def test_differences_of_the_model_are_named(tmp_path, corpus):
     folder, _ = train_run(corpus, options)
     ours = replace(options, model=replace(options.model, n_layer=3, norm="layernorm"))
     with pytest.raises(UserError) as caught:
-        folder.resume(ours)
+        folder.begin(to_go_on(ours), corpus, CPU)
     message = one_line(caught.value)
     assert "n_layer: 1, not 3" in message
     assert "norm: 'rmsnorm', not 'layernorm'" in message
@@ -357,7 +409,7 @@ def test_every_option_of_the_model_counts(tmp_path, corpus, option):
 def test_another_text_is_refused(tmp_path, corpus):
     options = options_for(corpus, tmp_path)
     folder, _ = train_run(corpus, options)
-    saved = folder.resume(options)
+    saved = folder.load_last()
     check_corpus(corpus, saved)
     check_corpus(replace(corpus, name="a copy of it"), saved)
     other = prepare([("other", io.BytesIO(b"Otro texto. " * 30))], tmp_path / "other", "a test")
@@ -373,9 +425,8 @@ def test_the_optimizer_of_a_run_cannot_be_exchanged_unseen(tmp_path, corpus):
     options = options_for(corpus, tmp_path)
     folder, _ = train_run(corpus, options)
     for ours in ("adamw", "muon"):
-        train = replace(options.train, optimizer=ours, max_iters=9)
         try:
-            state = TrainingState.restore(folder.resume(options), train, CPU)
+            state, _ = folder.begin(to_go_on(options, optimizer=ours), corpus, CPU)
         except UserError as error:
             assert "optimizer" in one_line(error)
             assert ours == "adamw"

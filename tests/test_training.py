@@ -440,14 +440,39 @@ def worsening() -> Corpus:
 def test_early_stopping(patience, last):
     corpus = worsening()
     state = start(corpus, train_config(eval_interval=2, patience=patience))
-    reports = list(fit(state, corpus, CPU))
+    reports, done = [], []
+    for report in fit(state, corpus, CPU):
+        reports.append(report)
+        done.append(state.is_done)
     assert reports[-1].step == last
+    assert done == [False] * (last - 1) + [True]
     assert [report.step for report in reports if report.is_best] == [2]
     losses = [report.val_loss for report in reports if report.val_loss is not None]
     assert losses == sorted(losses)
     assert state.progress.best_val_loss == losses[0]
     assert state.progress.val_loss == losses[-1]
     assert state.progress.evaluations_since_best == last // 2 - 1
+
+
+@pytest.mark.parametrize(
+    ("patience", "step", "misses", "is_done"),
+    [
+        (0, 0, 0, False),
+        (0, 11, 0, False),
+        (0, 12, 0, True),
+        (0, 13, 0, True),  # resumed with fewer steps than were done
+        (0, 3, 99, False),  # 0 is endless patience
+        (2, 3, 1, False),
+        (2, 3, 2, True),
+        (2, 3, 3, True),
+        (2, 12, 0, True),
+    ],
+)
+def test_a_run_is_done_after_its_steps_or_out_of_patience(corpus, patience, step, misses, is_done):
+    state = start(corpus, train_config(patience=patience))
+    state.progress.step, state.progress.evaluations_since_best = step, misses
+    assert state.is_done is is_done
+    assert (run(state, corpus) == []) is is_done
 
 
 def test_early_stopping_counts_across_a_resumption(tmp_path):
@@ -472,7 +497,7 @@ def test_a_run_that_has_lost_its_patience_does_not_go_on(tmp_path):
 def train_into_a_folder(state: TrainingState, corpus: Corpus, path: Path, spoil=None) -> int:
     """Train as train.py does until it fails; return the number of steps that were reported."""
     folder, done = RunFolder(path), 0
-    folder.start(TrainOptions())
+    folder.open(TrainOptions(), state)
     with pytest.raises(NonFiniteLoss) as caught:
         for report in fit(state, corpus, CPU):
             done = report.step

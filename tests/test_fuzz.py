@@ -1,0 +1,260 @@
+"""Whatever is typed or handed over: it works, or it is refused in one clear line."""
+
+import contextlib
+import io
+import sys
+import warnings
+from pathlib import Path
+
+import pytest
+import torch
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+import sample
+import train
+from sancho import checkpoint, cli
+from sancho.corpus import prepare_files
+from sancho.errors import UserError
+
+TEXT = "En un lugar de la Mancha, de cuyo nombre no quiero acordarme.\n" * 30
+TINY = (
+    "--n_layer=1 --n_head=2 --n_embd=8 --block_size=8 --ngram_rows=16 --batch_size=2 --device=cpu"
+).split()
+MANY = pytest.mark.slow
+ANYTHING = {
+    "deadline": None,
+    "suppress_health_check": [HealthCheck.too_slow, HealthCheck.function_scoped_fixture],
+}
+
+
+@pytest.fixture(scope="module")
+def project(tmp_path_factory) -> Path:
+    """A folder with a small text, prepared, and a small run in out/."""
+    folder = tmp_path_factory.mktemp("fuzz")
+    (folder / "tiny.txt").write_text(TEXT, encoding="utf-8")
+    prepare_files([folder / "tiny.txt"], folder / "data" / "tiny")
+    torch.set_num_threads(1)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(train, "DATA", folder / "data")
+        patch.chdir(folder)
+        status, _ = run(train, [*TINY, "--dataset=tiny", "--max_iters=3"])
+        assert status == 0
+        yield folder
+
+
+def run(script, args: list[str], stdin: bytes = b"") -> tuple[int, str]:
+    """Run a script as the shell would; return its status and what it wrote to stderr."""
+    out, err = io.StringIO(), io.StringIO()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sys, "argv", ["script", *args])
+        patch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(stdin), encoding="utf-8"))
+        patch.setattr(warnings, "showwarning", warnings.showwarning)
+        with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+            try:
+                cli.run_main(script.main)
+            except SystemExit as stop:
+                return int(stop.code or 0), err.getvalue()
+    raise AssertionError("run_main always exits")
+
+
+def assert_clean(status: int, err: str) -> None:
+    """Assert success, or status 2 and one line that says what is wrong."""
+    assert status in (0, 2), err
+    if status == 2:
+        last = err.splitlines()[-1]
+        assert last.startswith("script: error: "), err
+        assert len(last) > 30
+
+
+# --- command lines --------------------------------------------------------------------------
+
+OPTIONS = st.sampled_from(
+    "start num_samples max_new_tokens temperature top_k top_p min_p repetition_penalty stop seed "
+    "device dtype unknown checkpoint stream no_stream".split()
+)
+VALUES = st.one_of(
+    st.sampled_from(
+        "0 1 -1 2 1e-8 0.01 1e308 1e-308 nan inf -inf None true 0.5 1,5 ½ ٣ 1_0 0x1 cpu bfloat16 "
+        "skip nearest error out out/last.safetensors FILE:tiny.txt FILE: - ñ".split()
+    ),
+    st.integers(-3, 9).map(str),
+    st.floats().map(str),
+    st.text(max_size=12),
+)
+
+
+def sampling_line(pairs: list[tuple[str, str]]) -> list[str]:
+    line = ["--max_new_tokens=3"]
+    for name, value in pairs:
+        # More characters than a test has time for are no error.
+        if name in ("max_new_tokens", "num_samples") and value.strip("+-_0123456789") == "":
+            value = value[-1:]
+        line.append(f"--{name}" if "stream" in name else f"--{name}={value}")
+    return line
+
+
+SAMPLING_LINES = st.lists(st.tuples(OPTIONS, VALUES), max_size=4).map(sampling_line)
+
+
+def check_sampling_line(project, line, stdin):
+    assert_clean(*run(sample, line, stdin))
+
+
+@settings(max_examples=150, **ANYTHING)
+@given(line=SAMPLING_LINES, stdin=st.binary(max_size=20))
+def test_command_lines(project, line, stdin):
+    check_sampling_line(project, line, stdin)
+
+
+@MANY
+@settings(max_examples=4000, **ANYTHING)
+@given(line=SAMPLING_LINES, stdin=st.binary(max_size=20))
+def test_thousands_of_command_lines(project, line, stdin):
+    check_sampling_line(project, line, stdin)
+
+
+TRAINING = st.sampled_from(
+    "n_layer n_head n_embd block_size dropout bias no_bias norm position activation ngram_size "
+    "ngram_rows qk_norm tie_embeddings batch_size gradient_accumulation_steps optimizer beta1 "
+    "beta2 learning_rate muon_learning_rate ngram_learning_rate weight_decay grad_clip "
+    "warmup_iters decay_fraction eval_interval log_interval patience seed resume overwrite "
+    "init_from dataset preset embedding_skip nothing".split()
+)
+SWITCHES = "bias no_bias qk_norm tie_embeddings resume overwrite embedding_skip".split()
+TRAINING_VALUES = st.one_of(
+    st.integers(-2, 20).map(str),
+    st.floats(-2, 2).map(str),
+    st.sampled_from(
+        "0 1e308 nan inf None layernorm rope sinusoidal gelu swiglu adamw tiny nada ../tiny out "
+        "out/best.safetensors mini classic ½".split()
+    ),
+)
+
+
+def training_line(pairs: list[tuple[str, str]]) -> list[str]:
+    line = [*TINY, "--dataset=tiny", "--out_dir=fuzzed", "--overwrite", "--max_iters=1"]
+    return line + [f"--{n}" if n in SWITCHES else f"--{n}={value}" for n, value in pairs]
+
+
+TRAINING_LINES = st.lists(st.tuples(TRAINING, TRAINING_VALUES), max_size=4).map(training_line)
+
+
+@settings(max_examples=40, **ANYTHING)
+@given(line=TRAINING_LINES)
+def test_training_lines(project, line):
+    assert_clean(*run(train, line))
+
+
+@MANY
+@settings(max_examples=1500, **ANYTHING)
+@given(line=TRAINING_LINES)
+def test_thousands_of_training_lines(project, line):
+    assert_clean(*run(train, line))
+
+
+# --- texts ----------------------------------------------------------------------------------
+
+PIECES = st.one_of(
+    st.text(max_size=60).map(lambda text: text.encode("utf-8", "surrogatepass")),
+    st.binary(max_size=60),
+    st.sampled_from(
+        [
+            b"\xef\xbb\xbf",
+            b"\xff\xfe",
+            b"\0",
+            b"\r\n",
+            b"\n" * 50,
+            b"a" * 5000,
+            " \t\u00a0\u2028".encode(),
+            "e\u0301".encode() * 30,
+            "En un lugar de la Mancha ".encode("utf-16"),
+            b"*** START OF THE PROJECT GUTENBERG EBOOK X ***\n",
+            b"*** END OF THE PROJECT GUTENBERG EBOOK X ***\n",
+            "".join(map(chr, range(0x4E00, 0x5E00))).encode(),
+        ]
+    ),
+)
+
+
+def check_text(project, content):
+    path = project / "fuzzed.txt"
+    path.write_bytes(content)
+    try:
+        corpus = prepare_files([path], project / "data" / "fuzzed")
+    except UserError as error:
+        assert "\n" not in str(error)
+        assert len(str(error)) > 20
+        return
+    clean = (project / "data" / "fuzzed" / "input.txt").read_text("utf-8")
+    assert corpus.tokenizer.decode([*corpus.train, *corpus.val]) == clean
+    assert len(corpus.val) == len(clean) // 10
+
+
+@settings(max_examples=150, **ANYTHING)
+@given(content=st.lists(PIECES, max_size=6).map(b"".join))
+def test_texts(project, content):
+    check_text(project, content)
+
+
+@MANY
+@settings(max_examples=2500, **ANYTHING)
+@given(content=st.lists(PIECES, max_size=6).map(b"".join))
+def test_thousands_of_texts(project, content):
+    check_text(project, content)
+
+
+# --- checkpoints ----------------------------------------------------------------------------
+
+CHANGES = st.lists(
+    st.tuples(
+        st.floats(0, 1, exclude_max=True),
+        st.sampled_from(["flip", "cut", "insert", "delete", "repeat"]),
+        st.binary(min_size=1, max_size=9),
+    ),
+    min_size=1,
+    max_size=4,
+)
+
+
+def check_changed_checkpoint(project, changes, in_head):
+    raw = (project / "out" / "last.safetensors").read_bytes()
+    reach = 8 + int.from_bytes(raw[:8], "little") if in_head else len(raw)
+    changed = bytearray(raw)
+    for place, kind, content in changes:
+        at = min(int(place * reach), len(changed))
+        if kind == "flip":
+            changed[at : at + 1] = bytes(byte ^ content[0] for byte in changed[at : at + 1])
+        elif kind == "cut":
+            del changed[at:]
+        elif kind == "insert":
+            changed[at:at] = content
+        elif kind == "delete":
+            del changed[at : at + len(content)]
+        else:
+            changed[at:at] = changed[at : at + len(content)]
+    path = project / "changed.safetensors"
+    path.write_bytes(changed)
+    try:
+        found = checkpoint.load(path)
+    except UserError as error:
+        assert "\n" not in str(error)
+        assert "changed.safetensors" in str(error)
+        return
+    # What is not covered by the checksum (blanks in the head) may change, and nothing else.
+    expected = checkpoint.load(project / "out" / "last.safetensors")
+    assert found.model == expected.model
+    assert all(torch.equal(found.weights[name], expected.weights[name]) for name in found.weights)
+
+
+@settings(max_examples=150, **ANYTHING)
+@given(changes=CHANGES, in_head=st.booleans())
+def test_changed_checkpoints(project, changes, in_head):
+    check_changed_checkpoint(project, changes, in_head)
+
+
+@MANY
+@settings(max_examples=4000, **ANYTHING)
+@given(changes=CHANGES, in_head=st.booleans())
+def test_thousands_of_changed_checkpoints(project, changes, in_head):
+    check_changed_checkpoint(project, changes, in_head)
