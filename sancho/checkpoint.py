@@ -99,7 +99,7 @@ def save(path: Path, checkpoint: Checkpoint) -> None:
 def load(path: Path) -> Checkpoint:
     """Read a checkpoint. Raises MissingFile or UserError for anything that is not a sound one."""
     path = Path(path)
-    last = path.with_name("last.safetensors")
+    last = path.parent / "last.safetensors"
     if not path.exists() and last.exists():
         raise MissingFile(f"the checkpoint {path} does not exist (yet); but there is {last}")
     metadata = _read_metadata(existing_file(path, "the checkpoint"))

@@ -394,6 +394,14 @@ def test_a_missing_file(tmp_path):
     assert "\n" not in str(caught.value)
 
 
+def test_a_missing_checkpoint_beside_the_last_one_names_that(tmp_path):
+    last = tmp_path / "last.safetensors"
+    last.write_bytes(b"")
+    with pytest.raises(MissingFile) as caught:
+        checkpoint.load(tmp_path / "best.safetensors")
+    assert str(last) in str(caught.value)
+
+
 def test_a_path_below_a_file_is_missing(tmp_path):
     (tmp_path / "file").touch()
     with pytest.raises(MissingFile):

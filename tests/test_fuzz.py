@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 import sample
@@ -102,6 +102,7 @@ def check_sampling_line(project, line, stdin):
 
 
 @settings(max_examples=150, **ANYTHING)
+@example(line=["--checkpoint="], stdin=b"")
 @given(line=SAMPLING_LINES, stdin=st.binary(max_size=20))
 def test_command_lines(project, line, stdin):
     check_sampling_line(project, line, stdin)
