@@ -157,9 +157,9 @@ class TrainConfig:
             _require(getattr(self, name) >= 0, name, getattr(self, name), "0 or more")
         for name in ("learning_rate", "muon_learning_rate", "ngram_learning_rate"):
             value = getattr(self, name)
-            _require(0 < value < float("inf"), name, value, "a finite number greater than 0")
-        for name in ("weight_decay", "grad_clip"):
-            _require(getattr(self, name) < float("inf"), name, getattr(self, name), "finite")
+            _require(0 < value <= 1e30, name, value, "greater than 0, and 1e30 or less")
+        _require(self.weight_decay <= 1e6, "weight_decay", self.weight_decay, "1e6 or less")
+        _require(self.grad_clip < float("inf"), "grad_clip", self.grad_clip, "finite")
         for name in ("beta1", "beta2"):
             value = getattr(self, name)
             _require(0 <= value < 1, name, value, "at least 0 and less than 1")
