@@ -81,8 +81,8 @@ class RowAdagrad(torch.optim.Optimizer):
     """Adagrad with one step size for each row, for a table of which a step touches few rows.
 
     A row moves by −lr · g / √(sum of the mean squares of its gradients so far): the first times
-    far, then less and less. Duchi et al. 2011, Adaptive Subgradient Methods, section 1.2; by rows:
-    Mudigere et al. 2021, arXiv:2104.05158, section 4.1.2. Gradients may be sparse.
+    far, then less and less. Adagrad: Duchi et al. 2011, Adaptive Subgradient Methods; by rows:
+    Mudigere et al. 2021, arXiv:2104.05158. Gradients may be sparse.
     """
 
     def __init__(self, params, lr: float) -> None:
