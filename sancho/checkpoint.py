@@ -13,6 +13,7 @@ from pathlib import Path
 import safetensors.torch
 import torch
 from torch import Tensor
+from torch.overrides import TorchFunctionMode
 
 from sancho.config import ModelConfig, TrainConfig, from_dict
 from sancho.errors import MissingFile, UserError
@@ -178,7 +179,7 @@ def _check_weights(checkpoint: Checkpoint) -> None:
     # A number of layers from a hostile file must not make us build them.
     if config.n_layer > len(weights):
         raise ValueError(f"it has {len(weights)} tensors, too few for {config.n_layer} layers")
-    with torch.device("meta"):
+    with _WithoutContent():
         expected = GPT(config).state_dict()
     for name in sorted(expected.keys() | weights.keys()):
         if name not in weights or name not in expected:
@@ -193,6 +194,22 @@ def _check_weights(checkpoint: Checkpoint) -> None:
         shape = expected[owner].shape
         other = {"step": shape[:0], "sum": shape[:1]}  # one number for all, one for each row
         _check_shape(name, tensor, other.get(key, shape))
+
+
+class _WithoutContent(TorchFunctionMode):
+    """Inside the block layers get weights that have a shape and no content.
+
+    As with torch.device("meta"), but without drawing and computing on that device, which would
+    load torch.compile's machinery: more than a second of every start.
+    """
+
+    def __torch_function__(self, function, types, args=(), kwargs=None):
+        kwargs = kwargs or {}
+        if function is torch.empty:
+            return function(*args, **kwargs | {"device": "meta"})
+        if getattr(function, "__module__", "") == "torch.nn.init":
+            return kwargs["tensor"]
+        return function(*args, **kwargs)
 
 
 def _check_shape(name: str, tensor: Tensor, shape: torch.Size) -> None:

@@ -63,6 +63,8 @@ class ModelConfig:
     """Also look up the last 2, 3, … characters, up to this many, in a table; 1: only the last."""
     ngram_rows: int = 65536
     """Rows of that table; sequences that fall on one row share it."""
+    ngram_dropout: float = 0.0
+    """Share of what is looked up there dropped in training: for long runs, say 0.2."""
     embedding_skip: bool = True
     """Add the embedding again before every block after the first, in a strength it learns."""
     qk_norm: bool = True
@@ -85,13 +87,17 @@ class ModelConfig:
             value = getattr(self, name)
             _require(value >= 1, name, value, "1 or more")
             _require(value <= highest, name, value, f"{highest} or less")
+        size = self.n_layer * self.block_size * self.n_embd
+        _require(size <= 2**28, "block_size", self.block_size, "2^28 / (n_layer · n_embd) or less")
         _require(
             self.n_embd % self.n_head == 0,
             "n_head",
             self.n_head,
             f"a divisor of n_embd, which is {self.n_embd}",
         )
-        _require(0 <= self.dropout < 1, "dropout", self.dropout, "at least 0 and less than 1")
+        for name in ("dropout", "ngram_dropout"):
+            value = getattr(self, name)
+            _require(0 <= value < 1, name, value, "at least 0 and less than 1")
         if self.position == "rope":
             rule = f"such that n_embd / n_head is even for rope (it is {self.head_size})"
             _require(self.head_size % 2 == 0, "n_head", self.n_head, rule)

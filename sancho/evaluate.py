@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Iterator
+from contextlib import contextmanager
 
 import numpy as np
 import torch
@@ -26,6 +27,17 @@ def windows(ids: np.ndarray, block_size: int, batch_size: int) -> Iterator[tuple
         yield rest[None, :-1], rest[None, 1:]
 
 
+@contextmanager
+def evaluation_mode(model: GPT) -> Iterator[None]:
+    """Switch dropout off inside the block; put the model's mode back after it."""
+    was_training = model.training
+    try:
+        model.eval()
+        yield
+    finally:
+        model.train(was_training)
+
+
 @torch.inference_mode()
 def evaluate(model: GPT, ids: np.ndarray, batch_size: int = 16) -> float:
     """Return the mean loss in nats per character over every window of `ids`.
@@ -36,18 +48,14 @@ def evaluate(model: GPT, ids: np.ndarray, batch_size: int = 16) -> float:
     if len(ids) < 2:
         raise ValueError("a loss needs at least two characters")
     device = next(model.parameters()).device
-    was_training = model.training
-    model.eval()
     total = torch.zeros((), dtype=torch.float64, device="cpu" if device.type == "mps" else device)
-    try:
+    with evaluation_mode(model):
         for inputs, targets in windows(ids, model.config.block_size, batch_size):
             logits = model(inputs.to(device)).float()
             loss = F.cross_entropy(
                 logits.flatten(0, 1), targets.to(device).flatten(), reduction="sum"
             )
             total += loss.to(total.device)
-    finally:
-        model.train(was_training)
     return total.item() / (len(ids) - 1)
 
 

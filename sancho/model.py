@@ -132,17 +132,7 @@ class MultiHeadAttention(nn.Module):
         """(B, T, C) -> (B, T, C); with a cache, x continues the characters that it holds."""
         B, T, C = x.shape
         start = cache.length if cache else 0
-        qk, v = (
-            self.qkv(x)
-            .view(B, T, 3 * self.n_head, self.head_size)
-            .tensor_split((2 * self.n_head,), dim=2)
-        )  # (B, T, 2H, D), (B, T, H, D)
-        if self.rope:
-            qk = rotate(qk, self.turns[start : start + T])
-        if self.qk_norm:  # Dehghani et al. 2023, arXiv:2302.05442; here RMSNorm without gains
-            qk = F.rms_norm(qk, (self.head_size,), eps=1e-6)
-        q, k = qk.transpose(1, 2).chunk(2, dim=1)  # each (B, H, T, D)
-        v = v.transpose(1, 2)
+        q, k, v = self.queries_keys_values(x, start)  # each (B, H, T, D)
         if cache:
             k, v = cache.extend(layer, k, v)  # (B, H, S, D)
         mask = None
@@ -157,6 +147,21 @@ class MultiHeadAttention(nn.Module):
             is_causal=start == 0 and T > 1,
         )  # (B, H, T, D)
         return self.proj(y.transpose(1, 2).reshape(B, T, C))
+
+    def queries_keys_values(self, x: Tensor, start: int = 0) -> tuple[Tensor, Tensor, Tensor]:
+        """Return what x, (B, T, C), asks, is found by and says: each (B, H, T, D).
+
+        Its first character stands at position `start`.
+        """
+        B, T, _ = x.shape
+        heads = self.qkv(x).view(B, T, 3 * self.n_head, self.head_size)  # (B, T, 3H, D)
+        qk, v = heads.tensor_split((2 * self.n_head,), dim=2)  # (B, T, 2H, D), (B, T, H, D)
+        if self.rope:
+            qk = rotate(qk, self.turns[start : start + T])
+        if self.qk_norm:  # Dehghani et al. 2023, arXiv:2302.05442; here RMSNorm without gains
+            qk = F.rms_norm(qk, (self.head_size,), eps=1e-6)
+        q, k = qk.transpose(1, 2).chunk(2, dim=1)
+        return q, k, v.transpose(1, 2)
 
 
 class SquaredReLU(torch.autograd.Function):
@@ -243,6 +248,7 @@ class GPT(nn.Module):
         self.token_embedding = nn.Embedding(config.vocab_size, config.n_embd)
         if config.ngram_size > 1:  # Pagnoni et al. 2024, arXiv:2412.09871, section 3.2.1
             self.ngram_embedding = nn.Embedding(config.ngram_rows, config.n_embd, sparse=True)
+            self.ngram_dropout = nn.Dropout1d(config.ngram_dropout)  # drops whole vectors
         if config.position == "learned":
             self.position_embedding = nn.Embedding(config.block_size, config.n_embd)
         elif config.position == "sinusoidal":
@@ -300,7 +306,8 @@ class GPT(nn.Module):
             size = self.config.ngram_size
             text = cache.read(ids) if cache else F.pad(ids, (size - 1, 0), value=-1)
             rows = ngram_rows(text, size, self.config.ngram_rows)
-            x = x + self.ngram_embedding(rows).sum(2)  # (B, T, ngram_size − 1, C) summed
+            found = self.ngram_embedding(rows).flatten(0, 1)  # (B · T, ngram_size − 1, C)
+            x = x + self.ngram_dropout(found).sum(1).view_as(x)
         if self.config.position == "learned":
             x = x + self.position_embedding.weight[start : start + T]
         elif self.config.position == "sinusoidal":

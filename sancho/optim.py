@@ -1,5 +1,8 @@
 """How the weights move: Muon, AdamW and RowAdagrad, and the learning rate over time."""
 
+from collections import defaultdict
+from collections.abc import Iterable
+
 import torch
 from torch import Tensor, nn
 
@@ -39,28 +42,104 @@ def orthogonalise(matrices: Tensor, steps: int = NEWTON_SCHULZ_STEPS) -> Tensor:
     return x.mT if matrices.shape[1] > matrices.shape[2] else x
 
 
-class Muon(torch.optim.Optimizer):
+class Optimizer:
+    """Groups of parameters with their settings, and what is remembered of each parameter.
+
+    Used like torch.optim.Optimizer, which at its first step loads torch.compile's machinery: two
+    seconds more at every start.
+    """
+
+    state_names: frozenset[str]
+    """What `state` holds of a parameter that has moved."""
+
+    def __init__(self, params: Iterable, **settings: object) -> None:
+        """Take parameters, or groups of them as dicts, whose settings come before the others."""
+        params = list(params)
+        groups = params if params and isinstance(params[0], dict) else [{"params": params}]
+        self.param_groups = [settings | group for group in groups]
+        self.state: dict[nn.Parameter, dict[str, Tensor]] = defaultdict(dict)
+
+    @torch.no_grad()
+    def step(self) -> None:
+        """Move every parameter that has a gradient."""
+        for group in self.param_groups:
+            if params := [p for p in group["params"] if p.grad is not None]:
+                self._step_group(params, group)
+
+    def zero_grad(self) -> None:
+        """Forget the gradients."""
+        for group in self.param_groups:
+            for p in group["params"]:
+                p.grad = None
+
+    def _step_group(self, params: list[nn.Parameter], group: dict) -> None:
+        raise NotImplementedError
+
+
+class AdamW(Optimizer):
+    """Adam with decoupled weight decay (Loshchilov & Hutter 2019, arXiv:1711.05101, algorithm 2).
+
+    With m and v the running means of the gradients and of their squares, freed of the zeros that
+    they began with: p moves by −lr · (m / (√v + 1e-8) + weight_decay · p), all in one kernel.
+    """
+
+    state_names = frozenset({"step", "exp_avg", "exp_avg_sq"})
+
+    def __init__(
+        self,
+        params: Iterable,
+        lr: float,
+        betas: tuple[float, float] = (0.9, 0.999),
+        weight_decay: float = 0.01,
+    ) -> None:
+        super().__init__(params, lr=lr, betas=betas, weight_decay=weight_decay)
+
+    def _step_group(self, params: list[nn.Parameter], group: dict) -> None:
+        for p in params:
+            if not self.state[p]:
+                self.state[p]["step"] = torch.zeros((), device=p.device)
+                self.state[p]["exp_avg"] = torch.zeros_like(p)
+                self.state[p]["exp_avg_sq"] = torch.zeros_like(p)
+        states = [self.state[p] for p in params]
+        steps = [state["step"] for state in states]
+        torch._foreach_add_(steps, 1)
+        torch._fused_adamw_(
+            params,
+            [p.grad for p in params],
+            [state["exp_avg"] for state in states],
+            [state["exp_avg_sq"] for state in states],
+            [],
+            steps,
+            lr=group["lr"],
+            beta1=group["betas"][0],
+            beta2=group["betas"][1],
+            weight_decay=group["weight_decay"],
+            eps=1e-8,
+            amsgrad=False,
+            maximize=False,
+        )
+
+
+class Muon(Optimizer):
     """Momentum whose update is orthogonalised, matrix by matrix (Jordan et al. 2024).
 
     Matrices of one shape are stacked, so that a step is a few batched products, however many
     layers there are.
     """
 
-    def __init__(
-        self, params, lr: float, momentum: float = 0.95, weight_decay: float = 0.0
-    ) -> None:
-        super().__init__(params, {"lr": lr, "momentum": momentum, "weight_decay": weight_decay})
+    state_names = frozenset({"momentum"})
 
-    @torch.no_grad()
-    def step(self, closure=None) -> None:
-        """Move every parameter that has a gradient."""
-        for group in self.param_groups:
-            by_shape: dict[tuple[int, ...], list[nn.Parameter]] = {}
-            for p in group["params"]:
-                if p.grad is not None:
-                    by_shape.setdefault(tuple(p.shape), []).append(p)
-            for params in by_shape.values():
-                self._step_stack(params, group)
+    def __init__(
+        self, params: Iterable, lr: float, momentum: float = 0.95, weight_decay: float = 0.0
+    ) -> None:
+        super().__init__(params, lr=lr, momentum=momentum, weight_decay=weight_decay)
+
+    def _step_group(self, params: list[nn.Parameter], group: dict) -> None:
+        by_shape: dict[tuple[int, ...], list[nn.Parameter]] = {}
+        for p in params:
+            by_shape.setdefault(tuple(p.shape), []).append(p)
+        for stack in by_shape.values():
+            self._step_stack(stack, group)
 
     def _step_stack(self, params: list[nn.Parameter], group: dict) -> None:
         for p in params:
@@ -77,7 +156,7 @@ class Muon(torch.optim.Optimizer):
         torch._foreach_add_(params, list(update), alpha=-group["lr"] * scale)
 
 
-class RowAdagrad(torch.optim.Optimizer):
+class RowAdagrad(Optimizer):
     """Adagrad with one step size for each row, for a table of which a step touches few rows.
 
     A row moves by −lr · g / √(sum of the mean squares of its gradients so far): the first times
@@ -85,16 +164,14 @@ class RowAdagrad(torch.optim.Optimizer):
     Mudigere et al. 2021, arXiv:2104.05158. Gradients may be sparse.
     """
 
-    def __init__(self, params, lr: float) -> None:
-        super().__init__(params, {"lr": lr})
+    state_names = frozenset({"sum"})
 
-    @torch.no_grad()
-    def step(self, closure=None) -> None:
-        """Move the rows that have a gradient."""
-        for group in self.param_groups:
-            for p in group["params"]:
-                if p.grad is not None:
-                    self._step_rows(p, group["lr"])
+    def __init__(self, params: Iterable, lr: float) -> None:
+        super().__init__(params, lr=lr)
+
+    def _step_group(self, params: list[nn.Parameter], group: dict) -> None:
+        for p in params:
+            self._step_rows(p, group["lr"])
 
     def _step_rows(self, p: nn.Parameter, lr: float) -> None:
         if not self.state[p]:
@@ -105,21 +182,13 @@ class RowAdagrad(torch.optim.Optimizer):
         p.index_add_(0, rows, grads * (total + 1e-20).rsqrt()[:, None], alpha=-lr)
 
 
-STATE_NAMES = {
-    Muon: {"momentum"},
-    RowAdagrad: {"sum"},
-    torch.optim.AdamW: {"step", "exp_avg", "exp_avg_sq"},
-}
-
-
-def make_optimizers(model: GPT, config: TrainConfig) -> list[torch.optim.Optimizer]:
+def make_optimizers(model: GPT, config: TrainConfig) -> list[Optimizer]:
     """Return the optimizers of a model: AdamW, Muon if `config.optimizer` says so, RowAdagrad.
 
     Muon takes the matrices inside the blocks and RowAdagrad the table of character sequences, if
     there is one; embeddings, head, gains and biases are AdamW's. Only matrices decay, and
     not the table. The peak learning rate is kept in each group as "peak_lr".
     """
-    device_type = next(model.parameters()).device.type
     table = [model.ngram_embedding.weight] if model.config.ngram_size > 1 else []
     inside = {id(p) for p in model.blocks.parameters() if p.dim() == 2}
     matrices = [p for p in model.parameters() if p.dim() == 2 and p not in set(table)]
@@ -131,13 +200,12 @@ def make_optimizers(model: GPT, config: TrainConfig) -> list[torch.optim.Optimiz
         | {"weight_decay": config.weight_decay},
         {"params": vectors, "weight_decay": 0.0},
     ]
-    adamw = torch.optim.AdamW(
+    adamw = AdamW(
         [group for group in groups if group["params"]],
         lr=config.learning_rate,
         betas=(config.beta1, config.beta2),
-        fused=device_type in ("cpu", "cuda"),
     )
-    optimizers: list[torch.optim.Optimizer] = [adamw]
+    optimizers: list[Optimizer] = [adamw]
     if muon:
         optimizers.append(
             Muon(muon, lr=config.muon_learning_rate, weight_decay=config.weight_decay)
@@ -150,14 +218,14 @@ def make_optimizers(model: GPT, config: TrainConfig) -> list[torch.optim.Optimiz
     return optimizers
 
 
-def set_learning_rate(optimizers: list[torch.optim.Optimizer], factor: float) -> None:
+def set_learning_rate(optimizers: list[Optimizer], factor: float) -> None:
     """Set every group's learning rate to `factor` times its peak."""
     for optimizer in optimizers:
         for group in optimizer.param_groups:
             group["lr"] = group["peak_lr"] * factor
 
 
-def optimizer_tensors(model: GPT, optimizers: list[torch.optim.Optimizer]) -> dict[str, Tensor]:
+def optimizer_tensors(model: GPT, optimizers: list[Optimizer]) -> dict[str, Tensor]:
     """Return the optimizers' state as "parameter name.state name" -> tensor."""
     return {
         f"{name}.{key}": value
@@ -168,7 +236,7 @@ def optimizer_tensors(model: GPT, optimizers: list[torch.optim.Optimizer]) -> di
 
 
 def load_optimizer_tensors(
-    model: GPT, optimizers: list[torch.optim.Optimizer], tensors: dict[str, Tensor]
+    model: GPT, optimizers: list[Optimizer], tensors: dict[str, Tensor]
 ) -> None:
     """Put back what `optimizer_tensors` returned.
 
@@ -182,7 +250,7 @@ def load_optimizer_tensors(
     if unknown := found.keys() - parameters.keys():
         raise UserError(f"the checkpoint has optimizer state of unknown weights: {min(unknown)}")
     for optimizer in optimizers:
-        kept = STATE_NAMES[type(optimizer)]
+        kept = optimizer.state_names
         for p in (p for group in optimizer.param_groups for p in group["params"]):
             name = next(name for name, other in parameters.items() if other is p)
             if found.get(name, kept) != kept:

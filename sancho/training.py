@@ -18,6 +18,7 @@ from sancho.errors import UserError
 from sancho.evaluate import bits_per_character, evaluate
 from sancho.model import GPT, cross_entropy
 from sancho.optim import (
+    Optimizer,
     learning_rate_factor,
     load_optimizer_tensors,
     make_optimizers,
@@ -72,7 +73,7 @@ class TrainingState:
     """All that a run changes as it goes: enough, with the corpus, to go on bit for bit."""
 
     model: GPT
-    optimizers: list[torch.optim.Optimizer]
+    optimizers: list[Optimizer]
     config: TrainConfig
     progress: Progress = field(default_factory=Progress)
 
@@ -194,13 +195,16 @@ def _fit(
     config, progress = state.config, state.progress
     batches = Batches(corpus.train, state.model.config.block_size, config, runtime.device)
     state.model.train()
+    state.model.zero_grad()  # a step that was interrupted has left some
     clock = _Clock(progress)
     while not state.is_done:
         factor = learning_rate_factor(progress.step, config)
         set_learning_rate(state.optimizers, factor)
-        progress.recent_losses.append(_train_step(forward, state, batches, runtime))
+        loss = _train_step(forward, state, batches, runtime)
+        # Only a call can be interrupted: all three lines are done, or none.
         progress.step += 1
         progress.tokens += batches.characters_per_step
+        progress.recent_losses.append(loss)
         yield _report(state, corpus, runtime, clock, factor * config.learning_rate)
 
 
@@ -228,7 +232,7 @@ def _train_step(
 
 
 def _dropout_stream(state: TrainingState, micro_step: int) -> AbstractContextManager:
-    if state.model.config.dropout == 0:
+    if state.model.config.dropout == state.model.config.ngram_dropout == 0:
         return nullcontext()
     return torch_seed(state.config.seed, Stream.DROPOUT, state.progress.step, micro_step)
 
@@ -246,13 +250,13 @@ def _report(
         state.settle_losses()
     progress.seconds, speed = clock.read(progress, restart=is_log)
     train_loss, val_loss, is_best = None, None, False
-    if is_log:
-        train_loss = sum(progress.recent_losses) / len(progress.recent_losses)
-        progress.recent_losses = []
     if is_evaluation:
         with runtime.autocast(), clock.pause():
             val_loss = evaluate(state.model, corpus.val)
         is_best = state.take_evaluation(val_loss)
+    if is_log:
+        train_loss = sum(progress.recent_losses) / len(progress.recent_losses)
+        progress.recent_losses = []
     return Report(
         step=progress.step,
         tokens=progress.tokens,

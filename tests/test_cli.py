@@ -213,7 +213,7 @@ def test_the_device_chooses_the_preset(monkeypatch, device, preset):
 TRAIN_NAMES = """
     preset out_dir resume overwrite init_from dataset corpus
     block_size n_layer n_head n_embd dropout bias norm position activation ngram_size ngram_rows
-    embedding_skip qk_norm tie_embeddings
+    ngram_dropout embedding_skip qk_norm tie_embeddings
     max_iters batch_size gradient_accumulation_steps optimizer learning_rate muon_learning_rate
     ngram_learning_rate weight_decay beta1 beta2 grad_clip warmup_iters decay_fraction
     eval_interval log_interval patience seed device dtype compile

@@ -30,13 +30,14 @@ CONFIGS = [value for value in vars(config_module).values() if is_dataclass(value
 OUT_OF_RANGE = {
     ModelConfig: {
         "vocab_size": [0, -1, 65537],
-        "block_size": [0, -8],
+        "block_size": [0, -8, 65537],
         "n_layer": [0, -1],
         "n_head": [0, -6, 5, 7, 192, 96, 64],
         "n_embd": [0, -96],
         "ngram_size": [0, -1, 17],
         "ngram_rows": [0, -1, 2**31],
         "dropout": [-0.1, 1, 1.0, 1.5, NAN, INFINITE],
+        "ngram_dropout": [-0.1, 1, NAN],
     },
     TrainConfig: {
         "max_iters": [0, -1],
@@ -79,6 +80,7 @@ IN_RANGE = {
         "ngram_size": [1, 16],
         "ngram_rows": [1, 2**31 - 1],
         "dropout": [0, 0.0, 0.999],
+        "ngram_dropout": [0, 0.999],
     },
     TrainConfig: {
         "max_iters": [1],
@@ -366,3 +368,10 @@ def test_no_option_name_is_used_twice_in_one_command():
             else:
                 names.append(option.name)
         assert len(names) == len(set(names))
+
+
+def test_a_model_whose_positions_alone_would_fill_the_memory_is_refused():
+    shape = {"n_layer": 64, "n_embd": 64, "n_head": 1}
+    assert ModelConfig(block_size=65536, **shape).block_size == 65536
+    with pytest.raises(UserError, match=r"--block_size is 65536; it must be 2\^28 / "):
+        ModelConfig(block_size=65536, **shape | {"n_layer": 65})

@@ -116,11 +116,12 @@ def test_thousands_of_command_lines(project, line, stdin):
 
 
 TRAINING = st.sampled_from(
-    "n_layer n_head n_embd block_size dropout bias no_bias norm position activation ngram_size "
-    "ngram_rows qk_norm tie_embeddings batch_size gradient_accumulation_steps optimizer beta1 "
-    "beta2 learning_rate muon_learning_rate ngram_learning_rate weight_decay grad_clip "
-    "warmup_iters decay_fraction eval_interval log_interval patience seed resume overwrite "
-    "init_from dataset preset embedding_skip nothing".split()
+    "n_layer n_head n_embd block_size dropout bias no_bias norm position activation "
+    "ngram_size ngram_rows ngram_dropout qk_norm tie_embeddings batch_size "
+    "gradient_accumulation_steps optimizer beta1 beta2 learning_rate muon_learning_rate "
+    "ngram_learning_rate weight_decay grad_clip warmup_iters decay_fraction eval_interval "
+    "log_interval patience seed resume overwrite init_from dataset preset embedding_skip "
+    "nothing".split()
 )
 SWITCHES = "bias no_bias qk_norm tie_embeddings resume overwrite embedding_skip".split()
 TRAINING_VALUES = st.one_of(

@@ -24,7 +24,7 @@ PAGES = ("README.md", "README.es.md")
 LAYERS = (
     {"config", "tokenizer", "runtime", "errors", "files"},
     {"corpus", "model", "optim", "decode"},
-    {"evaluate", "generate", "checkpoint", "download"},
+    {"evaluate", "generate", "checkpoint", "download", "analysis"},
     {"training"},
     {"run"},
     {"cli"},

@@ -396,6 +396,29 @@ def test_dropout_acts_on_the_embeddings():
     assert not torch.equal(model(ids), model(ids))
 
 
+def test_ngram_dropout_drops_whole_vectors_of_the_table():
+    """What enters the blocks is the letter and each vector, doubled or not at all."""
+    model = random_gpt(ngram_size=3, ngram_dropout=0.5, position="learned").train()
+    for p in (model.token_embedding.weight, model.position_embedding.weight):
+        torch.nn.init.zeros_(p)
+    entered = []
+    model.blocks[0].register_forward_pre_hook(lambda _, inputs: entered.append(inputs[0]))
+    ids = random_ids(1, 8)
+    text = torch.nn.functional.pad(ids, (2, 0), value=-1)
+    found = model.ngram_embedding(ngram_rows(text, 3, model.config.ngram_rows))[0]  # (T, 2, C)
+    kept = torch.zeros(2, 2)
+    with torch.no_grad():
+        for _ in range(50):
+            model(ids)
+            for x, (pair, triple) in zip(entered.pop()[0], found, strict=True):
+                sums = {(a, b): 2 * (a * pair + b * triple) for a in (0, 1) for b in (0, 1)}
+                (match,) = [key for key, total in sums.items() if torch.allclose(x, total)]
+                kept[match] += 1
+    assert (kept > 50).all(), "each of the four cases is one in four of 400"
+    model.eval()(ids)
+    torch.testing.assert_close(entered.pop()[0], found.sum(1))
+
+
 @pytest.mark.parametrize("part", ["attention", "feed_forward"])
 @torch.no_grad()
 def test_dropout_acts_on_what_a_block_adds(part):

@@ -11,6 +11,7 @@ from sancho.config import PRESETS, ModelConfig, TrainConfig
 from sancho.errors import UserError
 from sancho.model import GPT, cross_entropy
 from sancho.optim import (
+    AdamW,
     Muon,
     RowAdagrad,
     learning_rate_factor,
@@ -376,12 +377,12 @@ def test_every_parameter_is_in_one_group(optimizer, tie_embeddings, norm, positi
         owner, group = by_id[id(p)]
         is_muon = optimizer == "muon" and name.startswith("blocks.") and p.dim() == 2
         is_table = name == "ngram_embedding.weight"
-        kind = Muon if is_muon else RowAdagrad if is_table else torch.optim.AdamW
+        kind = Muon if is_muon else RowAdagrad if is_table else AdamW
         assert type(owner) is kind, name
         assert is_table or group["weight_decay"] == (0.25 if p.dim() == 2 else 0.0), name
         rate = 0.5 if is_muon else 0.0625 if is_table else 0.125
         assert group["lr"] == group["peak_lr"] == rate, name
-        assert kind is not torch.optim.AdamW or group["betas"] == (0.75, 0.875), name
+        assert kind is not AdamW or group["betas"] == (0.75, 0.875), name
     assert len(optimizers) == (3 if optimizer == "muon" else 2)
 
 
@@ -427,7 +428,7 @@ def test_who_moves_what_in_each_preset(preset, optimizer):
     config = replace(config, optimizer=optimizer, weight_decay=0.5)
     names, found = {id(p): name for name, p in model.named_parameters()}, {}
     for key, owner, group in owners(make_optimizers(model, config)):
-        decays = isinstance(owner, torch.optim.AdamW) and group["weight_decay"]
+        decays = isinstance(owner, AdamW) and group["weight_decay"]
         kind = type(owner).__name__ + (" with decay" if decays else "")
         found.setdefault(kind, set()).add(names[key])
     assert found == WHO_MOVES_WHAT[preset, optimizer]

@@ -1,6 +1,7 @@
 import io
 import math
-from collections.abc import Iterator
+import sys
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -9,13 +10,14 @@ import pytest
 import torch
 
 from sancho import checkpoint
-from sancho.config import ModelConfig, SampleConfig, TrainConfig, TrainOptions
+from sancho.config import PRESETS, ModelConfig, SampleConfig, TrainConfig, TrainOptions
 from sancho.corpus import Corpus, prepare
 from sancho.errors import UserError
 from sancho.evaluate import bits_per_character, evaluate
 from sancho.generate import continue_text
 from sancho.model import cross_entropy
 from sancho.optim import (
+    AdamW,
     RowAdagrad,
     learning_rate_factor,
     optimizer_tensors,
@@ -70,7 +72,8 @@ def bits(tensors: dict) -> dict[str, bytes]:
 
 def bits_of(state: TrainingState) -> dict[str, bytes]:
     optimizer = bits(optimizer_tensors(state.model, state.optimizers))
-    assert optimizer.keys() >= {"ngram_embedding.weight.sum", "skips.exp_avg"}
+    parameters = dict(state.model.named_parameters())
+    assert {name.rpartition(".")[0] for name in optimizer} == parameters.keys()
     return bits(state.model.state_dict()) | {f"optimizer.{k}": v for k, v in optimizer.items()}
 
 
@@ -102,11 +105,12 @@ def corpus(tmp_path_factory) -> Corpus:
 # --- one seed, one run ----------------------------------------------------------------------
 
 
-def test_the_same_seed_gives_the_same_bytes(corpus):
+@pytest.mark.parametrize("kind", ["dropout", "ngram_dropout"])
+def test_the_same_seed_gives_the_same_bytes(corpus, kind):
     states = []
     for noise in (1, 2):
         torch.manual_seed(noise)  # whatever torch has drawn before must not matter
-        state = start(corpus, train_config(), dropout=0.2)
+        state = start(corpus, train_config(), **{kind: 0.2})
         states.append((run(state, corpus), bits_of(state)))
     assert states[0] == states[1]
 
@@ -158,15 +162,34 @@ def interrupted_options(optimizer: str) -> TrainConfig:
     )
 
 
-@pytest.mark.parametrize(("optimizer", "tie_embeddings"), [("muon", True), ("adamw", False)])
-def test_resuming_at_every_step_equals_no_interruption(tmp_path, corpus, optimizer, tie_embeddings):
-    shape = {"dropout": 0.2, "tie_embeddings": tie_embeddings}
-    whole = start(corpus, interrupted_options(optimizer), **shape)
+KINDS = {
+    "mini": ("mini", {}, {}),
+    "mini with tied embeddings": ("mini", {"tie_embeddings": True}, {}),
+    "mini with adamw": ("mini", {}, {"optimizer": "adamw"}),
+    "classic": ("classic", {}, {}),
+    "base": ("base", {}, {}),
+}
+
+
+def start_kind(corpus: Corpus, kind: str) -> TrainingState:
+    """Return a new run like that of a preset, but small, and with dropout and parts of a step."""
+    preset, shape, options = KINDS[kind]
+    model, config = PRESETS[preset]
+    shape = {"block_size": 8, "n_layer": 2, "n_head": 2, "n_embd": 16, "ngram_rows": 64} | shape
+    model = replace(model, vocab_size=corpus.tokenizer.vocab_size, **shape)
+    model = replace(model, dropout=0.2, ngram_dropout=0.2)
+    options = {"optimizer": config.optimizer} | options
+    return TrainingState.start(model, interrupted_options(**options), CPU)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_resuming_at_every_step_equals_no_interruption(tmp_path, corpus, kind):
+    whole = start_kind(corpus, kind)
     expected = run(whole, corpus)
     assert len(expected) == 12
 
     # Saving at every step must change nothing either.
-    state = start(corpus, interrupted_options(optimizer), **shape)
+    state = start_kind(corpus, kind)
     checkpoint.save(tmp_path / "0", state.to_checkpoint(corpus, with_optimizer=True))
     seen = []
     for report in fit(state, corpus, CPU):
@@ -258,6 +281,185 @@ def test_starting_from_the_weights_of_another_run(corpus):
     assert not optimizer_tensors(state.model, state.optimizers)
     run(state, corpus)
     assert bits(state.model.state_dict()) != bits(source.model.state_dict())
+
+
+# --- a loop that is interrupted, as a notebook's kernel is ----------------------------------
+
+
+class Interruption:
+    """Raises KeyboardInterrupt at one place of one step, once."""
+
+    def __init__(self, state: TrainingState, step: int) -> None:
+        self.state, self.step, self.happened = state, step, False
+
+    def __call__(self, *_) -> None:
+        if self.state.progress.step == self.step and not self.happened:
+            self.happened = True
+            raise KeyboardInterrupt
+
+
+def interrupt_in(place: str, state: TrainingState, monkeypatch) -> Interruption:
+    """Let the fifth step be interrupted at a place, or the evaluation after it."""
+    interruption = Interruption(state, 5 if place == "evaluation" else 4)
+
+    def only_if(condition) -> Callable:
+        return lambda *args: interruption() if condition() else None
+
+    get, parts = Batches.get, []
+
+    def note_part(batches, step, micro_step):
+        parts.append(micro_step)
+        return get(batches, step, micro_step)
+
+    monkeypatch.setattr(Batches, "get", note_part)
+    block, head = state.model.blocks[1], state.model.head.weight
+    if place == "evaluation":
+        block.register_forward_hook(only_if(lambda: not block.training))
+    elif place.startswith("forward"):
+        block.register_forward_hook(only_if(lambda: parts[-1] == int(place[-1])))
+    elif place.startswith("backward"):
+        head.register_hook(only_if(lambda: parts[-1] == int(place[-1])))
+    elif place == "optimizers":
+        last = state.optimizers[-1]
+        monkeypatch.setattr(last, "step", lambda step=last.step: interruption() or step())
+    return interruption
+
+
+def until_interrupted(state: TrainingState, corpus: Corpus) -> list[tuple]:
+    """Train until Ctrl+C comes; return the figures."""
+    seen = []
+    with pytest.raises(KeyboardInterrupt):
+        for report in fit(state, corpus, CPU):
+            seen.append(figures(report))
+    return seen
+
+
+@pytest.mark.parametrize("kind", ["mini", "classic"])
+@pytest.mark.parametrize(
+    "place", ["forward 0", "forward 1", "backward 0", "backward 1", "evaluation"]
+)
+def test_what_is_interrupted_before_the_weights_move_costs_nothing(
+    tmp_path, corpus, monkeypatch, kind, place
+):
+    whole = start_kind(corpus, kind)
+    expected = run(whole, corpus)
+    state = start_kind(corpus, kind)
+    interruption = interrupt_in(place, state, monkeypatch)
+    seen = until_interrupted(state, corpus)
+    assert interruption.happened
+    assert seen == expected[:4]
+    assert all(module.training for module in state.model.modules())
+    done = 5 if place == "evaluation" else 4
+    assert (state.progress.step, state.progress.tokens) == (done, done * 8 * 4 * 2)
+    assert len(state.progress.recent_losses) == done - 3  # the third step told the first three
+
+    checkpoint.save(tmp_path / "x", state.to_checkpoint(corpus, with_optimizer=True))
+    for again in (state, resume(tmp_path / "x")):
+        rest = run(again, corpus)
+        assert bits_of(again) == bits_of(whole)
+        if place != "evaluation":
+            assert rest == expected[4:]
+
+
+def test_an_interruption_between_two_optimizers_leaves_a_run_that_goes_on(
+    tmp_path, corpus, monkeypatch
+):
+    state = start_kind(corpus, "mini")
+    assert len(state.optimizers) == 3
+    interruption = interrupt_in("optimizers", state, monkeypatch)
+    seen = until_interrupted(state, corpus)
+    assert interruption.happened
+    assert (state.progress.step, len(seen), len(state.progress.recent_losses)) == (4, 4, 1)
+    checkpoint.save(tmp_path / "x", state.to_checkpoint(corpus, with_optimizer=True))
+    again = resume(tmp_path / "x")
+    rest = run(again, corpus)
+    assert rest == run(state, corpus)
+    assert [figure[0] for figure in rest] == list(range(5, 13))
+    assert bits_of(again) == bits_of(state)
+
+
+class InterruptedCall:
+    """Raises KeyboardInterrupt at the n-th place where Python looks for a Ctrl+C.
+
+    Python looks when a call begins and when it has ended. Only calls that our code makes are
+    counted, and the beginning and end of our functions.
+    """
+
+    def __init__(self, number: int) -> None:
+        self.left, self.ours = number, str(Path(checkpoint.__file__).parent)
+
+    def __enter__(self) -> "InterruptedCall":
+        sys.setprofile(self._count)
+        return self
+
+    def __exit__(self, *exception) -> None:
+        sys.setprofile(None)
+
+    def _count(self, frame, event: str, argument) -> None:
+        frames = (frame, frame if event.startswith("c_") else frame.f_back)
+        if any(each and each.f_code.co_filename.startswith(self.ours) for each in frames):
+            self.left -= 1
+            if self.left == 0:
+                sys.setprofile(None)
+                raise KeyboardInterrupt
+
+
+def interrupted_anywhere(tmp_path: Path, corpus: Corpus, numbers: Iterable[int]) -> int:
+    """Interrupt a run at each of these calls, as long as there are so many; return how many.
+
+    Wherever it was, the run can be saved and goes on; and if no weight had moved, to the same bits.
+    """
+
+    def begin() -> TrainingState:
+        return start(corpus, config, n_layer=1, dropout=0.2)
+
+    def weights_of(state: TrainingState) -> dict[str, bytes]:
+        return bits(state.model.state_dict())
+
+    config = train_config(
+        max_iters=3, gradient_accumulation_steps=2, eval_interval=2, log_interval=2
+    )
+    whole = begin()
+    after = {0: weights_of(whole)} | {r.step: weights_of(whole) for r in fit(whole, corpus, CPU)}
+    total, bit_for_bit = 0, 0
+    for number in numbers:
+        state, told = begin(), 0
+        try:
+            with InterruptedCall(number):
+                for report in fit(state, corpus, CPU):
+                    told = report.step
+        except KeyboardInterrupt:
+            total += 1
+        else:
+            break
+        progress, step = state.progress, state.progress.step
+        assert told <= step <= told + 1, number
+        assert progress.tokens == step * 8 * 4 * 2, number
+        # The second step and the last one tell the losses, if they come so far.
+        losses = {0: {0}, 1: {1}, 2: {0, 2}, 3: {0, 1}}[step]
+        assert len(progress.recent_losses) in losses, number
+        modes = [module.training for module in state.model.modules()]
+        assert modes[0] or not any(modes), number
+        untouched = weights_of(state) == after[step]
+        checkpoint.save(tmp_path / "x", state.to_checkpoint(corpus, with_optimizer=True))
+        for again in (state, resume(tmp_path / "x")):
+            reports = list(fit(again, corpus, CPU))
+            assert [r.step for r in reports] == list(range(step + 1, 4)), number
+            assert all(p.isfinite().all() for p in again.model.parameters()), number
+            if untouched:
+                assert weights_of(again) == after[3], number
+        bit_for_bit += untouched
+    assert bit_for_bit > total / 2
+    return total
+
+
+def test_ctrl_c_at_many_calls_leaves_a_run_that_goes_on(tmp_path, corpus):
+    assert interrupted_anywhere(tmp_path, corpus, range(7, 1400, 50)) >= 20
+
+
+@pytest.mark.slow
+def test_ctrl_c_at_every_call_leaves_a_run_that_goes_on(tmp_path, corpus):
+    assert interrupted_anywhere(tmp_path, corpus, range(1, 1_000_000)) > 1000
 
 
 # --- watching changes nothing ---------------------------------------------------------------
@@ -357,14 +559,14 @@ def multiply_gradient(module: torch.nn.Module, factor: float) -> None:
 
 @pytest.mark.parametrize("limit", [0.01, 0.5])
 def test_the_gradient_is_clipped(corpus, monkeypatch, limit):
-    norms, step = [], torch.optim.AdamW.step
+    norms, step = [], AdamW.step
 
     def spy(optimizer, *args, **kwargs):
         grads = [p.grad.flatten() for g in optimizer.param_groups for p in g["params"]]
         norms.append(torch.cat(grads).norm().item())
         return step(optimizer, *args, **kwargs)
 
-    monkeypatch.setattr(torch.optim.AdamW, "step", spy)
+    monkeypatch.setattr(AdamW, "step", spy)
     for clip in (limit, 0):
         state = start(corpus, train_config(optimizer="adamw", grad_clip=clip))
         randomise(state.model)
@@ -386,7 +588,7 @@ def test_the_table_is_not_clipped_and_does_not_count(corpus, monkeypatch):
 
         monkeypatch.setattr(kind, "step", noted)
 
-    spy(torch.optim.AdamW, dense)
+    spy(AdamW, dense)
     spy(RowAdagrad, table)
     for clip, scale in ((0, 1.0), (0.5, 1.0), (0.5, 1000.0)):
         state = start(corpus, train_config(optimizer="adamw", grad_clip=clip))

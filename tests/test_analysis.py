@@ -1,0 +1,130 @@
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from sancho.analysis import attention_weights, character_losses, layer_logits, residual_streams
+from sancho.config import ModelConfig
+from sancho.evaluate import evaluate
+from sancho.model import GPT
+
+SMALL = ModelConfig(vocab_size=11, block_size=8, n_layer=3, n_head=2, n_embd=16, ngram_rows=64)
+PLAIN = replace(
+    SMALL, norm="layernorm", position="learned", qk_norm=False, bias=True, embedding_skip=False
+)
+IDS = torch.randint(11, (2, 7), generator=torch.Generator().manual_seed(3))
+
+
+def random_gpt(config: ModelConfig) -> GPT:
+    model = GPT(config)
+    random = torch.Generator().manual_seed(0)
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.normal_(0, 0.5, generator=random)
+    return model.eval()
+
+
+@torch.no_grad()
+def attention_in_and_out(model: GPT) -> list[tuple[torch.Tensor, torch.Tensor]]:
+    """Return what each block's attention reads and what it answers, written out."""
+    found = []
+    streams = residual_streams(model, IDS)
+    for layer, block in enumerate(model.blocks):
+        x = streams[layer]
+        if model.config.embedding_skip and layer:
+            x = x + model.skips[layer] * streams[0]
+        x = block.norm1(x)
+        found.append((x, block.attention(x)))
+    return found
+
+
+def test_attention_weights_equal_those_of_torch():
+    model = random_gpt(PLAIN)
+    future = torch.ones(7, 7, dtype=torch.bool).triu(1)
+    weights = attention_weights(model, IDS)
+    assert weights.shape == (3, 2, 2, 7, 7)
+    for layer, (x, _) in enumerate(attention_in_and_out(model)):
+        ours = model.blocks[layer].attention
+        theirs = nn.MultiheadAttention(16, 2, batch_first=True)
+        theirs.load_state_dict(
+            {
+                "in_proj_weight": ours.qkv.weight,
+                "in_proj_bias": ours.qkv.bias,
+                "out_proj.weight": ours.proj.weight,
+                "out_proj.bias": ours.proj.bias,
+            }
+        )
+        _, expected = theirs(x, x, x, attn_mask=future, average_attn_weights=False)
+        torch.testing.assert_close(weights[layer], expected, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("position", ["learned", "sinusoidal", "rope"])
+@pytest.mark.parametrize("qk_norm", [False, True])
+def test_the_weights_explain_what_attention_answers(position, qk_norm):
+    """Each head's mean of the values in these weights, projected, is the module's output."""
+    model = random_gpt(replace(SMALL, position=position, qk_norm=qk_norm))
+    weights = attention_weights(model, IDS)
+    assert (weights.triu(1) == 0).all()
+    torch.testing.assert_close(weights.sum(-1), torch.ones(3, 2, 2, 7))
+    for layer, (x, answer) in enumerate(attention_in_and_out(model)):
+        attention = model.blocks[layer].attention
+        values = attention.qkv(x)[..., 32:].view(2, 7, 2, 8).transpose(1, 2)  # (B, H, T, D)
+        heads = (weights[layer] @ values).transpose(1, 2).reshape(2, 7, 16)
+        torch.testing.assert_close(attention.proj(heads), answer, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("config", [SMALL, PLAIN])
+def test_the_last_stream_gives_the_models_own_logits(config):
+    model = random_gpt(config)
+    logits = model(IDS)
+    streams = residual_streams(model, IDS)
+    assert streams.shape == (4, 2, 7, 16)
+    assert layer_logits(model, IDS).shape == (4, 2, 7, 11)
+    torch.testing.assert_close(layer_logits(model, IDS)[-1], logits)
+
+
+def test_each_stream_is_what_the_blocks_so_far_make_of_the_first():
+    model = random_gpt(PLAIN)
+    streams = residual_streams(model, IDS)
+    x = model.token_embedding(IDS) + model.position_embedding.weight[:7]
+    table = model.ngram_embedding
+    assert not torch.equal(streams[0], x), "the table of sequences is a part of it"
+    with torch.no_grad():
+        table.weight.zero_()
+    streams = residual_streams(model, IDS)
+    torch.testing.assert_close(streams[0], x)
+    for block, before, after in zip(model.blocks, streams, streams[1:], strict=False):
+        torch.testing.assert_close(block(before), after)
+
+
+@pytest.mark.parametrize("length", [2, 8, 9, 10, 41])
+def test_character_losses_are_those_of_the_evaluation(length):
+    model = random_gpt(SMALL)
+    ids = np.random.default_rng(1).integers(11, size=length).astype(np.uint8)
+    losses = character_losses(model, ids, batch_size=2)
+    assert losses.shape == (length - 1,)
+    assert losses.mean() == pytest.approx(evaluate(model, ids), rel=1e-5)
+    for i in range(1, length):
+        window = torch.from_numpy(ids[(i - 1) // 8 * 8 : i].astype(np.int64))[None]
+        expected = -model(window)[0, -1].double().log_softmax(0)[int(ids[i])]
+        assert losses[i - 1] == pytest.approx(expected.item(), rel=1e-4, abs=1e-5)
+
+
+def test_a_loss_needs_two_characters():
+    with pytest.raises(ValueError, match="two characters"):
+        character_losses(random_gpt(SMALL), np.array([1], dtype=np.uint8))
+
+
+@pytest.mark.parametrize("training", [False, True])
+@pytest.mark.parametrize("look", [attention_weights, residual_streams, layer_logits])
+def test_looking_leaves_the_model_as_it_was(look, training):
+    model = random_gpt(replace(SMALL, dropout=0.5)).train(training)
+    assert torch.equal(look(model, IDS), look(model, IDS)), "dropout is off"
+    assert model.training == training
+    assert not any(module._forward_hooks for module in model.modules())
+    with pytest.raises(ValueError, match="block_size"):
+        look(model, torch.zeros(1, 9, dtype=torch.long))
+    assert model.training == training
+    assert not any(module._forward_hooks for module in model.modules())
