@@ -923,3 +923,18 @@ def test_a_reader_that_goes_away_is_no_error(own_project, trained):
     assert head.stdout.startswith(b"En un lugar")
     assert "Error" not in err
     assert "Traceback" not in err
+
+
+def test_a_start_does_not_load_the_machinery_of_torch_compile(project):
+    """It would take one to two seconds of every start."""
+    begin = [*TINY, "--dataset=tiny", "--max_iters=2"]
+    program = (
+        "import sys, train, sample\n"
+        f"train.DATA = train.Path({str(project / 'data')!r})\n"
+        f"train.main({begin!r})\n"
+        "sample.main(['--max_new_tokens=3'])\n"
+        "sys.exit('torch._dynamo' in sys.modules)"
+    )
+    environment = os.environ | {"PYTHONPATH": str(ROOT)}
+    done = subprocess.run([sys.executable, "-c", program], env=environment, capture_output=True)
+    assert done.returncode == 0, done.stderr.decode()
