@@ -63,8 +63,8 @@ class ModelConfig:
     """Also look up the last 2, 3, … characters, up to this many, in a table; 1: only the last."""
     ngram_rows: int = 65536
     """Rows of that table; sequences that fall on one row share it."""
-    ngram_dropout: float = 0.0
-    """Share of what is looked up there dropped in training: for long runs, say 0.2."""
+    ngram_dropout: float = 0.1
+    """Share of what is looked up there dropped in training; the longer the run, the more."""
     embedding_skip: bool = True
     """Add the embedding again before every block after the first, in a strength it learns."""
     qk_norm: bool = True
@@ -161,6 +161,10 @@ class TrainConfig:
             _require(getattr(self, name) >= 1, name, getattr(self, name), "1 or more")
         for name in ("weight_decay", "grad_clip", "warmup_iters", "patience", "seed"):
             _require(getattr(self, name) >= 0, name, getattr(self, name), "0 or more")
+        for option in fields(self):
+            if option.type is int:
+                value, bits = getattr(self, option.name), 128 if option.name == "seed" else 31
+                _require(value < 2**bits, option.name, value, f"less than 2^{bits}")
         for name in ("learning_rate", "muon_learning_rate", "ngram_learning_rate"):
             value = getattr(self, name)
             _require(0 < value <= 1e30, name, value, "greater than 0, and 1e30 or less")
@@ -353,7 +357,9 @@ def _fits(value: object, kind: object) -> bool:
         return any(_fits(value, part) for part in parts)
     if origin is list:
         return isinstance(value, list) and all(_fits(item, parts[0]) for item in value)
-    return type(value) is kind or (kind is float and type(value) is int)
+    if type(value) is int:  # of a size that can be computed with
+        return kind in (int, float) and abs(value) < 2**128
+    return type(value) is kind
 
 
 def differences(ours: object, theirs: object) -> list[str]:

@@ -40,9 +40,9 @@ OUT_OF_RANGE = {
         "ngram_dropout": [-0.1, 1, NAN],
     },
     TrainConfig: {
-        "max_iters": [0, -1],
-        "batch_size": [0, -1],
-        "gradient_accumulation_steps": [0, -1],
+        "max_iters": [0, -1, 2**31],
+        "batch_size": [0, -1, 2**31],
+        "gradient_accumulation_steps": [0, -1, 2**31],
         "learning_rate": [0, 0.0, -1e-3, NAN, 1e31, INFINITE],
         "muon_learning_rate": [0, 0.0, -1e-3, NAN, 1e31, INFINITE],
         "ngram_learning_rate": [0, 0.0, -1e-3, NAN, 1e31, INFINITE],
@@ -50,12 +50,12 @@ OUT_OF_RANGE = {
         "beta1": [-0.1, 1, 1.0, 2, NAN],
         "beta2": [-0.1, 1, 1.0, 2, NAN],
         "grad_clip": [-1.0, NAN, INFINITE],
-        "warmup_iters": [-1],
+        "warmup_iters": [-1, 2**31],
         "decay_fraction": [-0.1, 1.1, NAN, INFINITE],
-        "eval_interval": [0, -1],
-        "log_interval": [0, -1],
-        "patience": [-1],
-        "seed": [-1],
+        "eval_interval": [0, -1, 2**31],
+        "log_interval": [0, -1, 2**31],
+        "patience": [-1, 2**31],
+        "seed": [-1, 2**128],
     },
     SampleConfig: {
         "temperature": [-0.1, NAN, INFINITE],
@@ -83,7 +83,7 @@ IN_RANGE = {
         "ngram_dropout": [0, 0.999],
     },
     TrainConfig: {
-        "max_iters": [1],
+        "max_iters": [1, 2**31 - 1],
         "batch_size": [1],
         "weight_decay": [0.0],
         "beta1": [0.0],
@@ -91,7 +91,7 @@ IN_RANGE = {
         "grad_clip": [0.0],
         "warmup_iters": [0, 10**6],
         "decay_fraction": [0.0, 1.0],
-        "seed": [0, 2**64],
+        "seed": [0, 2**64, 2**128 - 1],
     },
     SampleConfig: {
         "temperature": [0.0, 1e-8, 100.0],
@@ -231,6 +231,8 @@ def test_from_dict_rejects_unknown_names(cls, name):
         (ModelConfig, "norm", ["rmsnorm"]),
         (TrainConfig, "learning_rate", [0.1]),
         (TrainConfig, "seed", 1.5),
+        (TrainConfig, "seed", 10**400),
+        (TrainConfig, "grad_clip", 10**400),
     ],
 )
 def test_from_dict_rejects_wrong_types(cls, name, value):

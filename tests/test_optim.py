@@ -31,6 +31,7 @@ SMALL = ModelConfig(
     norm="layernorm",
     ngram_size=3,
     ngram_rows=32,
+    ngram_dropout=0,
     bias=True,
 )
 LEARNED = replace(SMALL, position="learned")

@@ -394,6 +394,7 @@ def test_every_option_of_the_model_counts(tmp_path, corpus, option):
         "activation": "gelu",
         "ngram_size": 2,
         "ngram_rows": 32,
+        "ngram_dropout": 0.5,
         "embedding_skip": False,
         "qk_norm": False,
         "tie_embeddings": True,
