@@ -1,0 +1,122 @@
+"""Each chapter runs from a clean kernel, with its solutions, and looks as it was committed."""
+
+import re
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import nbformat
+import pytest
+from nbclient import NotebookClient
+from nbformat import NotebookNode
+
+FOLDER = Path(__file__).resolve().parent
+CHAPTERS = [path.name for path in sorted(FOLDER.glob("[0-9][0-9]_*.ipynb"))]
+LONGEST_SECONDS = 60
+LARGEST_BYTES = 1_000_000
+VARIES = "varia"
+"""The tag of cells whose words depend on the machine: times, losses, what a model writes."""
+
+
+def read(chapter: str) -> NotebookNode:
+    return nbformat.read(FOLDER / chapter, as_version=4)
+
+
+def code_cells(notebook: NotebookNode) -> list[NotebookNode]:
+    return [cell for cell in notebook.cells if cell.cell_type == "code"]
+
+
+def solutions(notebook: NotebookNode) -> Iterator[str]:
+    """Yield the code that is folded away under the exercises."""
+    for cell in notebook.cells:
+        for folded in re.findall(r"<details>.*?</details>", cell.source, flags=re.DOTALL):
+            yield from re.findall(r"```python\n(.*?)```", folded, flags=re.DOTALL)
+
+
+def execute(notebook: NotebookNode, sources: list[str]) -> float:
+    """Run every cell, then `sources`, in one kernel; return the seconds of the cells."""
+    client = NotebookClient(
+        notebook, timeout=LONGEST_SECONDS, resources={"metadata": {"path": str(FOLDER)}}
+    )
+    begin = time.perf_counter()
+    with client.setup_kernel():
+        for index, cell in enumerate(notebook.cells):
+            client.execute_cell(cell, index)
+        seconds = time.perf_counter() - begin
+        for source in sources:
+            notebook.cells.append(nbformat.v4.new_code_cell(source))
+            client.execute_cell(notebook.cells[-1], len(notebook.cells) - 1)
+    return seconds
+
+
+def outputs_of(cell: NotebookNode) -> list[tuple[str, str]]:
+    """Return kind and text of each output; a stream that came in parts is one."""
+    found: list[tuple[str, str]] = []
+    for output in cell.outputs:
+        if output.output_type == "stream":
+            kind, text = output.name, output.text
+        elif output.output_type == "error":
+            kind, text = "error", output.ename
+        else:
+            kind, text = " ".join(sorted(output.data)), output.data.get("text/plain", "")
+        if found and found[-1][0] == kind and output.output_type == "stream":
+            kind, text = kind, found.pop()[1] + text
+        found.append((kind, text))
+    return found
+
+
+def without_numbers(text: str) -> str:
+    """Return the words of a text: numbers as #, blanks as one."""
+    text = re.sub(r"[-+−]?\d+([.,\u202f]?\d+)*(e[-+]?\d+)?", "#", text)
+    return re.sub(r"\s+", " ", text)
+
+
+@pytest.mark.parametrize("chapter", CHAPTERS)
+def test_the_chapter_runs_and_its_outputs_are_those_committed(chapter):
+    committed, fresh = read(chapter), read(chapter)
+    for cell in code_cells(fresh):
+        cell.outputs = []
+    seconds = execute(fresh, list(solutions(fresh)))
+    # What is committed was made with the book; without it the sample corpus takes its place.
+    with_book = (FOLDER.parent / "data" / "quijote" / "meta.json").is_file()
+    for old, new in zip(code_cells(committed), code_cells(fresh), strict=False):
+        old_outputs, new_outputs = outputs_of(old), outputs_of(new)
+        if not with_book:
+            new_outputs = [(kind, text) for kind, text in new_outputs if kind != "stderr"]
+        assert [kind for kind, _ in new_outputs] == [kind for kind, _ in old_outputs], old.source
+        if with_book and VARIES not in old.metadata.get("tags", []):
+            for (_, before), (_, now) in zip(old_outputs, new_outputs, strict=True):
+                assert without_numbers(now) == without_numbers(before), old.source
+    assert seconds < LONGEST_SECONDS
+
+
+@pytest.mark.parametrize("chapter", CHAPTERS)
+def test_the_chapter_is_whole(chapter):
+    notebook, text = read(chapter), (FOLDER / chapter).read_text(encoding="utf-8")
+    nbformat.validate(notebook)
+    assert len(text.encode()) < LARGEST_BYTES
+    cells = code_cells(notebook)
+    assert [cell.execution_count for cell in cells] == list(range(1, len(cells) + 1))
+    kinds = {kind for cell in cells for kind, _ in outputs_of(cell)}
+    assert not kinds & {"error", "stderr"}
+    assert not re.search(r"/(home|Users|root|tmp|work)/", text), "a path of one machine"
+    assert notebook.cells[0].source.startswith(f"# {int(chapter[:2])}. ")
+    exercises = sum(cell.source.count("<summary>Solución</summary>") for cell in notebook.cells)
+    assert 3 <= exercises <= 5
+
+
+@pytest.mark.parametrize("page", ["README.md", *CHAPTERS])
+def test_links_lead_somewhere(page):
+    if page.endswith(".ipynb"):
+        text = "\n".join(c.source for c in read(page).cells if c.cell_type == "markdown")
+    else:
+        text = (FOLDER / page).read_text(encoding="utf-8")
+    for target in re.findall(r"\]\((?!https?:|#)([^)#]+)", text):
+        assert (FOLDER / target).exists(), target
+
+
+def test_the_course_has_its_twelve_chapters_and_the_page_names_them():
+    assert [int(chapter[:2]) for chapter in CHAPTERS] == list(range(12))
+    page = (FOLDER / "README.md").read_text(encoding="utf-8")
+    for chapter in CHAPTERS:
+        assert f"({chapter})" in page, chapter
