@@ -6,6 +6,7 @@ A file is checked before it is believed, and nothing in it is ever executed.
 
 import hashlib
 import json
+import math
 import platform
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -43,6 +44,15 @@ class Progress:
     """How many evaluations have passed without a better one."""
     recent_losses: list[float] = field(default_factory=list)
     """Training losses of the steps since the last report."""
+
+    def __post_init__(self) -> None:
+        """Raise ValueError for what no run can come to."""
+        for name in ("step", "tokens", "seconds", "evaluations_since_best"):
+            if not 0 <= getattr(self, name) < math.inf:
+                raise ValueError(f"{name} is {getattr(self, name)!r}")
+        for loss in (self.val_loss, self.best_val_loss, *self.recent_losses):
+            if loss is not None and not math.isfinite(loss):
+                raise ValueError(f"a loss is {loss!r}")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -161,14 +171,19 @@ def _from_content(content: dict, tensors: dict[str, Tensor]) -> Checkpoint:
 
     return Checkpoint(
         model=from_dict(ModelConfig, content["model"]),
-        characters=str(content["characters"]),
+        characters=_text(content["characters"]),
         train=from_dict(TrainConfig, content["train"]),
         progress=from_dict(Progress, content["progress"]),
-        corpus_name=str(content["corpus"]["name"]),
-        corpus_sha256=str(content["corpus"]["sha256"]),
+        corpus_name=_text(content["corpus"]["name"]),
+        corpus_sha256=_text(content["corpus"]["sha256"]),
         weights=part("model."),
         optimizer=part("optimizer."),
     )
+
+
+def _text(value: object) -> str:
+    """Return a text that can be written, which half of a surrogate pair can't be."""
+    return str(value).encode().decode()
 
 
 def _check_weights(checkpoint: Checkpoint) -> None:
@@ -213,9 +228,9 @@ class _WithoutContent(TorchFunctionMode):
 
 
 def _check_shape(name: str, tensor: Tensor, shape: torch.Size) -> None:
-    if tensor.shape != shape or not tensor.is_floating_point():
+    if tensor.shape != shape or tensor.dtype != torch.float32:
         found = f"{tuple(tensor.shape)} of {tensor.dtype}"
-        raise ValueError(f"tensor {name} has shape {found}, not {tuple(shape)}")
+        raise ValueError(f"tensor {name} has shape {found}, not {tuple(shape)} of torch.float32")
 
 
 def _digest(content: str, tensors: dict[str, Tensor]) -> str:

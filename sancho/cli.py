@@ -135,6 +135,12 @@ def run_main(main: Callable[[Sequence[str]], int | None]) -> None:
             raise
         where = f"{error.filename}: " if error.filename else ""
         _fail(f"{where}{error.strerror}; nothing that was saved before is lost")
+    except (MemoryError, RuntimeError) as error:
+        # PyTorch on a CPU, on Windows and on a GPU: a RuntimeError like any other.
+        words = "allocate memory|not enough memory|out of memory"
+        if isinstance(error, RuntimeError) and not re.search(words, str(error)):
+            raise
+        _fail("not enough memory; a smaller model, --batch_size or --num_samples takes less")
     except KeyboardInterrupt:
         print("\ninterrupted", file=sys.stderr)
         sys.exit(130)

@@ -46,7 +46,8 @@ class Corpus:
 def read_text(file: BinaryIO, name: str) -> Iterator[str]:
     """Yield the text of a UTF-8 file (with or without BOM) in pieces, with LF line endings.
 
-    Raises UserError with the offset of the first byte that is not UTF-8.
+    Raises UserError with the offset of the first byte that is not UTF-8, and for thousands of
+    accents on one letter.
     """
     decoder = codecs.getincrementaldecoder("utf-8")()
     newlines = io.IncrementalNewlineDecoder(None, translate=True)
@@ -64,6 +65,7 @@ def read_text(file: BinaryIO, name: str) -> Iterator[str]:
             ) from None
         if text and at_start:
             text, at_start = text.removeprefix("\ufeff"), False
+        _check_accents(text, name)
         offset += len(raw)
         if text := newlines.decode(text, final=not raw):
             yield text
@@ -71,19 +73,30 @@ def read_text(file: BinaryIO, name: str) -> Iterator[str]:
             return
 
 
+def _check_accents(text: str, name: str) -> None:
+    """Raise UserError where thousands of accents stand on one letter.
+
+    To bring them in order, NFC takes as many steps as their square: hours for a megabyte.
+    """
+    if any(map(unicodedata.combining, text[::1000])):
+        for begin in range(0, len(text) - 999, 1000):
+            if all(map(unicodedata.combining, text[begin : begin + 1000])):
+                raise UserError(f"{name} has thousands of accents on one letter; take them out")
+
+
 def whole_lines(pieces: Iterable[str]) -> Iterator[str]:
     """Cut the same text at other places: after a newline, or before a blank in very long lines.
 
     There neither a run of trailing blanks nor a letter and its accent is cut in two.
     """
-    rest = ""
+    waiting: list[str] = []
     for piece in pieces:
-        rest += piece
-        cut = rest.rfind("\n") + 1 or len(rest[: rest.rfind(" ") + 1].rstrip(" \t"))
+        cut = piece.rfind("\n") + 1 or len(piece[: piece.rfind(" ") + 1].rstrip(" \t"))
         if cut:
-            yield rest[:cut]
-            rest = rest[cut:]
-    if rest:
+            yield "".join([*waiting, piece[:cut]])
+            waiting = []
+        waiting.append(piece[cut:])
+    if rest := "".join(waiting):
         yield rest
 
 
@@ -122,15 +135,17 @@ def clean_text(pieces: Iterable[str]) -> Iterator[str]:
 
     It ends with one newline, or is empty.
     """
-    blank, begun = "", False
+    # What follows the last word stays only if another word comes after it.
+    blank_lines, blanks, begun = 0, "", False
     for piece in without_licence(whole_lines(pieces)):
-        text = tidy(blank + piece)
+        text = tidy(blanks + piece)
         body = text.rstrip(" \t\n")
-        # What follows the last word is blank only if no word comes after it.
-        blank = text[len(body) :] if body or begun else ""
         if body:
-            yield body if begun else body.lstrip("\n")
-            begun = True
+            yield "\n" * blank_lines + body if begun else body.lstrip("\n")
+            blank_lines, begun = 0, True
+        rest = text[len(body) :]
+        blank_lines += rest.count("\n")
+        blanks = rest[rest.rfind("\n") + 1 :]
     if begun:
         yield "\n"
 

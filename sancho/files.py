@@ -52,7 +52,8 @@ def locked(folder: Path) -> Iterator[None]:
     out. A folder that is empty at the end is taken away. Blocks on one folder may be nested.
     Raises UserError that says who holds it, OSError where the folder cannot be written.
     """
-    lock, holder = FileLock(folder.resolve() / ".lock", is_singleton=True), folder / ".holder"
+    lock = FileLock(Path(os.path.realpath(folder), ".lock"), is_singleton=True)
+    holder = folder / ".holder"
     try:
         _acquire(lock, folder)
     except Timeout:
@@ -93,10 +94,13 @@ def _acquire(lock: FileLock, folder: Path) -> None:
 def existing_file(path: Path, what: str) -> Path:
     """Return `path` if it is a file; `what` names it in the message otherwise.
 
-    Raises MissingFile where nothing is there, UserError where it is a folder.
+    Raises MissingFile where nothing is there, UserError where it is a folder, or a pipe or a
+    device, which may have no end.
     """
     if path.is_dir():
         raise UserError(f"{what} {path} is a folder; give the path of a file")
     if not path.exists():
         raise MissingFile(f"{what} {path} does not exist; check the path")
+    if not path.is_file():
+        raise UserError(f"{what} {path} is a pipe or a device; give the path of a file")
     return path

@@ -182,9 +182,9 @@ class Reader:
     def _forward(self, ids: np.ndarray, cache: KVCache | None = None) -> np.ndarray:
         """Return the model's last logits, (B, V), after ids (B, T) and what the cache holds."""
         was_training = self.model.training
-        if was_training:  # to switch all modules takes as long as to read a character
-            self.model.eval()
         try:
+            if was_training:  # to switch all modules takes as long as to read a character
+                self.model.eval()
             logits = self.model(torch.from_numpy(ids).to(self.device), cache)[:, -1]
             return logits.float().cpu().numpy()
         finally:

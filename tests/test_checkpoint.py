@@ -318,6 +318,35 @@ def test_a_huge_head_is_refused_unread(tmp_path, raw, length):
 
 
 @pytest.mark.parametrize(
+    "tensor",
+    [
+        {"dtype": "F32", "shape": [2**40], "data_offsets": [0, 2**42]},
+        {"dtype": "F32", "shape": [2**62, 2**62], "data_offsets": [0, 8]},
+        {"dtype": "F32", "shape": [2**70], "data_offsets": [0, 8]},
+        {"dtype": "F32", "shape": [2**61], "data_offsets": [0, 2**63]},
+        {"dtype": "F32", "shape": [0, 2**62], "data_offsets": [0, 0]},
+        {"dtype": "F32", "shape": [-2], "data_offsets": [0, 8]},
+        {"dtype": "F32", "shape": [2], "data_offsets": [8, 0]},
+        {"dtype": "F32", "shape": [2], "data_offsets": [0, 4]},
+        {"dtype": "F32", "shape": [1] * 100_000, "data_offsets": [0, 8]},
+        {"dtype": "F4", "shape": [16], "data_offsets": [0, 8]},
+        {"dtype": "spare", "shape": [2], "data_offsets": [0, 8]},
+        {"dtype": "F32"},
+        [],
+        7,
+    ],
+    ids=lambda tensor: str(tensor)[:60],
+)
+def test_a_tensor_of_a_size_that_is_not_there(tmp_path, tensor):
+    """What is announced is terabytes: to make room for it would be no UserError."""
+    metadata = {"format": checkpoint.FORMAT, "version": str(checkpoint.VERSION), "content": "{}"}
+    head = json.dumps({"__metadata__": metadata, "model.head.weight": tensor}).encode()
+    path = tmp_path / "x"
+    path.write_bytes(len(head).to_bytes(8, "little") + head + b"\0" * 8)
+    assert "damaged" in refuse(path)
+
+
+@pytest.mark.parametrize(
     "head",
     [b"{}", b"[]", b"null", b"7", b'"x"', b"{" * 9, b"[" * 100_000, b"\xff\xfe\x00", b"{\0}", b""],
     ids=lambda head: repr(head[:8]),
@@ -464,9 +493,16 @@ def test_weights_that_are_not_finite(tmp_path, saved, value):
     assert "finite" in message
 
 
-def test_weights_of_a_type_that_can_hold_no_weights(tmp_path, saved):
-    tensors = {name: tensor.to(torch.uint8) for name, tensor in tensors_of(saved).items()}
-    refuse(forge(tmp_path / "x", content_of(saved), tensors))
+@pytest.mark.parametrize(
+    "dtype", "uint8 bool complex64 float8_e4m3fn float8_e5m2 float16 bfloat16 float64".split()
+)
+def test_weights_of_another_type(tmp_path, saved, dtype):
+    """What is finite in float64 need not be so in the model."""
+    tensors = tensors_of(saved)
+    tensors["model.head.weight"] = tensors["model.head.weight"].to(getattr(torch, dtype))
+    message = refuse(forge(tmp_path / "x", content_of(saved), tensors))
+    assert "head.weight" in message
+    assert dtype in message
 
 
 @pytest.mark.parametrize(
@@ -542,6 +578,18 @@ def test_a_training_that_cannot_be(tmp_path, saved, option, value):
         {"progress": {"recent_losses": "none"}},
         {"progress": []},
         {"progress": None},
+        {"progress": {"step": -1}},
+        {"progress": {"step": 10**400}},
+        {"progress": {"tokens": -1}},
+        {"progress": {"seconds": -1.0}},
+        {"progress": {"seconds": float("nan")}},
+        {"progress": {"seconds": 10**400}},
+        {"progress": {"evaluations_since_best": -1}},
+        {"progress": {"val_loss": float("nan")}},
+        {"progress": {"best_val_loss": float("-inf")}},
+        {"progress": {"best_val_loss": 10**400}},
+        {"progress": {"recent_losses": [1.0, float("inf")]}},
+        {"progress": {"recent_losses": [10**400]}},
         {"model": []},
         {"model": None},
         {"train": "x"},
@@ -550,9 +598,11 @@ def test_a_training_that_cannot_be(tmp_path, saved, option, value):
         {"characters": ""},
         {"characters": "aab"},
         {"characters": "abcd"},
+        {"characters": "ab\ud800"},
+        {"corpus": {"name": "\udcff", "sha256": ""}},
         {"characters": ["a", "b", "c"]},
     ],
-    ids=str,
+    ids=lambda change: ascii(change)[:60],
 )
 def test_content_of_another_kind(tmp_path, saved, change):
     refuse(forge(tmp_path / "x", content_of(saved) | change, tensors_of(saved)))

@@ -10,13 +10,16 @@ import shutil
 import signal
 import subprocess
 import sys
+import threading
 import time
+import unicodedata
 import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
 
+import numpy as np
 import pytest
 import torch
 
@@ -276,6 +279,8 @@ BAD_LINES = [
     ("train.py", "--dropout nan", "--dropout"),
     ("train.py", "--max_iters 0", "--max_iters"),
     ("train.py", "--batch_size -3", "--batch_size"),
+    ("train.py", "--batch_size 1000000000000", "--batch_size", "less than 2^31"),
+    ("train.py", f"--max_iters {'9' * 400}", "--max_iters", "less than 2^31"),
     ("train.py", "--gradient_accumulation_steps 0", "--gradient_accumulation_steps"),
     ("train.py", "--learning_rate 0", "--learning_rate"),
     ("train.py", "--learning_rate nan", "--learning_rate"),
@@ -375,6 +380,110 @@ def test_a_text_that_is_not_utf8(script, project, offset):
     assert [path.name for path in (project / "data").iterdir()] == ["tiny"]
 
 
+@pytest.fixture
+def pipe(project) -> Iterator[str]:
+    """The name of a pipe into which nobody writes: to read it is to wait for ever.
+
+    Somebody who opens it gets nothing, so that a test fails and does not hang.
+    """
+    os.mkfifo("pipe")
+    writer = threading.Thread(target=lambda: open("pipe", "wb").close(), daemon=True)
+    writer.start()
+    yield "pipe"
+    with open(os.open("pipe", os.O_RDONLY | os.O_NONBLOCK)):
+        writer.join()
+
+
+@posix
+@pytest.mark.parametrize(
+    ("name", "line"),
+    [
+        ("train.py", "--corpus"),
+        ("train.py", "--out_dir=new --dataset=tiny --init_from"),
+        ("prepare.py", "--name=new --input"),
+        ("sample.py", "--checkpoint=out/best.safetensors --start"),
+        ("sample.py", "--checkpoint"),
+    ],
+)
+def test_a_pipe_a_device_and_a_circle_of_links(script, project, trained, pipe, name, line):
+    prefix = "FILE:" if line.endswith("--start") else ""
+    Path("circle").symlink_to("circle")
+    for path, words in ((pipe, "a pipe"), (os.devnull, "a device"), ("circle", "does not exist")):
+        result = script(name, *line.split(), prefix + path)
+        assert_refused(result, name, path, words)
+    assert not (project / "new").exists()
+
+
+@posix
+def test_a_folder_that_is_a_circle_of_links(script, project):
+    Path("circle").symlink_to("circle")
+    result = script("train.py", *TINY, "--dataset=tiny", "--out_dir=circle")
+    assert_refused(result, "train.py", "--out_dir circle", "choose another one")
+
+
+ODD_TEXTS = {
+    "one character": "a" * 300,
+    "NUL": "a\0b" * 100,
+    "what steers a terminal": "\x1b[2J\x07\x08\n" * 60,
+    "loose accents": "\u0301 \u0327" * 100,
+    "ends of lines of others": "uno\u2028dos\x0ctres\x85" * 30,
+    "marks of byte order": "a\ufeffb" * 100,
+    "characters that are none": "\uffff\U0010ffff" * 150,
+    "from right to left": "אבג دهو \u202e" * 40,
+    "500 different ones": "".join(map(chr, range(0x4E00, 0x4E00 + 500))),
+}
+
+
+@pytest.mark.parametrize("text", ODD_TEXTS.values(), ids=ODD_TEXTS)
+def test_an_odd_text_is_learned_and_written(script, project, text):
+    (project / "odd.txt").write_text(text, encoding="utf-8")
+    result = script("train.py", *TINY, "--corpus=odd.txt", "--max_iters=1")
+    assert result.status == 0, result.err
+    assert len(result.out) == 400
+    assert set(result.out) <= set(unicodedata.normalize("NFC", text) + "\n")
+    start = ["--start", "FILE:odd.txt", "--max_new_tokens=5"]
+    result = script("sample.py", *start)
+    assert result.status == 0, result.err
+    assert result.out.startswith(text[:3])
+
+
+@pytest.mark.parametrize(
+    "raw",
+    [
+        b"\x89PNG\r\n\x1a\n" + bytes(range(256)),
+        b"\x1f\x8b\x08\0\0\0\0\0",
+        b"PK\x03\x04\x14\0\xff\0",
+        "En un lugar de la Mancha".encode("utf-16"),
+        "ñandú".encode("utf-16-be"),
+        "a\ud800".encode("utf-8", "surrogatepass"),
+        "ñ".encode()[:1],
+    ],
+    ids=["PNG", "gzip", "zip", "UTF-16", "UTF-16 without a mark", "half a pair", "half a letter"],
+)
+def test_a_start_or_a_text_that_is_no_text(script, project, trained, raw):
+    (project / "binary").write_bytes(raw)
+    for name, line in (
+        ("train.py", "--corpus=binary"),
+        ("prepare.py", "--name=new --input=binary"),
+        ("sample.py", "--start=FILE:binary"),
+    ):
+        assert_refused(script(name, *line.split()), name, "binary is not UTF-8: byte 0x")
+
+
+def test_a_start_of_megabytes(script, project, trained):
+    text = TEXT * 2_000
+    (project / "long.txt").write_text(text, encoding="utf-8")
+    result = script("sample.py", "--start", "FILE:long.txt", "--max_new_tokens=5")
+    assert (result.status, result.err) == (0, "")
+    assert result.out.startswith(text)
+    assert len(result.out) == len(text) + 6
+    end = script("sample.py", "--start", text[-8:], "--max_new_tokens=5")  # a block
+    assert end.out == result.out[-14:]
+    (project / "long.txt").write_text(text + "€", encoding="utf-8")
+    result = script("sample.py", "--start", "FILE:long.txt")
+    assert_refused(result, "sample.py", f"'€' at position {len(text)}")
+
+
 def test_a_text_shorter_than_a_block(script, project):
     (project / "short.txt").write_text("Vale.\n", encoding="utf-8")
     result = script("train.py", "--corpus", "short.txt", "--block_size=96", "--out_dir", "new")
@@ -404,6 +513,19 @@ def test_a_checkpoint_that_cannot_be_used(script, trained, kind):
     assert_refused(script("train.py", "--resume"), "train.py", "last.safetensors", word)
     result = script("train.py", "--init_from", "out/best.safetensors", "--out_dir", "new")
     assert_refused(result, "train.py", "best.safetensors", word)
+
+
+@pytest.mark.parametrize("options", [[], ["--no-stream"], ["--temperature=0"], ["--top_p=0.5"]])
+def test_weights_as_large_as_numbers_can_be(script, trained, options):
+    """They are finite, and what is computed with them is not."""
+    path = trained / "best.safetensors"
+    saved = checkpoint.load(path)
+    huge = {name: 3e38 * t.sign() for name, t in saved.weights.items()}
+    checkpoint.save(path, replace(saved, weights=huge))
+    result = script("sample.py", "--start=En", "--max_new_tokens=20", *options)
+    assert result.status == 0, result.err
+    assert len(result.out) == 2 + 20 + 1
+    assert all(line.startswith("note: ") for line in result.err.splitlines())
 
 
 @pytest.mark.parametrize("below", ["", "deeper", "deeper/still"])
@@ -443,6 +565,24 @@ def test_a_full_disk_is_one_line(script, monkeypatch):
     monkeypatch.setattr(train, "main", fail)
     result = script("train.py")
     assert_refused(result, "train.py", "No space left on device", "last.safetensors.tmp")
+
+
+def too_much_for_a_gpu() -> None:
+    raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB.")
+
+
+@pytest.mark.parametrize(
+    "take_memory",
+    [
+        lambda: np.empty(2**60, dtype=np.uint8),
+        lambda: torch.empty(2**60, dtype=torch.uint8),
+        too_much_for_a_gpu,
+    ],
+    ids=["numpy", "torch", "a GPU"],
+)
+def test_too_little_memory_is_one_line(script, monkeypatch, take_memory):
+    monkeypatch.setattr(train, "main", lambda args: take_memory())
+    assert_refused(script("train.py"), "train.py", "not enough memory", "--batch_size")
 
 
 @pytest.mark.parametrize("error", [ValueError("x"), KeyError("x"), RuntimeError("x"), OSError()])
@@ -910,8 +1050,31 @@ def test_a_bug_keeps_its_traceback(own_project):
 
 
 @posix
+def test_ctrl_c_ends_a_text_where_it_is(own_project, trained, script):
+    line = ["--start=En un lugar", "--max_new_tokens=100000000"]
+    process = start_process(own_project, "sample.py", *line)
+    seen = process.stdout.read(50)
+    process.send_signal(signal.SIGINT)
+    result = finish(process)
+    assert (result.status, result.err) == (130, "\ninterrupted\n")
+    text = seen.decode() + result.out
+    expected = script("sample.py", line[0], f"--max_new_tokens={len(text)}").out
+    assert expected.startswith(text)
+
+
+@posix
+@pytest.mark.slow
+def test_a_reader_that_is_gone_from_the_beginning_is_no_error(own_project, trained):
+    process = start_process(own_project, "sample.py", "--no-stream")
+    process.stdout.close()
+    err = process.stderr.read().decode()
+    assert (process.wait(timeout=120), err) == (0, "")
+
+
+@posix
 def test_a_reader_that_goes_away_is_no_error(own_project, trained):
-    line = ["--start=En un lugar", "--max_new_tokens=400", "--num_samples=3"]
+    """So much is never written: only the closed pipe can end it."""
+    line = ["--start=En un lugar", "--max_new_tokens=100000000"]
     process = start_process(own_project, "sample.py", *line)
     head = subprocess.run(
         ["head", "-c", "20"], stdin=process.stdout, capture_output=True, check=True, timeout=120

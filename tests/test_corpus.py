@@ -4,7 +4,9 @@ import dataclasses
 import hashlib
 import io
 import json
+import os
 import sys
+import time
 import unicodedata
 from pathlib import Path
 from types import SimpleNamespace
@@ -134,6 +136,48 @@ def test_many_blank_lines_stay_as_many():
     assert length == len("a\nb\n") + blank_lines
 
 
+LONG = 20_000_000
+
+
+@pytest.mark.parametrize(
+    ("raw", "expected"),
+    [
+        ("a" + " " * LONG + "b", "a" + " " * LONG + "b"),
+        ("a" + "\n" * LONG + "b", "a" + "\n" * LONG + "b"),
+        ("a" + " \n" * (LONG // 4) + "b", "a" + "\n" * (LONG // 4) + "b"),
+    ],
+    ids=["one line of blanks", "ends of lines", "lines of blanks"],
+)
+def test_megabytes_without_a_word_take_no_time(raw, expected):
+    """To look at all that waits for a word again with each piece would take ten seconds."""
+    raw = raw.encode()
+    begin = time.process_time()
+    pieces = list(corpus.clean_text(corpus.read_text(io.BytesIO(raw), "text")))
+    assert time.process_time() - begin < 3
+    assert "".join(pieces) == expected + "\n"
+
+
+@pytest.mark.parametrize("unit", ["abcdefgh", "漢字"])
+def test_a_long_line_without_a_blank(unit):
+    text = unit * (1_000_000 // len(unit))
+    assert clean(text.encode()) == text + "\n"
+
+
+@pytest.mark.parametrize("accents", ["\u0301", "\u0301\u0327"])
+def test_a_pile_of_accents_is_refused_at_once(accents):
+    """To bring them in order would take hours."""
+    raw = ("e" + accents * 1_000_000).encode()
+    begin = time.process_time()
+    with pytest.raises(UserError, match="text has thousands of accents on one letter"):
+        clean(raw)
+    assert time.process_time() - begin < 5
+
+
+def test_a_letter_may_have_many_accents():
+    text = "e" + "\u0327" * 500 + "\u0301" * 400
+    assert clean(("x" * 300 + text).encode()) == simply_cleaned("x" * 300 + text)
+
+
 # --- what Project Gutenberg puts around a text ----------------------------------------------
 
 
@@ -195,6 +239,11 @@ def test_a_text_without_a_start_line_stays_whole():
         ("ñ".encode() * 50 + b"\xe9 a", "0xe9", 100),
         (b"a\r\n" * 40 + b"\x80b", "0x80", 120),
         ("\ufeffñ".encode() + b"\xc3(", "0xc3", 5),
+        (b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR", "0x89", 0),
+        (b"\x1f\x8b\x08\0\0", "0x8b", 1),
+        ("En un lugar".encode("utf-16"), "0xff", 0),
+        ("\ufeffEn un".encode("utf-16-be"), "0xfe", 0),
+        ("a\ud800b".encode("utf-8", "surrogatepass"), "0xed", 1),
         # A last character of which the end is missing.
         ("ñ".encode() * 40 + "ñ".encode()[:1], "0xc3", 80),
         (b"abc" + "🐴".encode()[:3], "0xf0", 3),
@@ -291,6 +340,19 @@ def test_ids_take_two_bytes_past_256_characters(prepared, tmp_path, size):
     assert text_of(result) == text
 
 
+def test_every_character_there_is_is_too_many(prepared):
+    every = "".join(chr(code) for code in range(0x110000) if not 0xD800 <= code < 0xE000)
+    lines = "\n".join(every[begin : begin + 100] for begin in range(0, len(every), 100))
+    with pytest.raises(UserError, match=r"has 1\d{6} different characters; at most 65536 work"):
+        prepared(lines)
+
+
+@pytest.mark.parametrize("text", ["\0" * 30, "a\0b\n" * 9, "\x1b[2J\x07\n" * 9, "\uffff\U0010ffff"])
+def test_characters_that_cannot_be_seen_are_characters(prepared, text):
+    result = prepared(text)
+    assert text_of(result) == text.rstrip("\n") + "\n"
+
+
 def test_65536_characters_work_and_one_more_is_refused(prepared, tmp_path):
     characters = [chr(code) for block in IDEOGRAPHS for code in block]
     text = "".join(characters[:65535]) + "\n"
@@ -374,6 +436,39 @@ def test_a_folder_is_no_text(tmp_path):
         prepare_files([tmp_path], tmp_path / "corpus")
 
 
+@pytest.mark.skipif(sys.platform == "win32", reason="pipes and links of POSIX")
+def test_what_only_looks_like_a_file_is_refused(tmp_path):
+    """Nobody writes to the pipe: to open it would wait for ever."""
+    os.mkfifo(tmp_path / "pipe")
+    for path in (tmp_path / "pipe", Path(os.devnull)):
+        with pytest.raises(UserError, match="is a pipe or a device; give the path of a file"):
+            prepare_files([path], tmp_path / "corpus")
+    (tmp_path / "circle").symlink_to(tmp_path / "circle")
+    with pytest.raises(MissingFile, match="circle does not exist"):
+        prepare_files([tmp_path / "circle"], tmp_path / "corpus")
+    assert not (tmp_path / "corpus").exists()
+
+
+@pytest.mark.parametrize("left", [0, 100, 300_001])
+def test_a_file_that_shrinks_while_it_is_read_ends_where_it_ends(tmp_path, monkeypatch, left):
+    path, pieces = tmp_path / "log.txt", corpus.read_text
+    path.write_bytes("ñ".encode() * 1_000_000)
+
+    def shrink(file, name):
+        for number, piece in enumerate(pieces(file, name)):
+            yield piece
+            if number == 0:
+                os.truncate(path, left)
+
+    monkeypatch.setattr(corpus, "read_text", shrink)
+    if left % 2:
+        with pytest.raises(UserError, match=f"not UTF-8: byte 0xc3 at offset {left - 1}"):
+            prepare_files([path], tmp_path / "corpus")
+        return
+    result = prepare_files([path], tmp_path / "corpus")
+    assert text_of(result) == "ñ" * (corpus.PIECE_BYTES // 2) + "\n"
+
+
 # --- loading --------------------------------------------------------------------------------
 
 
@@ -398,6 +493,16 @@ def test_writing_to_the_ids_does_not_reach_the_disk(prepared, tmp_path):
     result.train[:] = 0
     result.train.flush()
     assert (tmp_path / "corpus" / "train.bin").read_bytes() == before
+
+
+@pytest.mark.parametrize("new", ["Dulcinea\n", "En otro lugar\n" * 500])
+def test_a_corpus_that_is_open_stays_what_it_is_while_it_is_prepared_anew(prepared, tmp_path, new):
+    """A run may be reading it: to cut its file off would kill the run (SIGBUS)."""
+    text = "En un lugar de la Mancha\n" * 400
+    before = prepared(text)
+    assert text_of(prepared(new)) == new
+    assert text_of(before) == text
+    assert text_of(load(tmp_path / "corpus")) == new
 
 
 def test_a_corpus_too_short_for_validation_can_still_be_read(prepared, tmp_path):

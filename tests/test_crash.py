@@ -6,9 +6,10 @@ import json
 import multiprocessing
 import os
 import random
+import signal
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import redirect_stderr, redirect_stdout
 from pathlib import Path
 
@@ -16,8 +17,11 @@ import pytest
 import torch
 
 import train
-from sancho import checkpoint, cli
+from sancho import checkpoint, cli, training
+from sancho.config import PRESETS
 from sancho.corpus import prepare_files
+from sancho.generate import continue_text
+from sancho.optim import AdamW
 from sancho.run import RunFolder
 
 TEXT = "En un lugar de la Mancha, de cuyo nombre no quiero acordarme.\n" * 30
@@ -48,11 +52,11 @@ def train_quietly(project: Path, out: Path, max_iters: int, *more: str) -> int:
         return train.main(args)
 
 
-def start_process(project: Path, out: Path, max_iters: int) -> multiprocessing.Process:
-    """Start it in a process that need not import PyTorch first."""
+def start_process(target: Callable, *args: object) -> multiprocessing.Process:
+    """Call `target` in a process that need not import PyTorch first."""
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(["train"])
-    process = context.Process(target=train_quietly, args=(project, out, max_iters))
+    process = context.Process(target=target, args=args)
     process.start()
     return process
 
@@ -82,6 +86,12 @@ def assert_same_run(out: Path, expected: Path) -> None:
     assert metrics_of(out) == metrics_of(expected)
 
 
+def is_done(out: Path, steps: int) -> bool:
+    """Return whether a run was saved after its last step, having loaded all that was saved."""
+    saved = what_was_saved(out)
+    return bool(saved) and saved[-1].progress.step == steps
+
+
 def wait_for_a_save(process: multiprocessing.Process, out: Path) -> bool:
     """Return whether the process saved something before it ended."""
     last, begin = RunFolder(out).last, time.monotonic()
@@ -93,23 +103,23 @@ def wait_for_a_save(process: multiprocessing.Process, out: Path) -> bool:
     return False
 
 
-def survive_kills(project: Path, kills: int) -> int:
+def survive_kills(project: Path, kills: int, *more: str) -> int:
     """Kill runs at random moments; return how many kills found a run between two saves."""
-    chance, under_way, steps = random.Random(kills), 0, 10 * kills
+    chance, under_way, steps = random.Random(kills), 0, 5 * kills
     out, expected = project / "out", project / "expected"
     for number in range(kills):
-        process = start_process(project, out, steps)
+        process = start_process(train_quietly, project, out, steps, *more)
         # Most runs are killed while they train and save, every fifth while it starts.
         under_way += number % 5 != 0 and wait_for_a_save(process, out)
         process.join(chance.uniform(0, 0.05 if number % 5 else 0.5))
         process.kill()
         process.join()
-        saved = what_was_saved(out)
-        if saved and saved[-1].progress.step == steps:
+        if is_done(out, steps) and number < kills - 1:
             for path in out.iterdir():
                 path.unlink()
-    train_quietly(project, out, steps)
-    train_quietly(project, expected, steps)
+    if not is_done(out, steps):
+        train_quietly(project, out, steps, *more)
+    train_quietly(project, expected, steps, *more)
     assert [line["step"] for line in metrics_of(out)] == list(range(1, steps + 1))
     assert_same_run(out, expected)
     return under_way
@@ -122,8 +132,123 @@ def test_twenty_kills_lose_nothing(project):
 
 @posix
 @pytest.mark.slow
-def test_two_hundred_kills_lose_nothing(project):
-    assert survive_kills(project, 200) > 150
+@pytest.mark.parametrize(("preset", "kills"), [("mini", 200), ("classic", 60), ("base", 60)])
+def test_many_kills_lose_nothing(project, preset, kills):
+    assert survive_kills(project, kills, "--preset", preset) > kills * 3 // 5
+
+
+# --- killed at one moment -------------------------------------------------------------------
+
+
+class Death:
+    """Kills this process at a moment of a step (from 1)."""
+
+    def __init__(self, moment: str, step: int) -> None:
+        self.moment, self.step, self.now = moment, step, 0
+
+    def __call__(self, moment: str) -> None:
+        if (moment, self.now) == (self.moment, self.step):
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    def lie_in_wait(self) -> None:
+        """Look at every moment that there is."""
+        get, move, evaluate = training.Batches.get, AdamW.step, training.evaluate
+        record, save, rename = RunFolder.record, checkpoint.save, Path.replace
+
+        def watched_get(batches, step, micro_step):
+            self.now = step + 1
+            if micro_step == 1:
+                self("between two parts of a step")
+            return get(batches, step, micro_step)
+
+        def watched_move(optimizer) -> None:
+            move(optimizer)
+            self("between two optimizers")
+
+        def watched_evaluate(*args):
+            self("before the evaluation")
+            loss = evaluate(*args)
+            self("after the evaluation")
+            return loss
+
+        def watched_record(folder, report) -> None:
+            if (self.moment, self.now) == ("in a line of figures", self.step):
+                with open(folder.metrics, "a", encoding="utf-8") as file:
+                    file.write('{"step": ')
+                self("in a line of figures")
+            record(folder, report)
+
+        def watched_save(path, saved) -> None:
+            if path.name == "last.safetensors":
+                self("between best and last")
+            save(path, saved)
+            if path.name == "last.safetensors":
+                self("after the checkpoint")
+
+        def watched_rename(temporary, target):
+            if target.name == "last.safetensors":
+                self("in the checkpoint")
+            return rename(temporary, target)
+
+        training.Batches.get, AdamW.step, training.evaluate = (
+            watched_get,
+            watched_move,
+            watched_evaluate,
+        )
+        RunFolder.record, checkpoint.save, Path.replace = (
+            watched_record,
+            watched_save,
+            watched_rename,
+        )
+
+
+def train_until_killed(moment: str, step: int, *args) -> None:
+    Death(moment, step).lie_in_wait()
+    train_quietly(*args)
+
+
+@posix
+@pytest.mark.parametrize(
+    "preset", [pytest.param(name, marks=[pytest.mark.slow] * (name != "mini")) for name in PRESETS]
+)
+def test_a_run_that_is_killed_at_every_moment_ends_the_same(project, preset):
+    """The steps are such that some kills come before anything was saved and some after the end."""
+    out, expected, steps = project / "out", project / "expected", 9
+    more = ("--preset", preset, "--eval_interval", "2")
+    for moment, step in (
+        ("between two parts of a step", 1),
+        ("before the evaluation", 2),
+        ("between best and last", 2),
+        ("between two optimizers", 3),
+        ("in a line of figures", 3),
+        ("in the checkpoint", 4),
+        ("in the checkpoint", 4),
+        ("between two parts of a step", 5),
+        ("after the evaluation", 6),
+        ("after the checkpoint", 6),
+        ("between two optimizers", 9),
+        ("in the checkpoint", 9),
+        ("after the checkpoint", 9),
+    ):
+        process = start_process(train_until_killed, moment, step, project, out, steps, *more)
+        process.join(60)
+        assert process.exitcode == -signal.SIGKILL, (moment, step)
+        what_was_saved(out)
+    assert is_done(out, steps)
+    train_quietly(project, expected, steps, *more)
+    assert [line["step"] for line in metrics_of(out)] == list(range(1, steps + 1))
+    assert_same_run(out, expected)
+    for name in ("best", "last"):
+        ours, theirs = (text_of(path / f"{name}.safetensors") for path in (out, expected))
+        assert ours == theirs
+
+
+def text_of(path: Path) -> str:
+    saved = checkpoint.load(path)
+    prompt = saved.tokenizer.encode("En un lugar")
+    return "".join(
+        continue_text(saved.build_model(), saved.tokenizer, prompt, max_new_tokens=30, seed=7)
+    )
 
 
 class Faults:
@@ -227,9 +352,7 @@ def limited(project: Path, out: Path, message: Path) -> None:
 
 @posix
 def test_a_file_that_cannot_grow_is_one_clear_line(project):
-    context = multiprocessing.get_context("forkserver")
-    process = context.Process(target=limited, args=(project, project / "o", project / "message"))
-    process.start()
+    process = start_process(limited, project, project / "o", project / "message")
     process.join(60)
     assert process.exitcode == 2
     last = (project / "message").read_text("utf-8").splitlines()[-1]

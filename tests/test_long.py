@@ -2,6 +2,8 @@
 
 import io
 import itertools
+import json
+import os
 import statistics
 import sys
 import time
@@ -10,8 +12,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from sancho.config import PRESETS, RuntimeConfig
-from sancho.corpus import Corpus, prepare
+from sancho.config import PRESETS, RuntimeConfig, TrainConfig
+from sancho.corpus import Corpus, load, prepare
 from sancho.generate import generate
 from sancho.model import GPT
 from sancho.runtime import make_runtime
@@ -47,6 +49,40 @@ def test_twenty_thousand_steps_hold_their_memory(tmp_path, preset):
             held.append(megabytes())
     assert len(held) == 10
     assert held[-1] - held[0] < 5, held
+
+
+def megabytes_of_its_own() -> float:
+    """Return what this process holds that is no file's, which the system can drop and read anew."""
+    with open("/proc/self/status", encoding="ascii") as file:
+        (line,) = (line for line in file if line.startswith("RssAnon:"))
+    return int(line.split()[1]) * 1024 / 1e6
+
+
+@linux
+def test_a_gigabyte_of_text_is_trained_on_where_it_lies(tmp_path):
+    """The files are as large as that of a text of 1.1 GB, and take no room on the disk."""
+    folder, length = tmp_path / "large", 1_000_000_000
+    prepare([("text", io.BytesIO(b"En un lugar de la Mancha\n" * 50))], folder, "a test")
+    for name, size in (("train.bin", length), ("val.bin", length // 10)):
+        os.truncate(folder / name, size)
+    meta = json.loads((folder / "meta.json").read_text("utf-8"))
+    meta |= {"n_train": length, "n_val": length // 10}
+    (folder / "meta.json").write_text(json.dumps(meta), encoding="utf-8")
+
+    corpus = load(folder)
+    # To evaluate on all of it takes an hour.
+    corpus = replace(corpus, val=corpus.val[-200_000:])
+    model = replace(PRESETS["mini"][0], vocab_size=corpus.tokenizer.vocab_size)
+    model = replace(model, n_layer=1, n_head=1, n_embd=8, ngram_rows=64)
+    config = TrainConfig(max_iters=600, batch_size=64, eval_interval=300, log_interval=50)
+    runtime = make_runtime(RuntimeConfig(device="cpu"))
+    state, held = TrainingState.start(model, config, runtime), []
+    for report in fit(state, corpus, runtime):
+        if report.step % 50 == 0:
+            held.append(megabytes_of_its_own())
+    assert len(held) == 12
+    assert max(held[1:]) - held[0] < 20, held
+    assert max(held) < 1000
 
 
 @linux

@@ -171,7 +171,9 @@ def start_preset(corpus: Corpus, preset: str) -> TrainingState:
     return TrainingState.start(model, interrupted_options(config.optimizer), CPU)
 
 
-@pytest.mark.parametrize("preset", PRESETS)
+@pytest.mark.parametrize(
+    "preset", ["mini", "classic", pytest.param("base", marks=pytest.mark.slow)]
+)
 def test_resuming_at_every_step_equals_no_interruption(tmp_path, corpus, preset):
     whole = start_preset(corpus, preset)
     expected = run(whole, corpus)
@@ -376,8 +378,8 @@ def test_an_interruption_between_two_optimizers_leaves_a_run_that_goes_on(
 class InterruptedCall:
     """Raises KeyboardInterrupt at the n-th place where Python looks for a Ctrl+C.
 
-    Python looks when a call begins and when it has ended. Only calls that our code makes are
-    counted, and the beginning and end of our functions.
+    Python looks when a function of Python begins and when any call has ended. Counted are our
+    functions, and the calls that they make.
     """
 
     def __init__(self, number: int) -> None:
@@ -392,69 +394,80 @@ class InterruptedCall:
 
     def _count(self, frame, event: str, argument) -> None:
         frames = (frame, frame if event.startswith("c_") else frame.f_back)
-        if any(each and each.f_code.co_filename.startswith(self.ours) for each in frames):
+        ours = any(each and each.f_code.co_filename.startswith(self.ours) for each in frames)
+        if ours and event != "c_call":
             self.left -= 1
             if self.left == 0:
                 sys.setprofile(None)
                 raise KeyboardInterrupt
 
 
+# Where Python tidies up, it goes on.
+swallowed = pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+
+
 def interrupted_anywhere(tmp_path: Path, corpus: Corpus, numbers: Iterable[int]) -> int:
     """Interrupt a run at each of these calls, as long as there are so many; return how many.
 
-    Wherever it was, the run can be saved and goes on; and if no weight had moved, to the same bits.
+    Wherever it was, the run can be saved and goes on; and if nothing had moved, to the same bits.
     """
 
     def begin() -> TrainingState:
         return start(corpus, config, n_layer=1, dropout=0.2)
 
-    def weights_of(state: TrainingState) -> dict[str, bytes]:
-        return bits(state.model.state_dict())
+    def everything(state: TrainingState) -> dict[str, bytes]:
+        tensors = optimizer_tensors(state.model, state.optimizers)
+        return bits(state.model.state_dict()) | bits(tensors)
 
     config = train_config(
         max_iters=3, gradient_accumulation_steps=2, eval_interval=2, log_interval=2
     )
     whole = begin()
-    after = {0: weights_of(whole)} | {r.step: weights_of(whole) for r in fit(whole, corpus, CPU)}
+    after = {0: everything(whole)} | {r.step: everything(whole) for r in fit(whole, corpus, CPU)}
     total, bit_for_bit = 0, 0
     for number in numbers:
-        state, told = begin(), 0
+        state = begin()
+        reports = fit(state, corpus, CPU)
+        told = next(reports).step
         try:
-            with InterruptedCall(number):
-                for report in fit(state, corpus, CPU):
+            with InterruptedCall(number) as interruption:
+                for report in reports:
                     told = report.step
         except KeyboardInterrupt:
             total += 1
         else:
-            break
+            if interruption.left > 0:
+                break
         progress, step = state.progress, state.progress.step
         assert told <= step <= told + 1, number
         assert progress.tokens == step * 8 * 4 * 2, number
         # The second step and the last one tell the losses, if they come so far.
-        losses = {0: {0}, 1: {1}, 2: {0, 2}, 3: {0, 1}}[step]
+        losses = {1: {1}, 2: {0, 2}, 3: {0, 1}}[step]
         assert len(progress.recent_losses) in losses, number
         modes = [module.training for module in state.model.modules()]
         assert modes[0] or not any(modes), number
-        untouched = weights_of(state) == after[step]
+        untouched = everything(state) == after[step]
         checkpoint.save(tmp_path / "x", state.to_checkpoint(corpus, with_optimizer=True))
         for again in (state, resume(tmp_path / "x")):
             reports = list(fit(again, corpus, CPU))
             assert [r.step for r in reports] == list(range(step + 1, 4)), number
             assert all(p.isfinite().all() for p in again.model.parameters()), number
             if untouched:
-                assert weights_of(again) == after[3], number
+                assert everything(again) == after[3], number
         bit_for_bit += untouched
     assert bit_for_bit > total / 2
     return total
 
 
+@swallowed
 def test_ctrl_c_at_many_calls_leaves_a_run_that_goes_on(tmp_path, corpus):
-    assert interrupted_anywhere(tmp_path, corpus, range(7, 1400, 120)) >= 10
+    assert interrupted_anywhere(tmp_path, corpus, range(5, 1_000_000, 75)) >= 9
 
 
+@swallowed
 @pytest.mark.slow
 def test_ctrl_c_at_every_call_leaves_a_run_that_goes_on(tmp_path, corpus):
-    assert interrupted_anywhere(tmp_path, corpus, range(1, 1_000_000)) > 1000
+    assert interrupted_anywhere(tmp_path, corpus, range(1, 1_000_000)) > 700
 
 
 # --- watching changes nothing ---------------------------------------------------------------
