@@ -110,6 +110,8 @@ class CharTokenizer:
         for row in _EQUIVALENTS:
             if character in row:
                 yield from row
+            elif character.lower() in row:
+                yield from row.upper()
         yield _SPELLED_OUT.get(character, "")
         yield unicodedata.normalize("NFKC", character)
         base = unicodedata.normalize("NFKD", character)[0]

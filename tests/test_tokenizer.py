@@ -183,6 +183,7 @@ def test_skip_leaves_out_the_unknown_characters_and_no_others():
         ("a b", "a\u00a0b", "a b"),
         ("a-", "a—", "a-"),
         ("o'", "o’", "o'"),
+        ("BCVO", "KWØ", "CVO"),
     ],
 )
 def test_nearest_writes_what_stands_for_the_character(known, typed, written):
