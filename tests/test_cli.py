@@ -1,6 +1,7 @@
 import contextlib
 import importlib.util
 import io
+import itertools
 import json
 import os
 import pickle
@@ -26,6 +27,7 @@ import torch
 import sample
 import train
 from sancho import checkpoint, cli
+from sancho import generate as sancho_generate
 from sancho.config import PRESETS, ModelConfig, RunConfig, SampleOptions, TrainConfig, TrainOptions
 from sancho.corpus import prepare_files
 from sancho.errors import MissingFile, UserError
@@ -1049,7 +1051,24 @@ def test_a_bug_keeps_its_traceback(own_project):
     assert "train.py: error:" not in result.err
 
 
+@pytest.mark.parametrize("options", [[], ["--no-stream"]], ids=["streamed", "whole"])
+def test_a_text_that_is_interrupted_is_no_error_with_a_traceback(
+    script, trained, monkeypatch, options
+):
+    generate, whole = sancho_generate.generate, script("sample.py", "--max_new_tokens=20").out
+
+    def generate_a_little(*args, **kwargs):
+        yield from itertools.islice(generate(*args, **kwargs), 12)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(sancho_generate, "generate", generate_a_little)
+    result = script("sample.py", "--max_new_tokens=20", *options)
+    assert (result.status, result.err) == (130, "\ninterrupted\n")
+    assert result.out == whole[: 1 if options else 1 + 12]
+
+
 @posix
+@pytest.mark.slow
 def test_ctrl_c_ends_a_text_where_it_is(own_project, trained, script):
     line = ["--start=En un lugar", "--max_new_tokens=100000000"]
     process = start_process(own_project, "sample.py", *line)

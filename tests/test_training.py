@@ -460,14 +460,14 @@ def interrupted_anywhere(tmp_path: Path, corpus: Corpus, numbers: Iterable[int])
 
 
 @swallowed
-def test_ctrl_c_at_many_calls_leaves_a_run_that_goes_on(tmp_path, corpus):
-    assert interrupted_anywhere(tmp_path, corpus, range(5, 1_000_000, 75)) >= 9
+def test_ctrl_c_at_some_calls_leaves_a_run_that_goes_on(tmp_path, corpus):
+    assert interrupted_anywhere(tmp_path, corpus, range(5, 1_000_000, 450)) >= 6
 
 
 @swallowed
 @pytest.mark.slow
-def test_ctrl_c_at_every_call_leaves_a_run_that_goes_on(tmp_path, corpus):
-    assert interrupted_anywhere(tmp_path, corpus, range(1, 1_000_000)) > 700
+def test_ctrl_c_at_a_thousand_calls_leaves_a_run_that_goes_on(tmp_path, corpus):
+    assert interrupted_anywhere(tmp_path, corpus, range(1, 1_000_000, 3)) > 700
 
 
 # --- watching changes nothing ---------------------------------------------------------------
