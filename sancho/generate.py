@@ -32,7 +32,8 @@ def _exponentials(logits: np.ndarray) -> np.ndarray:
 def penalise_repetition(logits: np.ndarray, context: np.ndarray, penalty: float) -> np.ndarray:
     """Divide the positive logits of ids in `context` (B, S) by `penalty`, multiply the negative.
 
-    Keskar et al. 2019, CTRL, arXiv:1909.05858, section 4.1.
+    Keskar et al. 2019, CTRL, arXiv:1909.05858, section 4.1, divide all of them; but to divide a
+    negative logit would raise it.
     """
     seen = np.zeros(logits.shape, dtype=bool)
     np.put_along_axis(seen, context, True, axis=-1)
