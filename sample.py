@@ -2,33 +2,36 @@
 
 import sys
 from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 
 from sancho import checkpoint, cli
-from sancho.config import SampleOptions
+from sancho.config import DeviceConfig, SampleOptions
 from sancho.corpus import read_text
 from sancho.errors import UserError
 from sancho.files import existing_file
-from sancho.generate import continue_text, continue_texts
-from sancho.runtime import make_runtime
+from sancho.generate import Model, continue_text, continue_texts
+from sancho.layout import count_parameters
+
+LARGEST_ON_CPU = 15_000_000  # parameters: the preset base has 11 million
 
 
 def main(args: Sequence[str]) -> None:
     """Options → model → prompt → text."""
-    options = cli.parse(SampleOptions, args)
+    options = cli.parse(SampleOptions(), args)
     saved = checkpoint.load(options.checkpoint)
-    runtime = make_runtime(options.runtime)
-    tokenizer, model = saved.tokenizer, saved.build_model().to(runtime.device)
+    tokenizer = saved.tokenizer
     prompt = tokenizer.encode(read_start(options.start), options.unknown)
     if not len(prompt):
         raise UserError("--start is empty; give at least one character to go on from")
     common = {"max_new_tokens": options.max_new_tokens, "stop": options.stop, "seed": options.seed}
     common |= {"config": options.sampling}
     count = options.num_samples
-    with runtime.autocast():
+    model, context = open_model(saved, options.device)
+    with context:
         if options.stream:
             texts = (
-                continue_text(model, tokenizer, prompt, stream=i, **common) for i in range(count)
+                continue_text(model, tokenizer, prompt, sample=i, **common) for i in range(count)
             )
         else:
             texts = continue_texts(model, tokenizer, prompt, num_samples=count, **common)
@@ -39,6 +42,20 @@ def main(args: Sequence[str]) -> None:
             for piece in text:
                 print(piece, end="", flush=options.stream)
             print(flush=True)
+
+
+def open_model(
+    saved: checkpoint.Checkpoint, options: DeviceConfig
+) -> tuple[Model, AbstractContextManager]:
+    """Return the model and the context to write in: on a CPU NumPy's, else PyTorch's."""
+    is_small = count_parameters(saved.model) <= LARGEST_ON_CPU
+    on_cpu = options.device == "cpu" or (options.device == "auto" and is_small)
+    if on_cpu and options.dtype != "bfloat16":
+        return saved.build_plain(), nullcontext()
+    from sancho.device import choose_device  # PyTorch takes longer to import than a page to write
+
+    device = choose_device(options)
+    return saved.build_model().to(device.where), device.autocast()
 
 
 def read_start(start: str) -> str:
@@ -53,4 +70,4 @@ def read_start(start: str) -> str:
 
 
 if __name__ == "__main__":
-    cli.run_main(main)
+    cli.exit_with(main)

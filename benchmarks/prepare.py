@@ -68,19 +68,20 @@ def train(folder: Path) -> dict[str, float]:
     """Train the mini preset from `folder` for a few steps and return what it took."""
     from dataclasses import replace
 
-    from sancho.config import PRESETS, RuntimeConfig
+    from sancho.config import DeviceConfig
     from sancho.corpus import load
-    from sancho.runtime import make_runtime
+    from sancho.device import choose_device
+    from sancho.presets import PRESETS
     from sancho.training import TrainingState, fit
 
     idle, wall, cpu = peak_megabytes(), time.perf_counter(), time.process_time()
     corpus = load(folder)
     corpus = replace(corpus, val=corpus.val[:VALIDATION_CHARACTERS])
-    model, config = PRESETS["mini"]
-    model = replace(model, vocab_size=corpus.tokenizer.vocab_size)
-    runtime = make_runtime(RuntimeConfig(device="cpu"))
-    state = TrainingState.start(model, replace(config, max_iters=TRAINING_STEPS), runtime)
-    *_, last = fit(state, corpus, runtime)
+    mini = PRESETS["mini"]
+    model = replace(mini.model, vocab_size=corpus.tokenizer.vocab_size)
+    device = choose_device(DeviceConfig(device="cpu"))
+    state = TrainingState.start(model, replace(mini.train, max_iters=TRAINING_STEPS), device)
+    *_, last = fit(state, corpus, device)
     return {
         "seconds": time.perf_counter() - wall,
         "cpu_seconds": time.process_time() - cpu,

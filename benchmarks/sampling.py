@@ -11,7 +11,6 @@ Prints a table, then one line of JSON.
 """
 
 import argparse
-import importlib.util
 import json
 import statistics
 import sys
@@ -24,9 +23,12 @@ import torch
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from sancho.config import PRESETS, ModelConfig
+import nanogpt
+
+from sancho.config import ModelConfig
 from sancho.generate import generate
 from sancho.model import GPT
+from sancho.presets import PRESETS
 
 SIZE = {"n_layer": 4, "n_embd": 128, "block_size": 256}
 FIRST, LATER = 100, 2_000
@@ -36,7 +38,7 @@ NANOGPT_COUNT, CYCLES = 50, 512
 
 def config_of(preset: str) -> ModelConfig:
     """Return the model of a preset in the size that is measured."""
-    return replace(PRESETS[preset][0], **SIZE)
+    return replace(PRESETS[preset].model, **SIZE)
 
 
 def time_ours(model: GPT, n_streams: int) -> dict[str, float]:
@@ -47,7 +49,7 @@ def time_ours(model: GPT, n_streams: int) -> dict[str, float]:
     """
     prompt = np.array([1])
     times = [time.perf_counter()]
-    for _ in generate(model, prompt, max_new_tokens=5_000 + CYCLES, streams=range(n_streams)):
+    for _ in generate(model, prompt, max_new_tokens=5_000 + CYCLES, samples=range(n_streams)):
         times.append(time.perf_counter())
 
     def cost(begin: int, end: int) -> float:
@@ -62,9 +64,7 @@ def time_ours(model: GPT, n_streams: int) -> dict[str, float]:
 
 def make_nanogpt(checkout: Path, vocab_size: int) -> torch.nn.Module:
     """Return nanoGPT's model in the size that is measured."""
-    spec = importlib.util.spec_from_file_location("nanogpt_model", checkout / "model.py")
-    theirs = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(theirs)
+    theirs = nanogpt.model_module(checkout)
     return theirs.GPT(theirs.GPTConfig(**SIZE, n_head=4, vocab_size=vocab_size, bias=False)).eval()
 
 

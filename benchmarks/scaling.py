@@ -21,10 +21,11 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
-from sancho.config import PRESETS, ModelConfig, RuntimeConfig, TrainConfig  # noqa: E402
+from sancho.config import DeviceConfig, ModelConfig, TrainConfig  # noqa: E402
 from sancho.corpus import Corpus, prepare_files  # noqa: E402
+from sancho.device import choose_device  # noqa: E402
 from sancho.model import GPT  # noqa: E402
-from sancho.runtime import make_runtime  # noqa: E402
+from sancho.presets import PRESETS  # noqa: E402
 from sancho.training import TrainingState, fit  # noqa: E402
 
 SIZES = ("48:3:1", "64:4:2", "96:4:2", "128:4:4", "192:4:6")
@@ -34,9 +35,9 @@ LOOK, SKIP = 40, 10  # steps that are timed, and how many of them warm up
 
 def step_seconds(model: ModelConfig, config: TrainConfig, corpus: Corpus) -> float:
     """Return the median time of a training step."""
-    runtime = make_runtime(RuntimeConfig(device="cpu"))
-    state = TrainingState.start(model, replace(config, max_iters=LOOK + 1), runtime)
-    reports, times = fit(state, corpus, runtime), [time.perf_counter()]
+    device = choose_device(DeviceConfig(device="cpu"))
+    state = TrainingState.start(model, replace(config, max_iters=LOOK + 1), device)
+    reports, times = fit(state, corpus, device), [time.perf_counter()]
     for _ in range(LOOK):
         next(reports)
         times.append(time.perf_counter())
@@ -48,12 +49,13 @@ def train_for(
     seconds: float, model: ModelConfig, config: TrainConfig, corpus: Corpus
 ) -> dict[str, float]:
     """Train for about that many seconds; return steps, seconds and the losses."""
-    steps = int(seconds / step_seconds(model, config, corpus))
-    runtime = make_runtime(RuntimeConfig(device="cpu"))
-    config = replace(config, max_iters=steps, eval_interval=steps, log_interval=steps // 10)
-    state = TrainingState.start(model, config, runtime)
+    steps = max(2, int(seconds / step_seconds(model, config, corpus)))
+    device = choose_device(DeviceConfig(device="cpu"))
+    log = max(1, steps // 10)
+    config = replace(config, max_iters=steps, eval_interval=steps, log_interval=log)
+    state = TrainingState.start(model, config, device)
     begin, times = time.perf_counter(), []
-    for report in fit(state, corpus, runtime):
+    for report in fit(state, corpus, device):
         if report.step == steps - 1:
             times.append(time.perf_counter() - begin)
     return {
@@ -69,14 +71,14 @@ def compare_sizes(sizes: list[str], budgets: list[float], corpus: Corpus) -> lis
     print(f"{'width':>6}{'layers':>8}{'heads':>7}{'weights':>11}", end="")
     print(f"{'seconds':>9}{'steps':>8}{'train':>9}{'val loss':>10}", flush=True)
     rows = []
-    base, config = PRESETS["mini"]
+    mini = PRESETS["mini"]
     for budget in budgets:
         for size in sizes:
             width, layers, heads = map(int, size.split(":"))
-            model = replace(base, n_embd=width, n_layer=layers, n_head=heads)
+            model = replace(mini.model, n_embd=width, n_layer=layers, n_head=heads)
             model = replace(model, vocab_size=corpus.tokenizer.vocab_size)
             weights = sum(p.numel() for p in GPT(model).blocks.parameters())
-            found = train_for(budget, model, config, corpus)
+            found = train_for(budget, model, mini.train, corpus)
             rows.append({"size": size, "weights": weights, "budget": budget, **found})
             print(
                 f"{width:6}{layers:8}{heads:7}{weights:11,}{found['seconds']:9.1f}"
@@ -89,12 +91,12 @@ def compare_sizes(sizes: list[str], budgets: list[float], corpus: Corpus) -> lis
 def compare_blocks(corpus: Corpus) -> dict[int, float]:
     """Time a step at each block size; print a line for each."""
     print(f"{'block size':>10}{'batch size':>12}{'µs per character':>18}")
-    base, config = PRESETS["mini"]
-    characters, found = base.block_size * config.batch_size, {}
+    mini = PRESETS["mini"]
+    characters, found = mini.train.characters_per_step(mini.model), {}
     for block_size in BLOCKS:
-        model = replace(base, block_size=block_size, vocab_size=corpus.tokenizer.vocab_size)
+        model = replace(mini.model, block_size=block_size, vocab_size=corpus.tokenizer.vocab_size)
         batch = characters // block_size
-        seconds = step_seconds(model, replace(config, batch_size=batch), corpus)
+        seconds = step_seconds(model, replace(mini.train, batch_size=batch), corpus)
         found[block_size] = seconds / (batch * block_size)
         print(f"{block_size:10}{batch:12}{1e6 * found[block_size]:18.1f}", flush=True)
     return found
@@ -106,7 +108,7 @@ def main() -> None:
     parser.add_argument("book", type=Path, help="the text, such as Project Gutenberg's pg2000.txt")
     parser.add_argument("--seconds", type=float, nargs="*", default=[30, 120], help="budgets")
     parser.add_argument("sizes", nargs="*", default=SIZES, help="WIDTH:LAYERS:HEADS, after --")
-    options = parser.parse_args()
+    options = parser.parse_intermixed_args()
     with tempfile.TemporaryDirectory() as name:
         corpus = prepare_files([options.book], Path(name) / "corpus")
         rows = compare_sizes(options.sizes, options.seconds, corpus)

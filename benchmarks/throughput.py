@@ -13,6 +13,7 @@ same device in the same number type. Prints a table, then one line of JSON.
 
 import argparse
 import json
+import math
 import statistics
 import sys
 import tempfile
@@ -27,70 +28,72 @@ from torch import nn
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
-from sancho.config import PRESETS, RuntimeConfig  # noqa: E402
+from sancho.config import DeviceConfig, ModelConfig  # noqa: E402
 from sancho.corpus import Corpus, prepare_files  # noqa: E402
-from sancho.model import GPT, cross_entropy  # noqa: E402
-from sancho.runtime import Runtime, make_runtime  # noqa: E402
+from sancho.device import Device, choose_device  # noqa: E402
+from sancho.layout import weight_shapes  # noqa: E402
+from sancho.model import cross_entropy  # noqa: E402
+from sancho.presets import PRESETS  # noqa: E402
 from sancho.training import Batches, TrainingState, fit  # noqa: E402
 
 STEPS, WARM_UP = 60, 10
 
 
-def seconds_of(function: Callable[[], object], runtime: Runtime) -> float:
+def seconds_of(function: Callable[[], object], device: Device) -> float:
     """Return the median of the seconds that a call takes."""
     seconds = []
     for i in range(STEPS + WARM_UP):
         begin = time.perf_counter()
         function()
-        if runtime.device.type == "cuda":
+        if device.where.type == "cuda":
             torch.cuda.synchronize()
         if i >= WARM_UP:
             seconds.append(time.perf_counter() - begin)
     return statistics.median(seconds)
 
 
-def peak(runtime: Runtime) -> float:
+def peak(device: Device) -> float:
     """Return the floating-point operations a second of a large matrix product."""
-    size = 2048 if runtime.device.type == "cpu" else 8192
-    matrix = torch.ones(size, size, device=runtime.device, dtype=runtime.dtype)
-    return 2 * size**3 / seconds_of(lambda: matrix @ matrix, runtime)
+    size = 2048 if device.where.type == "cpu" else 8192
+    matrix = torch.ones(size, size, device=device.where, dtype=device.dtype)
+    return 2 * size**3 / seconds_of(lambda: matrix @ matrix, device)
 
 
-def work(model: GPT) -> int:
+def work(config: ModelConfig) -> int:
     """Return the floating-point operations that training on one character needs."""
-    config = model.config
-    weights = sum(p.numel() for p in model.blocks.parameters() if p.dim() == 2)
-    weights += model.head.weight.numel()
+    shapes = weight_shapes(config).items()
+    products = [s for name, s in shapes if name.startswith(("blocks.", "head.")) and len(s) == 2]
+    weights = sum(map(math.prod, products))
     return 6 * weights + 12 * config.n_layer * config.n_embd * config.block_size
 
 
-def forward_and_back(layers: Callable, shape: tuple[int, ...], runtime: Runtime) -> float:
+def forward_and_back(layers: Callable, shape: tuple[int, ...], device: Device) -> float:
     """Return the seconds of layers forward and back on a tensor of `shape`."""
-    x = torch.randn(shape, device=runtime.device, requires_grad=True)
+    x = torch.randn(shape, device=device.where, requires_grad=True)
 
     def call() -> None:
-        with runtime.autocast():
+        with device.autocast():
             y = layers(x)
         y.backward(y.detach())
 
-    return seconds_of(call, runtime)
+    return seconds_of(call, device)
 
 
-def measure(preset: str, corpus: Corpus, runtime: Runtime, compile: bool) -> dict[str, float]:
+def measure(preset: str, corpus: Corpus, device: Device, compile: bool) -> dict[str, float]:
     """Return tokens per second, operations per second and the seconds of each part of a step."""
-    model_config, config = PRESETS[preset]
-    model_config = replace(model_config, vocab_size=corpus.tokenizer.vocab_size)
-    config = replace(config, max_iters=STEPS + WARM_UP, eval_interval=STEPS + WARM_UP)
-    state = TrainingState.start(model_config, config, runtime)
-    reports = fit(state, replace(corpus, val=corpus.val[:1000]), runtime, compile=compile)
-    step = seconds_of(lambda: next(reports), runtime)
+    model_config = replace(PRESETS[preset].model, vocab_size=corpus.tokenizer.vocab_size)
+    config, steps = PRESETS[preset].train, STEPS + WARM_UP
+    config = replace(config, max_iters=steps, eval_interval=steps)
+    state = TrainingState.start(model_config, config, device)
+    reports = fit(state, replace(corpus, val=corpus.val[:1000]), device, compile=compile)
+    step = seconds_of(lambda: next(reports), device)
     model, block = state.model, state.model.blocks[0]
     shape = (config.batch_size, model_config.block_size, model_config.n_embd)
-    batches = Batches(corpus.train, model_config.block_size, config, runtime.device)
+    batches = Batches(corpus.train, model_config.block_size, config, device.where)
     attention = nn.Sequential(block.norm1, block.attention)
     feed_forward = nn.Sequential(block.norm2, block.feed_forward)
     inputs, targets = batches.get(0, 0)
-    with runtime.autocast():
+    with device.autocast():
         cross_entropy(model(inputs), targets).backward()
 
     def move() -> None:
@@ -98,14 +101,15 @@ def measure(preset: str, corpus: Corpus, runtime: Runtime, compile: bool) -> dic
             optimizer.step()
 
     parts = {
-        "attention": model_config.n_layer * forward_and_back(attention, shape, runtime),
-        "feed-forward": model_config.n_layer * forward_and_back(feed_forward, shape, runtime),
-        "optimizers": seconds_of(move, runtime),
-        "data": seconds_of(lambda: batches.get(0, 0), runtime),
+        "attention": model_config.n_layer * forward_and_back(attention, shape, device),
+        "feed-forward": model_config.n_layer * forward_and_back(feed_forward, shape, device),
+        "optimizers": seconds_of(move, device),
+        "data": seconds_of(lambda: batches.get(0, 0), device),
     }
     parts["rest"] = step - sum(parts.values())
-    speed = batches.characters_per_step / step
-    return {"tokens_per_second": speed, "flops": speed * work(model), "step": step, "parts": parts}
+    speed = config.characters_per_step(model_config) / step
+    flops = speed * work(model_config)
+    return {"tokens_per_second": speed, "flops": flops, "step": step, "parts": parts}
 
 
 def main() -> None:
@@ -115,14 +119,14 @@ def main() -> None:
     parser.add_argument("--device", default="cpu", choices=["cpu", "cuda", "mps"])
     parser.add_argument("--compile", action="store_true", help="with torch.compile")
     options = parser.parse_args()
-    runtime = make_runtime(RuntimeConfig(device=options.device))
-    fastest = peak(runtime)
-    print(f"A large matrix product: {fastest / 1e9:,.0f} GFLOP/s, {runtime}")
+    device = choose_device(DeviceConfig(device=options.device))
+    fastest = peak(device)
+    print(f"A large matrix product: {fastest / 1e9:,.0f} GFLOP/s, {device}")
     figures = {"peak": fastest, "device": options.device, "presets": {}}
     with tempfile.TemporaryDirectory() as name:
         corpus = prepare_files([ROOT / "data" / "apocrifo.txt"], Path(name) / "corpus")
         for preset in options.presets:
-            found = measure(preset, corpus, runtime, options.compile)
+            found = measure(preset, corpus, device, options.compile)
             figures["presets"][preset] = found
             share = found["flops"] / fastest
             print(

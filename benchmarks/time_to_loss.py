@@ -12,9 +12,7 @@ the loss that train.py tells. Prints a table, then one line of JSON.
 """
 
 import argparse
-import importlib.util
 import json
-import pickle
 import shutil
 import statistics
 import subprocess
@@ -30,6 +28,8 @@ from torch import Tensor
 
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
+
+import nanogpt  # noqa: E402
 
 from sancho import checkpoint  # noqa: E402
 from sancho.corpus import Corpus, prepare_files  # noqa: E402
@@ -57,10 +57,12 @@ def timed(command: list[str], folder: Path) -> float:
 
 
 @torch.inference_mode()
-def judge(logits_of: Callable[[Tensor, Tensor], Tensor], ids: np.ndarray) -> float:
-    """Return the mean loss in nats per character over `ids` in windows of 64 characters."""
+def judge(
+    logits_of: Callable[[Tensor, Tensor], Tensor], ids: np.ndarray, window: int = COMMON_WINDOW
+) -> float:
+    """Return the mean loss in nats per character over `ids` in windows of so many characters."""
     total = 0.0
-    for inputs, targets in windows(ids, COMMON_WINDOW, batch_size=64):
+    for inputs, targets in windows(ids, window, batch_size=64):
         total += cross_entropy(logits_of(inputs, targets), targets).item() * targets.numel()
     return total / (len(ids) - 1)
 
@@ -71,7 +73,7 @@ def train_ours(book: Path, folder: Path, corpus: Corpus, options: list[str]) -> 
     command = [sys.executable, "train.py", "--corpus", str(book), "--out_dir", str(out)]
     seconds = timed([*command, "--overwrite", *options], ROOT)
     best = checkpoint.load(out / "best.safetensors")
-    model = best.build_model().eval()
+    model = best.build_model()
     lines = (out / "metrics.jsonl").read_text(encoding="utf-8").splitlines()
     first, last = json.loads(lines[0]), json.loads(lines[-1])
     return {
@@ -85,25 +87,12 @@ def train_ours(book: Path, folder: Path, corpus: Corpus, options: list[str]) -> 
 
 def train_nanogpt(checkout: Path, folder: Path, corpus: Corpus) -> dict[str, float]:
     """Run nanoGPT's recipe on our text in a copy of a checkout; return its seconds and its loss."""
-    copy = folder / "nanoGPT"
-    if not copy.exists():
-        shutil.copytree(checkout, copy, ignore=shutil.ignore_patterns(".git", "*.bin", "*.pt"))
-        data = copy / "data" / "quijote"
-        data.mkdir(parents=True)
-        np.asarray(corpus.train, dtype=np.uint16).tofile(data / "train.bin")
-        np.asarray(corpus.val, dtype=np.uint16).tofile(data / "val.bin")
-        meta = {"vocab_size": corpus.tokenizer.vocab_size}
-        (data / "meta.pkl").write_bytes(pickle.dumps(meta))
+    copy = nanogpt.copy_with_text(checkout, folder, corpus)
     recipe = [*NANOGPT_RECIPE.split(), "--dataset=quijote", "--out_dir=out"]
     seconds = timed([sys.executable, *recipe], copy)
-    spec = importlib.util.spec_from_file_location("nanogpt_model", copy / "model.py")
-    theirs = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(theirs)
-    saved = torch.load(copy / "out" / "ckpt.pt", weights_only=True)
-    model = theirs.GPT(theirs.GPTConfig(**saved["model_args"])).eval()
-    model.load_state_dict(saved["model"])
+    model, steps = nanogpt.trained_model(copy)
     loss = judge(lambda inputs, targets: model(inputs, targets)[0], corpus.val)
-    return {"seconds": seconds, "val_loss": loss, "val_loss_64": loss, "steps": saved["iter_num"]}
+    return {"seconds": seconds, "val_loss": loss, "val_loss_64": loss, "steps": steps}
 
 
 def steps_for(seconds: float, calibration: dict[str, float]) -> int:
@@ -138,17 +127,19 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, nargs="*", default=[], help="other budgets")
     parser.add_argument("--runs", type=int, default=3, help="runs of each; the median counts")
     parser.add_argument("options", nargs="*", help="options of train.py, after --")
-    options = parser.parse_args()
+    options = parser.parse_intermixed_args()
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         # train.py prepares the text as data/STEM; no prepared text of the user has this name.
         book = folder / "time-to-loss.txt"
         shutil.copy(options.book, book)
         corpus = prepare_files([book], folder / "corpus")
+        prepared = ROOT / "data" / book.stem
+        shutil.rmtree(prepared, ignore_errors=True)  # of a measurement that was killed
         try:
             figures = measure(options, book, folder, corpus)
         finally:
-            shutil.rmtree(ROOT / "data" / book.stem, ignore_errors=True)
+            shutil.rmtree(prepared, ignore_errors=True)
     print(json.dumps(figures))
 
 

@@ -4,14 +4,11 @@ import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
 
 DATA = Path(__file__).resolve().parent
 sys.path.insert(0, str(DATA.parent))
 
-from tyro.conf import arg  # noqa: E402
-
-from sancho import cli, corpus, download  # noqa: E402
+from sancho import cli, corpus  # noqa: E402
 from sancho.errors import UserError  # noqa: E402
 
 
@@ -22,7 +19,7 @@ class PrepareOptions:
     Without --input: Don Quijote, from Project Gutenberg.
     """
 
-    input: Annotated[tuple[str, ...], arg(metavar="FILE [FILE ...]")] = ()
+    input: tuple[str, ...] = ()
     """UTF-8 text files, taken as one text in this order; - is standard input."""
     name: str = "quijote"
     """The folder under data/ that the prepared corpus goes to."""
@@ -30,16 +27,16 @@ class PrepareOptions:
 
 def main(args: Sequence[str]) -> None:
     """Prepare what `args` ask for and say what came of it."""
-    options = cli.parse(PrepareOptions, args)
+    options = cli.parse(PrepareOptions(), args)
     if options.name in ("", ".", "..") or Path(options.name).name != options.name:
         raise UserError(f"--name is {options.name!r}; it must be the name of a folder, not a path")
     folder = DATA / options.name
     if options.input:
         result = corpus.prepare_files(options.input, folder)
     else:
-        if options.name != "quijote":
+        if options.name != corpus.BOOK:
             raise UserError(f"--name {options.name} needs --input: which text is it?")
-        result = download.find_corpus(DATA, "quijote")
+        result = corpus.find_corpus(DATA, corpus.BOOK)
     print(
         f"{DATA.name}/{result.name}: {len(result.train) + len(result.val):,} characters, "
         f"{result.tokenizer.vocab_size} different; {len(result.train):,} to train on and "
@@ -49,4 +46,4 @@ def main(args: Sequence[str]) -> None:
 
 
 if __name__ == "__main__":
-    cli.run_main(main)
+    cli.exit_with(main)

@@ -1,7 +1,8 @@
 """One safetensors file that is enough by itself: weights, vocabulary, configuration, progress.
 
 Tensors are named "model.…" and "optimizer.…"; everything else is JSON in the file's metadata.
-A file is checked before it is believed, and nothing in it is ever executed.
+A file is checked before it is believed, and nothing in it is ever executed. Tensors are NumPy
+arrays here, so that a page can be written without importing PyTorch.
 """
 
 import hashlib
@@ -9,21 +10,25 @@ import json
 import math
 import platform
 from dataclasses import asdict, dataclass, field
+from importlib import metadata
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-import safetensors.torch
-import torch
-from torch import Tensor
-from torch.overrides import TorchFunctionMode
+import numpy as np
+import safetensors
+import safetensors.numpy
 
 from sancho.config import ModelConfig, TrainConfig, from_dict
 from sancho.errors import MissingFile, UserError
 from sancho.files import atomic_write, existing_file
-from sancho.model import GPT
+from sancho.layout import weight_shapes
+from sancho.plain import PlainGPT
 from sancho.tokenizer import CharTokenizer
 
+if TYPE_CHECKING:
+    from sancho.model import GPT
+
 FORMAT, VERSION = "sancho-mini", 2
-HEADER_LIMIT = 100_000_000
 
 
 @dataclass
@@ -65,28 +70,33 @@ class Checkpoint:
     progress: Progress
     corpus_name: str
     corpus_sha256: str
-    weights: dict[str, Tensor]
-    optimizer: dict[str, Tensor] = field(default_factory=dict)
+    weights: dict[str, np.ndarray]
+    """By name, as in layout.py."""
+    optimizer: dict[str, np.ndarray] = field(default_factory=dict)
+    """By "weight.state"; empty where training can't go on."""
 
     @property
     def tokenizer(self) -> CharTokenizer:
         """The vocabulary that the model was trained with."""
         return CharTokenizer(self.characters)
 
-    def build_model(self) -> GPT:
-        """Return the model, in evaluation mode, on the CPU."""
-        with torch.random.fork_rng():
-            model = GPT(self.model)
-        model.load_state_dict(self.weights)
-        return model.eval()
+    def build_model(self) -> "GPT":
+        """Return the model as a PyTorch module, in evaluation mode, on the CPU."""
+        from sancho.model import GPT  # not above: who writes on a CPU needs no PyTorch
+
+        return GPT.with_weights(self.model, self.weights).eval()
+
+    def build_plain(self) -> PlainGPT:
+        """Return the model in NumPy alone, to write with on a CPU."""
+        return PlainGPT(self.model, self.weights)
 
 
 def save(path: Path, checkpoint: Checkpoint) -> None:
     """Write a checkpoint; whatever happens, `path` holds the old one or the new one, whole."""
-    tensors = {f"model.{name}": t for name, t in checkpoint.weights.items()}
-    tensors |= {f"optimizer.{name}": t for name, t in checkpoint.optimizer.items()}
-    # Clones, because a tied head and its embedding are one tensor and a file wants two.
-    tensors = {name: t.detach().cpu().contiguous().clone() for name, t in tensors.items()}
+    tensors = {f"model.{name}": array for name, array in checkpoint.weights.items()}
+    tensors |= {f"optimizer.{name}": array for name, array in checkpoint.optimizer.items()}
+    # safetensors writes an array as it lies in memory.
+    tensors = {name: np.asarray(array, order="C") for name, array in tensors.items()}
     content = json.dumps(
         {
             "model": asdict(checkpoint.model),
@@ -94,17 +104,17 @@ def save(path: Path, checkpoint: Checkpoint) -> None:
             "train": asdict(checkpoint.train),
             "progress": asdict(checkpoint.progress),
             "corpus": {"name": checkpoint.corpus_name, "sha256": checkpoint.corpus_sha256},
-            "versions": {"torch": torch.__version__, "python": platform.python_version()},
+            "versions": {"torch": metadata.version("torch"), "python": platform.python_version()},
         }
     )
-    metadata = {
+    head = {
         "format": FORMAT,
         "version": str(VERSION),
         "content": content,
         "sha256": _digest(content, tensors),
     }
     with atomic_write(path) as file:
-        file.write(safetensors.torch.save(tensors, metadata))
+        file.write(safetensors.numpy.save(tensors, head))
 
 
 def load(path: Path) -> Checkpoint:
@@ -113,60 +123,60 @@ def load(path: Path) -> Checkpoint:
     last = path.parent / "last.safetensors"
     if not path.exists() and last.exists():
         raise MissingFile(f"the checkpoint {path} does not exist (yet); but there is {last}")
-    metadata = _read_metadata(existing_file(path, "the checkpoint"))
-    try:
-        tensors = safetensors.torch.load(path.read_bytes())
-    except (safetensors.SafetensorError, ValueError, KeyError) as error:
-        raise _damaged(path, str(error)) from None
-    if _digest(metadata["content"], tensors) != metadata.get("sha256"):
+    head, tensors = _read(existing_file(path, "the checkpoint"))
+    if _digest(head["content"], tensors) != head.get("sha256"):
         raise _damaged(path, "its checksum does not fit its content")
     try:
-        checkpoint = _from_content(json.loads(metadata["content"]), tensors)
+        checkpoint = _from_content(json.loads(head["content"]), tensors)
         _check_weights(checkpoint)
     except (ValueError, KeyError, TypeError, RecursionError) as error:
         raise _damaged(path, str(error)) from None
     return checkpoint
 
 
-def _read_metadata(path: Path) -> dict[str, str]:
-    """Return the metadata of a safetensors file of ours, having read nothing but its head."""
-    size = path.stat().st_size
-    if size == 0:
-        raise UserError(f"the checkpoint {path} is empty; use another checkpoint")
+def _read(path: Path) -> tuple[dict[str, str], dict[str, np.ndarray]]:
+    """Return the metadata and the tensors of a safetensors file of ours."""
     with open(path, "rb") as file:
-        head = file.read(8)
-        if file.read(1) != b"{":
-            if head[:2] == b"PK" or head[:1] == b"\x80":
-                raise UserError(
-                    f"{path} is a pickle (.pt or .pkl): it can run code when opened, so it is "
-                    "refused; sancho reads the .safetensors files that train.py writes"
-                )
-            raise UserError(f"{path} is not a safetensors file; use one that train.py wrote")
-        file.seek(8)
-        length = int.from_bytes(head, "little")
-        if length > min(size - 8, HEADER_LIMIT):
-            raise _damaged(path, f"it has {size} bytes, less than its head announces")
-        try:
-            header = json.loads(file.read(length))
-            metadata = header.get("__metadata__") or {}
-        except (ValueError, AttributeError, RecursionError):
+        start = file.read(9)
+    if not start:
+        raise UserError(f"the checkpoint {path} is empty; use another checkpoint")
+    if start[8:] != b"{":  # a header's length stands before it, which may begin like a pickle
+        if start[:2] == b"PK" or start[:1] == b"\x80":
             raise UserError(
-                f"{path} is not a safetensors file; use one that train.py wrote"
-            ) from None
-    if not isinstance(metadata, dict) or metadata.get("format") != FORMAT:
+                f"{path} is a pickle (.pt or .pkl): it can run code when opened, so it is refused; "
+                "sancho reads the .safetensors files that train.py writes"
+            )
+        raise UserError(f"{path} is not a safetensors file; use one that train.py wrote")
+    try:
+        with safetensors.safe_open(path, "numpy") as file:
+            head = file.metadata() or {}
+            _check_head(path, head)
+            return head, {name: _tensor(file, name) for name in file.keys()}  # noqa: SIM118
+    except (safetensors.SafetensorError, TypeError, AttributeError) as error:
+        raise _damaged(path, str(error)) from None
+
+
+def _tensor(file: safetensors.safe_open, name: str) -> np.ndarray:
+    try:
+        return file.get_tensor(name)
+    except (TypeError, AttributeError) as error:  # a type that NumPy does not have
+        raise TypeError(f"tensor {name}: {error}") from None
+
+
+def _check_head(path: Path, head: dict[str, str]) -> None:
+    if head.get("format") != FORMAT:
         raise UserError(f"{path} is not a checkpoint of sancho-mini; use one that train.py wrote")
-    if metadata.get("version") != str(VERSION):
+    if head.get("version") != str(VERSION):
         raise UserError(
-            f"{path} has format version {metadata.get('version')}, this program reads version "
+            f"{path} has format version {head.get('version')}, this program reads version "
             f"{VERSION}; use the sancho-mini that wrote it"
         )
-    if not isinstance(metadata.get("content"), str):
+    if "content" not in head:
         raise _damaged(path, "it has no configuration")
-    return metadata
 
 
-def _from_content(content: dict, tensors: dict[str, Tensor]) -> Checkpoint:
-    def part(prefix: str) -> dict[str, Tensor]:
+def _from_content(content: dict, tensors: dict[str, np.ndarray]) -> Checkpoint:
+    def part(prefix: str) -> dict[str, np.ndarray]:
         return {k.removeprefix(prefix): t for k, t in tensors.items() if k.startswith(prefix)}
 
     return Checkpoint(
@@ -191,54 +201,37 @@ def _check_weights(checkpoint: Checkpoint) -> None:
     config, weights = checkpoint.model, checkpoint.weights
     if checkpoint.tokenizer.vocab_size != config.vocab_size:
         raise ValueError("its vocabulary is not as large as its model's")
-    # A number of layers from a hostile file must not make us build them.
+    # A number of layers from a hostile file must not make us list them.
     if config.n_layer > len(weights):
         raise ValueError(f"it has {len(weights)} tensors, too few for {config.n_layer} layers")
-    with _WithoutContent():
-        expected = GPT(config).state_dict()
+    expected = weight_shapes(config)
     for name in sorted(expected.keys() | weights.keys()):
         if name not in weights or name not in expected:
             raise ValueError(f"tensor {name} is {'missing' if name in expected else 'unknown'}")
-        _check_shape(name, weights[name], expected[name].shape)
-        if not weights[name].isfinite().all():
+        _check_shape(name, weights[name], expected[name])
+        if not np.isfinite(weights[name]).all():
             raise ValueError(f"tensor {name} holds numbers that are not finite")
     for name, tensor in checkpoint.optimizer.items():
         owner, _, key = name.rpartition(".")
         if owner not in expected:
             raise ValueError(f"tensor {name} belongs to no weight")
-        shape = expected[owner].shape
+        shape = expected[owner]
         other = {"step": shape[:0], "sum": shape[:1]}  # one number for all, one for each row
         _check_shape(name, tensor, other.get(key, shape))
 
 
-class _WithoutContent(TorchFunctionMode):
-    """Inside the block layers get weights that have a shape and no content.
-
-    As with torch.device("meta"), but without drawing and computing on that device, which would
-    load torch.compile's machinery: more than a second of every start.
-    """
-
-    def __torch_function__(self, function, types, args=(), kwargs=None):
-        kwargs = kwargs or {}
-        if function is torch.empty:
-            return function(*args, **kwargs | {"device": "meta"})
-        if getattr(function, "__module__", "") == "torch.nn.init":
-            return kwargs["tensor"]
-        return function(*args, **kwargs)
+def _check_shape(name: str, array: np.ndarray, shape: tuple[int, ...]) -> None:
+    if array.shape != shape or array.dtype != np.float32:
+        found = f"{array.shape} of {array.dtype}"
+        raise ValueError(f"tensor {name} has shape {found}, not {shape} of float32")
 
 
-def _check_shape(name: str, tensor: Tensor, shape: torch.Size) -> None:
-    if tensor.shape != shape or tensor.dtype != torch.float32:
-        found = f"{tuple(tensor.shape)} of {tensor.dtype}"
-        raise ValueError(f"tensor {name} has shape {found}, not {tuple(shape)} of torch.float32")
-
-
-def _digest(content: str, tensors: dict[str, Tensor]) -> str:
+def _digest(content: str, tensors: dict[str, np.ndarray]) -> str:
     digest = hashlib.sha256(content.encode())
     for name in sorted(tensors):
-        tensor = tensors[name]
-        digest.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}".encode())
-        digest.update(tensor.reshape(-1).view(torch.uint8).numpy())
+        array = tensors[name]
+        digest.update(f"{name} torch.{array.dtype} {array.shape}".encode())
+        digest.update(np.ascontiguousarray(array).reshape(-1).view(np.uint8))
     return digest.hexdigest()
 
 

@@ -1,121 +1,176 @@
 """Between the command line and the library: options in, one clear line out, Ctrl+C in order."""
 
-import contextlib
+import argparse
+import ast
 import difflib
+import inspect
 import io
 import os
 import re
 import signal
 import sys
 import warnings
-from collections.abc import Callable, Sequence
-from dataclasses import fields, is_dataclass, replace
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import Field, fields, is_dataclass, replace
+from itertools import pairwise
 from pathlib import Path
-from typing import TypeVar
+from typing import TYPE_CHECKING, Literal, NoReturn, TypeVar, get_args, get_origin
 
-import tyro
 from tqdm import tqdm
 
-from sancho import checkpoint
-from sancho.config import PRESETS, CorpusConfig, RunConfig, RuntimeConfig, TrainOptions
 from sancho.errors import UserError
-from sancho.run import RunFolder
-from sancho.runtime import choose_device
-from sancho.training import Report, TrainingState
+
+if TYPE_CHECKING:
+    from sancho.training import Report, TrainingState
 
 Options = TypeVar("Options")
+NO_OPTIONS = ("vocab_size",)  # the text decides it
 
 
-def parse(cls: type[Options], args: Sequence[str], default: Options | None = None) -> Options:
-    """Return the options in `args`; those that are not there are as in `default`.
+# --- options --------------------------------------------------------------------------------
 
-    Raises UserError for an unknown option, a value of the wrong type or out of range.
-    --help prints the help and raises SystemExit.
+
+def parse(default: Options, args: Sequence[str]) -> Options:
+    """Return the options in `args`; those that are not there are as in `default`, a dataclass.
+
+    Its fields become options, and so do those of the dataclasses in it. Raises UserError for an
+    unknown option, a value of the wrong type or out of range. --help prints the help and exits.
     """
-    found, unknown = _run_tyro(cls, args, default or cls())
+    given = {_spelling(arg): arg for arg in args}
+    found, unknown = _Parser(default).parse_known_args(list(map(_spelling, args)))
     if unknown:
         name = next((arg for arg in unknown if arg.startswith("-")), unknown[0])
-        raise UserError(_unknown_option(name.partition("=")[0], cls))
-    return found
+        raise UserError(_unknown_option(given.get(name, name).partition("=")[0], default))
+    return _with_values(default, vars(found))
 
 
-def parse_train(args: Sequence[str]) -> TrainOptions:
-    """Return train.py's options: the defaults are those of the preset, or of the run to resume."""
-    first = [arg for arg in args if arg not in ("-h", "--help")]
-    run, _ = _run_tyro(RunConfig, first, RunConfig())
-    runtime, _ = _run_tyro(RuntimeConfig, first, RuntimeConfig())
-    defaults = _train_defaults(run, runtime)
-    options = parse(TrainOptions, args, defaults)
-    return replace(options, run=replace(options.run, preset=defaults.run.preset))
+def parse_part(default: Options, args: Sequence[str]) -> Options:
+    """Return the options of one dataclass among others, which are left alone, as is --help."""
+    args = [arg for arg in map(_spelling, args) if arg not in ("-h", "--help")]
+    return _with_values(default, vars(_Parser(default).parse_known_args(args)[0]))
 
 
-def _train_defaults(run: RunConfig, runtime: RuntimeConfig) -> TrainOptions:
-    name = run.preset
-    if name == "auto":
-        name = "mini" if choose_device(runtime.device).type == "cpu" else "base"
-    model, train = PRESETS[name]
-    data = CorpusConfig()
-    if run.resume:
-        found = RunFolder(run.out_dir).load_last()
-        model, train, data = found.model, found.train, CorpusConfig(dataset=found.corpus_name)
-    elif run.init_from:
-        model = checkpoint.load(run.init_from).model
-    return TrainOptions(run=replace(run, preset=name), data=data, model=model, train=train)
+def option_names(options: object) -> list[str]:
+    """Return the names of all options of a dataclass."""
+    return [option.name for _, group in _groups(options) for option in group]
 
 
-def _run_tyro(
-    cls: type[Options], args: Sequence[str], default: Options
-) -> tuple[Options, list[str]]:
-    """Parse with tyro; its framed message becomes a UserError of one line."""
-    errors = io.StringIO()
-    try:
-        with contextlib.redirect_stderr(errors):
-            return tyro.cli(
-                cls,
-                args=list(args),
-                default=default,
-                return_unknown_args=True,
-                use_underscores=True,
-            )
-    except SystemExit as stop:
-        if stop.code in (0, None):
-            raise
-        raise UserError(_first_message(errors.getvalue())) from None
+class _Parser(argparse.ArgumentParser):
+    """Options for the fields of dataclasses; what is not on the command line is left out."""
+
+    def __init__(self, options: object) -> None:
+        super().__init__(
+            description=inspect.getdoc(type(options)),
+            argument_default=argparse.SUPPRESS,
+            allow_abbrev=False,
+            formatter_class=lambda prog: argparse.HelpFormatter(prog, max_help_position=34),
+        )
+        for owner, group in _groups(options):
+            title = inspect.getdoc(type(owner)).partition("\n")[0].rstrip(".")
+            target = self if owner is options else self.add_argument_group(title)
+            helps = _helps(type(owner))
+            for option in group:
+                _add(target, option, getattr(owner, option.name), helps[option.name])
+
+    def error(self, message: str) -> NoReturn:
+        """Raise UserError."""
+        raise UserError(re.sub(r"^argument (\S+: (?=--))?", "", message))
 
 
-def _first_message(framed: str) -> str:
-    """Return the text between the title and the first rule of tyro's frame, on one line."""
-    lines = [line.strip(" │\r") for line in framed.splitlines()]
-    body = [line for line in lines if line and not line.startswith("╰")]
-    start = 1 if body and body[0].startswith("╭") else 0
-    end = next((i for i, line in enumerate(body) if line.startswith("───")), len(body))
-    message = " ".join(body[start:end])
-    # "Error parsing model: …" is a message of ours; "Error parsing --n_layer: …" is Python's.
-    message = re.sub(r"^Error parsing (?!-)[\w.]*: ", "", message)
-    for python_says, we_say in (
-        (r"invalid literal for int\(\) with base 10: (.*)", r"\1 is \2; it must be a whole number"),
-        (r"could not convert string to float: (.*)", r"\1 is \2; it must be a number"),
-    ):
-        message = re.sub(f"^Error parsing (--\\S+): {python_says}", we_say, message)
-    return message
+class _Switch(argparse.Action):
+    """--name and --no_name."""
+
+    def __init__(self, option_strings: Sequence[str], dest: str, **settings: object) -> None:
+        names = [*option_strings, f"--no_{dest}"]
+        super().__init__(names, dest, nargs=0, **settings)
+
+    def __call__(self, parser, namespace, values, option_string=None) -> None:
+        setattr(namespace, self.dest, not option_string.startswith("--no_"))
 
 
-def _unknown_option(name: str, cls: type) -> str:
-    names = [f"--{name}" for name in _option_names(cls())]
-    near = difflib.get_close_matches(name.replace("-", "_").replace("__", "--", 1), names, n=1)
+def _groups(options: object) -> Iterator[tuple[object, list[Field]]]:
+    """Yield each dataclass in `options`, itself first, with the fields that are options."""
+    inner = [field for field in fields(options) if is_dataclass(getattr(options, field.name))]
+    own = [f for f in fields(options) if f not in inner and f.name not in NO_OPTIONS]
+    yield options, own
+    for field in inner:
+        yield from _groups(getattr(options, field.name))
+
+
+def _add(target: argparse._ActionsContainer, option: Field, default: object, text: str) -> None:
+    name, kind = f"--{option.name}", option.type
+    if default not in ((), None):
+        shown = default if str(default).isprintable() else repr(default)
+        text += f" (default: {shown})"
+    text = text.replace("%", "%%")
+    if kind is bool:
+        target.add_argument(name, action=_Switch, help=text)
+        return
+    if get_origin(kind) is tuple:
+        target.add_argument(name, nargs="+", action="extend", metavar="TEXT", help=text)
+        return
+    choices = get_args(kind) if get_origin(kind) is Literal else ()
+    kind = next((part for part in get_args(kind) if part is not type(None)), kind)
+    metavar = f"{{{','.join(choices)}}}" if choices else kind.__name__.upper()
+    convert = str if choices else _converter(name, kind)
+    target.add_argument(name, type=convert, metavar=metavar, help=text)
+
+
+def _converter(name: str, kind: type) -> Callable[[str], object]:
+    """Return a function from a word of the command line to a value."""
+    rule = {int: "a whole number", float: "a number"}.get(kind)
+
+    def convert(word: str) -> object:
+        try:
+            return kind(word)
+        except ValueError:
+            raise argparse.ArgumentTypeError(f"{name} is {word!r}; it must be {rule}") from None
+
+    return convert
+
+
+def _helps(cls: type) -> dict[str, str]:
+    """Return the help of each field: the text that stands under it."""
+    body = ast.parse(inspect.cleandoc(inspect.getsource(cls))).body[0].body
+    return {
+        field.target.id: " ".join(text.value.value.split())
+        for field, text in pairwise(body)
+        if isinstance(field, ast.AnnAssign) and isinstance(text, ast.Expr)
+    }
+
+
+def _with_values(options: Options, values: dict[str, object]) -> Options:
+    """Return `options` with the named values, at whatever depth they stand."""
+    changes = {}
+    for field in fields(options):
+        value = getattr(options, field.name)
+        if is_dataclass(value):
+            changes[field.name] = _with_values(value, values)
+        elif field.name in values:
+            new = values[field.name]
+            changes[field.name] = tuple(new) if isinstance(new, list) else new
+    return replace(options, **changes)
+
+
+def _spelling(arg: str) -> str:
+    """Return --n-layer=2 as --n_layer=2."""
+    if not arg.startswith("--"):
+        return arg
+    name, sign, value = arg.partition("=")
+    return "--" + name[2:].replace("-", "_") + sign + value
+
+
+def _unknown_option(name: str, options: object) -> str:
+    names = [f"--{name}" for name in option_names(options)]
+    near = difflib.get_close_matches(_spelling(name), names, n=1)
     hint = f"did you mean {near[0]}?" if near else "--help lists all options"
     return f"unknown option {name}; {hint}"
 
 
-def _option_names(options: object) -> list[str]:
-    names = []
-    for option in fields(options):
-        value = getattr(options, option.name)
-        names += _option_names(value) if is_dataclass(value) else [option.name]
-    return [name for name in names if name != "vocab_size"]  # the corpus decides that one
+# --- running a script -----------------------------------------------------------------------
 
 
-def run_main(main: Callable[[Sequence[str]], int | None]) -> None:
+def exit_with(main: Callable[[Sequence[str]], int | None]) -> None:
     """Run a script's main(args) and exit: 0, or 2 and one line for what the user can mend.
 
     Everything else that is raised is a bug and keeps its traceback.
@@ -198,7 +253,7 @@ class StopSignals:
 class ProgressBar:
     """Steps done and left, loss and time left, on stderr."""
 
-    def __init__(self, state: TrainingState) -> None:
+    def __init__(self, state: "TrainingState") -> None:
         # In a log file, where lines can't be drawn over, a line every now and then is enough.
         interval = 0.1 if sys.stderr.isatty() else 10
         self.bar = tqdm(
@@ -208,7 +263,7 @@ class ProgressBar:
             mininterval=interval,
             dynamic_ncols=True,
         )
-        self.losses = {}
+        self.losses: dict[str, str] = {}
 
     def __enter__(self) -> "ProgressBar":
         return self
@@ -216,7 +271,7 @@ class ProgressBar:
     def __exit__(self, *exception) -> None:
         self.bar.close()
 
-    def show(self, report: Report) -> None:
+    def show(self, report: "Report") -> None:
         """Move on to the report's step."""
         if report.train_loss is not None:
             self.losses["loss"] = f"{report.train_loss:.3f}"

@@ -1,24 +1,18 @@
-"""Every option, its default, its range and its help, once.
+"""Every option: its default, its range and its help, once.
 
 The command lines of train.py and sample.py are made from these classes, and so are the
-notebooks' calls. A preset is a model and the training that suits it. Making a configuration with a
-value out of range raises UserError.
+notebooks' calls. Making a configuration with a value out of range raises UserError.
 """
 
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 from types import UnionType
-from typing import Annotated, Literal, TypeVar, Union, get_args, get_origin
-
-from tyro.conf import OmitArgPrefixes, Suppress, UseAppendAction
+from typing import Literal, TypeVar, Union, get_args, get_origin
 
 from sancho.errors import UserError
 from sancho.tokenizer import UnknownPolicy
 
 Config = TypeVar("Config")
-Device = Literal["auto", "cpu", "cuda", "mps"]
-DataType = Literal["auto", "float32", "bfloat16"]
-PresetName = Literal["auto", "mini", "classic", "base"]
 
 
 def _require(condition: bool, option: str, value: object, rule: str) -> None:
@@ -39,8 +33,8 @@ def _check_choices(config: object) -> None:
 class ModelConfig:
     """The shape of a GPT."""
 
-    vocab_size: Suppress[int] = 92
-    """Number of different characters; the corpus decides it (92 in Don Quijote)."""
+    vocab_size: int = 92
+    """Number of different characters. The corpus decides it (92 in Don Quijote)."""
     block_size: int = 256
     """Longest context, in characters."""
     n_layer: int = 4
@@ -59,13 +53,13 @@ class ModelConfig:
     """How the model knows the order of the characters."""
     activation: Literal["relu", "gelu", "silu", "relu2", "geglu", "swiglu"] = "relu2"
     """Activation of the feed-forward layer; relu2 is the square of relu."""
-    ngram_size: int = 5
-    """Also look up the last 2, 3, … characters, up to this many, in a table; 1: only the last."""
+    ngram_size: int = 1
+    """Also look up the last 2, 3, … characters, up to this many, in a table; 1: no table."""
     ngram_rows: int = 65536
-    """Rows of that table; sequences that fall on one row share it."""
-    ngram_dropout: float = 0.1
-    """Share of what is looked up there dropped in training; the longer the run, the more."""
-    embedding_skip: bool = True
+    """Rows of that table; sequences that the hash puts on one row share it."""
+    ngram_dropout: float = 0.0
+    """Share of the vectors looked up there that is dropped in training."""
+    embedding_skip: bool = False
     """Add the embedding again before every block after the first, in a strength it learns."""
     qk_norm: bool = True
     """Normalise queries and keys before their product."""
@@ -109,13 +103,23 @@ class ModelConfig:
         """Channels of one attention head."""
         return self.n_embd // self.n_head
 
+    @property
+    def is_gated(self) -> bool:
+        """Whether the activation multiplies one expansion by another (GEGLU, SwiGLU)."""
+        return self.activation in ("geglu", "swiglu")
+
+    @property
+    def hidden_size(self) -> int:
+        """Units of the feed-forward layer: 4C; gated ones have 8C/3, for as many parameters."""
+        return 8 * self.n_embd // 3 if self.is_gated else 4 * self.n_embd
+
 
 @dataclass(frozen=True, kw_only=True)
 class TrainConfig:
     """How a model is trained."""
 
     max_iters: int = 1800
-    """Number of optimizer steps."""
+    """Number of optimizer steps; fewer for a short text, if you don't say how many."""
     batch_size: int = 6
     """Windows of block_size characters in a (micro-)batch."""
     gradient_accumulation_steps: int = 1
@@ -141,7 +145,7 @@ class TrainConfig:
     decay_fraction: float = 0.6
     """Share of the steps, at the end, in which the learning rate falls linearly to zero."""
     eval_interval: int = 900
-    """Steps between evaluations over the whole validation split (also after the last step)."""
+    """Steps between evaluations over the whole validation part; there is one at the end, too."""
     log_interval: int = 10
     """Steps between lines in metrics.jsonl and updates of the progress bar."""
     patience: int = 0
@@ -175,13 +179,17 @@ class TrainConfig:
             _require(0 <= value < 1, name, value, "at least 0 and less than 1")
         _require(0 <= self.decay_fraction <= 1, "decay_fraction", self.decay_fraction, "in [0, 1]")
 
+    def characters_per_step(self, model: ModelConfig) -> int:
+        """Return how many characters an optimizer step reads."""
+        return model.block_size * self.batch_size * self.gradient_accumulation_steps
+
 
 @dataclass(frozen=True, kw_only=True)
 class SampleConfig:
     """How the next character is chosen."""
 
     temperature: float = 0.8
-    """Below 1 bolder on likely characters, above 1 wilder; 0 always takes the likeliest."""
+    """Below 1 likely characters become likelier, above 1 less so; 0 always takes the likeliest."""
     top_k: int | None = None
     """Keep only the k likeliest characters."""
     top_p: float | None = None
@@ -204,67 +212,28 @@ class SampleConfig:
 
 
 @dataclass(frozen=True, kw_only=True)
-class RuntimeConfig:
-    """What a run computes on."""
+class DeviceConfig:
+    """Where the model computes."""
 
-    device: Device = "auto"
-    """auto takes a CUDA GPU, else an Apple GPU (mps), else the CPU."""
-    dtype: DataType = "auto"
+    device: Literal["auto", "cpu", "cuda", "mps"] = "auto"
+    """auto trains on a CUDA GPU where there is one, and writes on the CPU (larger models: CUDA)."""
+    dtype: Literal["auto", "float32", "bfloat16"] = "auto"
     """Type of the matrix products; auto is bfloat16 on a CUDA GPU that has it, else float32."""
-    compile: bool = False
-    """Compile the model with torch.compile (pays on a GPU and in long runs)."""
 
     def __post_init__(self) -> None:
         _check_choices(self)
-
-
-PRESETS: dict[str, tuple[ModelConfig, TrainConfig]] = {
-    # The fast one for a CPU: about two minutes on two cores.
-    "mini": (ModelConfig(), TrainConfig()),
-    # The model of the course, as its chapters build it.
-    "classic": (
-        ModelConfig(
-            block_size=64,
-            n_layer=4,
-            n_head=4,
-            n_embd=128,
-            bias=True,
-            norm="layernorm",
-            position="learned",
-            activation="relu",
-            ngram_size=1,
-            embedding_skip=False,
-            qk_norm=False,
-        ),
-        TrainConfig(
-            max_iters=2000,
-            batch_size=12,
-            optimizer="adamw",
-            learning_rate=1e-3,
-            weight_decay=0.1,
-            beta1=0.9,
-            beta2=0.99,
-            warmup_iters=100,
-        ),
-    ),
-    # For a GPU.
-    "base": (
-        ModelConfig(block_size=256, n_layer=6, n_head=6, n_embd=384, ngram_size=1, dropout=0.2),
-        TrainConfig(max_iters=5000, batch_size=64, eval_interval=250, weight_decay=0.1),
-    ),
-}
 
 
 @dataclass(frozen=True, kw_only=True)
 class RunConfig:
     """Which run: where it is kept and what it starts from."""
 
-    preset: PresetName = "auto"
-    """A model and its training: mini for a CPU, base for a GPU, classic as in the course."""
+    preset: Literal["auto", "mini", "classic", "base"] = "auto"
+    """A model and its training: mini for a CPU, base for a CUDA GPU, classic as in the course."""
     out_dir: Path = Path("out")
     """Folder for checkpoints and metrics."""
     resume: bool = False
-    """Go on with the run in out_dir; its options are the defaults."""
+    """Go on with the run in out_dir, whose options are the defaults."""
     overwrite: bool = False
     """Replace the run in out_dir."""
     init_from: Path | None = None
@@ -284,18 +253,20 @@ class CorpusConfig:
     dataset: str = "quijote"
     """A prepared folder under data/; quijote is fetched if it is missing."""
     corpus: Path | None = None
-    """A text file of your own; it is prepared on the way, as data/STEM."""
+    """A text file of your own, prepared on the way as data/NAME, NAME being the file's name."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class TrainOptions:
     """Train a GPT on Don Quijote, or on a text of your own, and read what it writes."""
 
-    run: OmitArgPrefixes[RunConfig] = field(default_factory=RunConfig)
-    data: OmitArgPrefixes[CorpusConfig] = field(default_factory=CorpusConfig)
-    model: OmitArgPrefixes[ModelConfig] = field(default_factory=ModelConfig)
-    train: OmitArgPrefixes[TrainConfig] = field(default_factory=TrainConfig)
-    runtime: OmitArgPrefixes[RuntimeConfig] = field(default_factory=RuntimeConfig)
+    run: RunConfig = field(default_factory=RunConfig)
+    data: CorpusConfig = field(default_factory=CorpusConfig)
+    model: ModelConfig = field(default_factory=ModelConfig)
+    train: TrainConfig = field(default_factory=TrainConfig)
+    device: DeviceConfig = field(default_factory=DeviceConfig)
+    compile: bool = False
+    """Compile the model with torch.compile (for a GPU and long runs)."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -310,7 +281,7 @@ class SampleOptions:
     """How many continuations."""
     max_new_tokens: int = 500
     """How many characters each may have."""
-    stop: Annotated[tuple[str, ...], UseAppendAction] = ()
+    stop: tuple[str, ...] = ()
     """End before this text; may be given several times."""
     unknown: UnknownPolicy = "error"
     """What to do with characters of the start that the model has never seen."""
@@ -318,8 +289,8 @@ class SampleOptions:
     """The same seed gives the same text."""
     stream: bool = True
     """Show each character as it comes; without, all samples are computed side by side."""
-    sampling: OmitArgPrefixes[SampleConfig] = field(default_factory=SampleConfig)
-    runtime: OmitArgPrefixes[RuntimeConfig] = field(default_factory=RuntimeConfig)
+    sampling: SampleConfig = field(default_factory=SampleConfig)
+    device: DeviceConfig = field(default_factory=DeviceConfig)
 
     def __post_init__(self) -> None:
         _check_choices(self)
@@ -349,8 +320,6 @@ def from_dict(cls: type[Config], values: object) -> Config:
 def _fits(value: object, kind: object) -> bool:
     """Return whether a JSON value is of a type such as the fields above have."""
     origin, parts = get_origin(kind), get_args(kind)
-    if origin is Annotated:
-        return _fits(value, parts[0])
     if origin is Literal:
         return type(value) is type(parts[0])
     if origin in (Union, UnionType):
@@ -360,12 +329,3 @@ def _fits(value: object, kind: object) -> bool:
     if type(value) is int:  # of a size that can be computed with
         return kind in (int, float) and abs(value) < 2**128
     return type(value) is kind
-
-
-def differences(ours: object, theirs: object) -> list[str]:
-    """Return "name: theirs, not ours" for each field in which two configurations differ."""
-    return [
-        f"{field.name}: {getattr(theirs, field.name)!r}, not {getattr(ours, field.name)!r}"
-        for field in fields(ours)
-        if getattr(ours, field.name) != getattr(theirs, field.name)
-    ]

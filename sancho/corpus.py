@@ -1,4 +1,4 @@
-"""From raw text to arrays of character ids: clean, count, encode, split, read back.
+"""From raw text to arrays of character ids: find, clean, count, encode, split, read back.
 
 Everything is streamed in pieces, so that a gigabyte of text needs no more
 memory than a novel.
@@ -11,19 +11,27 @@ import json
 import re
 import sys
 import unicodedata
-from collections.abc import Iterable, Iterator
+import warnings
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import BinaryIO
 
 import numpy as np
 
+from sancho.config import CorpusConfig
+from sancho.download import DownloadError, download
 from sancho.errors import MissingFile, UserError
 from sancho.files import atomic_write, existing_file, locked
 from sancho.tokenizer import CharTokenizer
 
 # Small enough for a processor's cache: the same work in pieces of 4 MB takes longer.
 PIECE_BYTES = 1 << 18
+BOOK = "quijote"
+BOOK_URLS = (
+    "https://www.gutenberg.org/cache/epub/2000/pg2000.txt",
+    "https://gutenberg.pglaf.org/cache/epub/2000/pg2000.txt",
+)
 
 
 @dataclass(frozen=True)
@@ -38,6 +46,83 @@ class Corpus:
     """Ids of the last tenth, (n,), memory-mapped."""
     sha256: str
     """Of the clean text in UTF-8."""
+
+
+# --- which corpus ---------------------------------------------------------------------------
+
+
+def open_corpus(data: Path, options: CorpusConfig) -> Corpus:
+    """Return the corpus that the options ask for, prepared on the way where it has to be.
+
+    A text of the user's goes to data/NAME, NAME being its file's name without suffix. Raises
+    UserError where another text has that place.
+    """
+    path = options.corpus
+    if path is None:
+        return find_corpus(data, options.dataset)
+    folder = data / path.stem
+    known = (data / f"{path.stem}.txt").resolve()
+    if (
+        path.stem == BOOK
+        or (known.is_file() and known != path.resolve())
+        or ((folder / "meta.json").is_file() and _paths_of(folder) != [_path_text(path)])
+    ):
+        raise UserError(
+            f"--corpus {path} would take the place of another text, {data.name}/{path.stem}; "
+            f"rename it, or prepare it with: python data/prepare.py --input {path} --name NAME"
+        )
+    return prepare_files([path], folder)
+
+
+def _path_text(path: Path) -> str:
+    """Return the whole path as a text that can be written to meta.json."""
+    return str(path.resolve()).encode(errors="replace").decode()
+
+
+def _paths_of(folder: Path) -> object:
+    """Return where the files of a prepared corpus lay, or None."""
+    try:
+        return json.loads((folder / "meta.json").read_text(encoding="utf-8"))["paths"]
+    except (ValueError, KeyError, TypeError):
+        return None
+
+
+def find_corpus(data: Path, name: str, urls: Sequence[str] = BOOK_URLS) -> Corpus:
+    """Return the corpus data/NAME; where it is not prepared, prepare it if its text can be had.
+
+    The text is data/NAME.txt, or for Don Quijote comes from `urls`; if none of them answers, the
+    sample corpus takes its place, with a warning that says so.
+    Raises MissingFile where there is no such corpus.
+    """
+    folder, text = data / name, data / f"{name}.txt"
+    if (folder / "meta.json").is_file():
+        return load(folder)
+    if text.is_file():
+        return prepare_files([text], folder)
+    if name != BOOK:
+        return load(folder)
+    try:
+        with locked(folder):
+            return prepare_files([download(urls, folder / "pg2000.txt", check_book)], folder)
+    except DownloadError as error:
+        warnings.warn(
+            f"DON QUIJOTE COULD NOT BE FETCHED ({error}). Using the sample corpus "
+            f"{data.name}/apocrifo.txt instead, a tenth as long; get the book later with: "
+            "python data/prepare.py",
+            stacklevel=2,
+        )
+        return find_corpus(data, "apocrifo")
+
+
+def check_book(path: Path) -> None:
+    """Raise UserError unless the clean text of the file is the whole of Don Quijote."""
+    with open(path, "rb") as file:
+        text = "".join(clean_text(read_text(file, path.name)))
+    title = "El ingenioso hidalgo don Quijote de la Mancha"
+    if not text.startswith(title) or "En un lugar de la Mancha" not in text:
+        raise UserError("what it sent is not Don Quijote")
+    if not 2_050_000 < len(text) < 2_200_000:
+        raise UserError(f"its Don Quijote has {len(text)} characters, not about 2110000")
 
 
 # --- raw bytes to clean text ----------------------------------------------------------------
@@ -153,11 +238,13 @@ def clean_text(pieces: Iterable[str]) -> Iterator[str]:
 # --- clean text to a folder -----------------------------------------------------------------
 
 
-def prepare(files: Iterable[tuple[str, BinaryIO]], folder: Path, source: str) -> Corpus:
+def prepare(
+    files: Iterable[tuple[str, BinaryIO]], folder: Path, source: str, paths: Sequence[str] = ()
+) -> Corpus:
     """Write input.txt, train.bin, val.bin and meta.json into `folder` and return the corpus.
 
     files: (name, binary file) pairs, read once, one after the other.
-    source: where the text is from, for meta.json.
+    source, paths: where the text is from, in words and as paths, for meta.json.
     Raises UserError where a file is not UTF-8 or there is no text at all.
     """
     folder.mkdir(parents=True, exist_ok=True)
@@ -183,6 +270,7 @@ def prepare(files: Iterable[tuple[str, BinaryIO]], folder: Path, source: str) ->
         "n_val": total - n_train,
         "sha256": digest,
         "source": source.encode(errors="replace").decode(),
+        "paths": list(paths),
     }
     with atomic_write(folder / "meta.json") as out:
         out.write(json.dumps(meta, ensure_ascii=False, indent=1).encode())
@@ -200,8 +288,9 @@ def prepare_files(inputs: Iterable[str | Path], folder: Path) -> Corpus:
         if path != "-":
             existing_file(Path(path), "the text")
     source = ", ".join("standard input" if path == "-" else Path(path).name for path in inputs)
+    paths = [path if path == "-" else _path_text(Path(path)) for path in inputs]
     with locked(folder):
-        return prepare(_opened(inputs), folder, source)
+        return prepare(_opened(inputs), folder, source, paths)
 
 
 def _opened(inputs: list[str | Path]) -> Iterator[tuple[str, BinaryIO]]:

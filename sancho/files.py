@@ -49,19 +49,24 @@ def locked(folder: Path) -> Iterator[None]:
     """Keep other processes out of a folder while the block runs; make it if it is missing.
 
     The system lets go of the lock when the process ends, however it ends, so a crash locks nobody
-    out. A folder that is empty at the end is taken away. Blocks on one folder may be nested.
-    Raises UserError that says who holds it, OSError where the folder cannot be written.
+    out; the file .lock may stay. Blocks on one folder may be nested.
+    Raises UserError that says who holds the folder, or why it can't be written.
     """
     lock = FileLock(Path(os.path.realpath(folder), ".lock"), is_singleton=True)
     holder = folder / ".holder"
     try:
-        _acquire(lock, folder)
+        folder.mkdir(parents=True, exist_ok=True)
+        lock.acquire(timeout=0)
     except Timeout:
         who = "another process"
-        with suppress(FileNotFoundError):
+        with suppress(OSError):
             who = holder.read_text(encoding="utf-8") or who
         raise UserError(
             f"{folder} is in use by {who}; wait for it to end, or choose another folder"
+        ) from None
+    except OSError as error:
+        raise UserError(
+            f"{folder} can't be written ({error.strerror}); choose another folder"
         ) from None
     try:
         now = datetime.now().astimezone().isoformat(" ", "seconds")
@@ -71,24 +76,8 @@ def locked(folder: Path) -> Iterator[None]:
     finally:
         if lock.lock_counter == 1:
             with suppress(OSError):
-                holder.unlink(missing_ok=True)
-                if [path.name for path in folder.iterdir()] == [".lock"]:
-                    (folder / ".lock").unlink()  # while it is ours: who has opened it tries again
+                holder.unlink()
         lock.release()
-        with suppress(OSError):
-            folder.rmdir()  # succeeds only where nothing is in it
-
-
-def _acquire(lock: FileLock, folder: Path) -> None:
-    """Make the folder and take the lock, also if the folder is just being taken away."""
-    for attempt in range(100):
-        try:
-            folder.mkdir(parents=True, exist_ok=True)
-            lock.acquire(timeout=0)
-            return
-        except (FileNotFoundError, FileExistsError):
-            if attempt == 99:
-                raise
 
 
 def existing_file(path: Path, what: str) -> Path:

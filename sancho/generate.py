@@ -5,15 +5,13 @@ What shapes the distribution are pure functions of logits (B, V) that return log
 
 import unicodedata
 from collections.abc import Iterable, Iterator
+from typing import Protocol
 
 import numpy as np
-import torch
 
-from sancho.config import SampleConfig
-from sancho.decode import Decoder
+from sancho.config import ModelConfig, SampleConfig
 from sancho.errors import UserError
-from sancho.model import GPT, KVCache
-from sancho.runtime import Stream, generator
+from sancho.streams import Stream, generator
 from sancho.tokenizer import CharTokenizer
 
 
@@ -111,86 +109,62 @@ def choose(logits: np.ndarray, uniforms: np.ndarray) -> np.ndarray:
     return (cumulated <= thresholds).sum(-1)
 
 
+class Reader(Protocol):
+    """Reads texts side by side, each with its own context."""
+
+    def read(self, ids: np.ndarray) -> np.ndarray:
+        """Take in the next ids of each text, (B, T); return the logits after the last, (B, V)."""
+
+    def restart(self) -> None:
+        """Begin new texts."""
+
+
+class Model(Protocol):
+    """What can write: GPT, and PlainGPT, which needs no PyTorch."""
+
+    config: ModelConfig
+
+    def reader(self, batch_size: int) -> Reader:
+        """Return a reader of `batch_size` texts."""
+
+
 def generate(
-    model: GPT,
+    model: Model,
     prompt: np.ndarray,
     config: SampleConfig | None = None,
     *,
     max_new_tokens: int,
     seed: int = 0,
-    streams: Iterable[int] = (0,),
-    use_cache: bool = True,
+    samples: Iterable[int] = (0,),
 ) -> Iterator[list[int]]:
-    """Yield the next id of every stream, max_new_tokens times.
+    """Yield the next id of every sample, max_new_tokens times.
 
-    prompt: (T,) ids, T ≥ 1, the same for all streams. Stream number i draws from its own random
-    sequence, decided by (seed, i) alone. Once block_size characters are in the context, the newest
-    quarter of them is kept, so it always holds between a quarter of a block and a block; the cache
-    changes the cost, not the text. Raises ValueError for an empty prompt.
+    prompt: (T,) ids, T ≥ 1, the same for all samples. Sample number i draws from a random stream
+    of its own, decided by (seed, i) alone. Once block_size characters are in the context, the
+    newest quarter of them is kept, so it always holds between a quarter of a block and a block.
+    Raises ValueError for an empty prompt.
     """
     if not len(prompt):
         raise ValueError("the prompt is empty")
     config = config or SampleConfig()
-    generators = [generator(seed, Stream.SAMPLING, i) for i in streams]
+    generators = [generator(seed, Stream.SAMPLING, i) for i in samples]
     block_size = model.config.block_size
     newest = np.asarray(prompt[-block_size:], dtype=np.int64)
     context = np.empty((len(generators), block_size + 1), dtype=np.int64)
-    length = len(newest)  # of what the context holds
+    length, new = len(newest), 0  # how many ids the context holds, and which are not read yet
     context[:, :length] = newest
-    reader = Reader(model, len(generators), use_cache)
+    reader = model.reader(len(generators))
     for _ in range(max_new_tokens):
-        logits = reader.read(context[:, :length])
+        logits = reader.read(context[:, new:length])
         logits = shape_logits(logits, context[:, :length], config)
         ids = choose(logits, np.array([g.random() for g in generators]))  # (B,)
         yield ids.tolist()
         context[:, length] = ids
-        length += 1
+        length, new = length + 1, length
         if length > block_size:
-            length = max(1, block_size // 4)
+            length, new = max(1, block_size // 4), 0
             context[:, :length] = context[:, -length:].copy()
-
-
-class Reader:
-    """Reads a growing context and returns the logits of the next id, reading nothing twice."""
-
-    def __init__(self, model: GPT, batch_size: int, use_cache: bool) -> None:
-        self.model = model
-        self.device = next(model.parameters()).device
-        self.cache = self.decoder = None
-        if use_cache:
-            # Under autocast keys and values come in its type, else in that of the weights.
-            kind = self.device.type
-            autocast = torch.is_autocast_enabled(kind)
-            weights = next(model.parameters()).dtype
-            dtype = torch.get_autocast_dtype(kind) if autocast else weights
-            self.cache = KVCache(model.config, batch_size, self.device, dtype)
-            if kind == "cpu" and dtype == torch.float32:
-                self.decoder = Decoder(model, self.cache)
-
-    def read(self, context: np.ndarray) -> np.ndarray:
-        """Return the logits, (B, V), after context, (B, S).
-
-        It must be the context of the last call and one id more, or, shorter than that, a new one.
-        """
-        if self.cache is None:
-            return self._forward(context)
-        if context.shape[1] <= self.cache.length:
-            self.cache.length = 0
-        new = context[:, self.cache.length :]
-        return self.decoder.read(new) if self.decoder else self._forward(new, self.cache)
-
-    @torch.inference_mode()
-    def _forward(self, ids: np.ndarray, cache: KVCache | None = None) -> np.ndarray:
-        """Return the model's last logits, (B, V), after ids (B, T) and what the cache holds."""
-        was_training = self.model.training
-        try:
-            if was_training:  # to switch all modules takes as long as to read a character
-                self.model.eval()
-            logits = self.model(torch.from_numpy(ids).to(self.device), cache)[:, -1]
-            return logits.float().cpu().numpy()
-        finally:
-            if was_training:
-                self.model.train()
+            reader.restart()
 
 
 class StopAt:
@@ -234,7 +208,7 @@ class StopAt:
 
 
 def continue_text(
-    model: GPT,
+    model: Model,
     tokenizer: CharTokenizer,
     prompt: np.ndarray,
     config: SampleConfig | None = None,
@@ -242,12 +216,12 @@ def continue_text(
     max_new_tokens: int,
     stop: Iterable[str] = (),
     seed: int = 0,
-    stream: int = 0,
+    sample: int = 0,
 ) -> Iterator[str]:
     """Yield the continuation of `prompt`, (T,) ids, piece by piece, up to a stop string."""
     gate = StopAt(stop)
     ids = generate(
-        model, prompt, config, max_new_tokens=max_new_tokens, seed=seed, streams=(stream,)
+        model, prompt, config, max_new_tokens=max_new_tokens, seed=seed, samples=(sample,)
     )
     for (new,) in ids:
         if shown := gate.push(tokenizer.decode([new])):
@@ -259,7 +233,7 @@ def continue_text(
 
 
 def continue_texts(
-    model: GPT,
+    model: Model,
     tokenizer: CharTokenizer,
     prompt: np.ndarray,
     config: SampleConfig | None = None,
@@ -272,9 +246,9 @@ def continue_texts(
     """Return num_samples continuations of `prompt`, (T,) ids, computed side by side."""
     gates = [StopAt(stop) for _ in range(num_samples)]
     texts = [""] * num_samples
-    streams = range(num_samples)
+    samples = range(num_samples)
     for ids in generate(
-        model, prompt, config, max_new_tokens=max_new_tokens, seed=seed, streams=streams
+        model, prompt, config, max_new_tokens=max_new_tokens, seed=seed, samples=samples
     ):
         for i, character in enumerate(tokenizer.decode(ids)):
             if not gates[i].stopped:

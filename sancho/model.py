@@ -11,7 +11,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from sancho import plain
 from sancho.config import ModelConfig
+from sancho.ngrams import NgramEmbedding
 
 
 class KVCache:
@@ -31,23 +33,28 @@ class KVCache:
         shape = (config.n_layer, batch_size, config.n_head, config.block_size, config.head_size)
         self.keys = torch.zeros(shape, device=device, dtype=dtype)  # (n_layer, B, H, block, D)
         self.values = torch.zeros_like(self.keys)
-        self.history = config.ngram_size - 1
-        ids_shape = (batch_size, self.history + config.block_size)
-        self.ids = torch.full(ids_shape, -1, device=device)  # −1, nothing, before the first
-        self.length = 0
+        self.before = config.ngram_size - 1  # how many older ids the table of sequences sees
+        # An id of −1, nothing, stands before the first character.
+        self.ids = torch.full((batch_size, self.before + config.block_size), -1, device=device)
+        self.start = self.length = 0
+        """Position of the first new character, and number of characters held with the new ones."""
 
-    def read(self, ids: Tensor) -> Tensor:
-        """Note new ids, (B, T); return them after ngram_size − 1 older ones."""
-        end = self.length + self.history + ids.shape[1]
-        self.ids[:, end - ids.shape[1] : end] = ids
-        return self.ids[:, self.length : end]
+    def add_ids(self, ids: Tensor) -> Tensor:
+        """Begin to take in new ids, (B, T); return them behind the ngram_size − 1 before them."""
+        self.start, self.length = self.length, self.length + ids.shape[1]
+        end = self.before + self.length
+        self.ids[:, self.before + self.start : end] = ids
+        return self.ids[:, self.start : end]
 
-    def extend(self, layer: int, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
-        """Append (B, H, T, D) to a block's keys and values; return all of them, (B, H, S, D)."""
-        end = self.length + k.shape[2]
-        self.keys[layer, :, :, self.length : end] = k
-        self.values[layer, :, :, self.length : end] = v
-        return self.keys[layer, :, :, :end], self.values[layer, :, :, :end]
+    def add(self, layer: int, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
+        """Take in keys and values of a block, (B, H, T, D); return all of them, (B, H, S, D)."""
+        new = slice(self.start, self.length)
+        self.keys[layer, :, :, new], self.values[layer, :, :, new] = k, v
+        return self.keys[layer, :, :, : self.length], self.values[layer, :, :, : self.length]
+
+    def clear(self) -> None:
+        """Forget all characters."""
+        self.start = self.length = 0
 
 
 def make_norm(config: ModelConfig) -> nn.Module:
@@ -68,13 +75,16 @@ def sinusoids(length: int, channels: int) -> Tensor:
     odd channel after it.
     """
     angles = rotary_angles(length, channels)  # (T, C/2)
-    return torch.stack((angles.sin(), angles.cos()), dim=-1).flatten(1)
+    return torch.stack((angles.sin(), angles.cos()), dim=-1).flatten(1).float()
 
 
 def rotary_angles(length: int, channels: int) -> Tensor:
-    """Return t / 10000^(j/channels) for t < length and even j < channels, (length, channels/2)."""
-    frequencies = 10000.0 ** (-torch.arange(0, channels, 2, dtype=torch.float32) / channels)
-    return torch.outer(torch.arange(length, dtype=torch.float32), frequencies)
+    """Return t / 10000^(j/channels) for t < length and even j < channels, (length, channels/2).
+
+    In float64, so that every program that computes them gets the same sines to the last bits.
+    """
+    frequencies = 10000.0 ** (-torch.arange(0, channels, 2, dtype=torch.float64) / channels)
+    return torch.outer(torch.arange(length, dtype=torch.float64), frequencies)
 
 
 def rotate(x: Tensor, turns: Tensor) -> Tensor:
@@ -89,30 +99,6 @@ def rotate(x: Tensor, turns: Tensor) -> Tensor:
     return torch.view_as_real(turned).view(x.shape).type_as(x)
 
 
-def ngram_powers(size: int) -> np.ndarray:
-    """Return what the newest id, the one before it, … is multiplied by in a key: (size,) int64."""
-    powers = [pow(0x9E3779B1, age, 2**64) for age in range(size)]
-    return np.array(powers, dtype=np.uint64).view(np.int64)
-
-
-def spread(keys: Tensor | np.ndarray, rows: int) -> Tensor | np.ndarray:
-    """Spread keys over the rows of a table by a multiplicative hash.
-
-    Knuth, The Art of Computer Programming, volume 3, section 6.4.
-    """
-    return (((keys ^ (keys >> 17)) * 0x85EBCA6B) & 0x7FFFFFFF) % rows
-
-
-def ngram_rows(text: Tensor, size: int, rows: int) -> Tensor:
-    """Return the table rows of the last 2, 3, … `size` ids at each position but the first ones.
-
-    (B, size − 1 + T) -> (B, T, size − 1). An id of −1 is nothing, as before the first character.
-    """
-    newest_first = (text + 2).unfold(1, size, 1).flip(-1)  # (B, T, size)
-    powers = torch.from_numpy(ngram_powers(size)).to(text.device)
-    return spread((newest_first * powers).cumsum(-1)[..., 1:], rows)
-
-
 class MultiHeadAttention(nn.Module):
     """Causal self-attention: softmax(QKᵀ/√D)V in each head (Vaswani et al. 2017, section 3.2)."""
 
@@ -125,33 +111,33 @@ class MultiHeadAttention(nn.Module):
         self.rope = config.position == "rope"
         if self.rope:
             angles = rotary_angles(config.block_size, config.head_size)
-            turns = torch.stack((angles.cos(), angles.sin()), dim=-1)  # (block_size, D/2, 2)
+            turns = torch.stack((angles.cos(), angles.sin()), dim=-1).float()  # (block, D/2, 2)
             self.register_buffer("turns", turns.repeat(1, 2 * config.n_head, 1), persistent=False)
 
     def forward(self, x: Tensor, cache: KVCache | None = None, layer: int = 0) -> Tensor:
         """(B, T, C) -> (B, T, C); with a cache, x continues the characters that it holds."""
         B, T, C = x.shape
-        start = cache.length if cache else 0
+        start = cache.start if cache else 0
         q, k, v = self.queries_keys_values(x, start)  # each (B, H, T, D)
         if cache:
-            k, v = cache.extend(layer, k, v)  # (B, H, S, D)
+            k, v = cache.add(layer, k, v)  # (B, H, S, D)
         mask = None
         if start and T > 1:  # query t of the new ones sees all old keys and t + 1 new ones
             mask = torch.ones(T, start + T, dtype=torch.bool, device=x.device).tril(start)
         y = F.scaled_dot_product_attention(
             q,
-            k.type_as(q),
-            v.type_as(q),
+            k,
+            v,
             attn_mask=mask,
             dropout_p=self.dropout if self.training else 0.0,
-            is_causal=start == 0 and T > 1,
+            is_causal=start == 0,
         )  # (B, H, T, D)
         return self.proj(y.transpose(1, 2).reshape(B, T, C))
 
     def queries_keys_values(self, x: Tensor, start: int = 0) -> tuple[Tensor, Tensor, Tensor]:
-        """Return what x, (B, T, C), asks, is found by and says: each (B, H, T, D).
+        """Return the queries, keys and values of x, (B, T, C): each (B, H, T, D).
 
-        Its first character stands at position `start`.
+        The first character of x stands at position `start`.
         """
         B, T, _ = x.shape
         heads = self.qkv(x).view(B, T, 3 * self.n_head, self.head_size)  # (B, T, 3H, D)
@@ -159,7 +145,7 @@ class MultiHeadAttention(nn.Module):
         if self.rope:
             qk = rotate(qk, self.turns[start : start + T])
         if self.qk_norm:  # Dehghani et al. 2023, arXiv:2302.05442; here RMSNorm without gains
-            qk = F.rms_norm(qk, (self.head_size,), eps=1e-6)
+            qk = F.rms_norm(qk, (self.head_size,), eps=1e-6).type_as(v)
         q, k = qk.transpose(1, 2).chunk(2, dim=1)
         return q, k, v.transpose(1, 2)
 
@@ -204,8 +190,7 @@ class FeedForward(nn.Module):
     def __init__(self, config: ModelConfig) -> None:
         super().__init__()
         self.activation = ACTIVATIONS[config.activation]
-        self.gated = config.activation in ("geglu", "swiglu")
-        hidden = 8 * config.n_embd // 3 if self.gated else 4 * config.n_embd
+        self.gated, hidden = config.is_gated, config.hidden_size
         self.expand = nn.Linear(config.n_embd, hidden * (1 + self.gated), bias=config.bias)
         self.proj = nn.Linear(hidden, config.n_embd, bias=config.bias)
 
@@ -246,9 +231,8 @@ class GPT(nn.Module):
         super().__init__()
         self.config = config
         self.token_embedding = nn.Embedding(config.vocab_size, config.n_embd)
-        if config.ngram_size > 1:  # Pagnoni et al. 2024, arXiv:2412.09871, section 3.2.1
-            self.ngram_embedding = nn.Embedding(config.ngram_rows, config.n_embd, sparse=True)
-            self.ngram_dropout = nn.Dropout1d(config.ngram_dropout)  # drops whole vectors
+        if config.ngram_size > 1:
+            self.ngram_embedding = NgramEmbedding(config)
         if config.position == "learned":
             self.position_embedding = nn.Embedding(config.block_size, config.n_embd)
         elif config.position == "sinusoidal":
@@ -268,9 +252,9 @@ class GPT(nn.Module):
     def _initialise(self) -> None:
         """Draw the weights so that a new model is the identity from embedding to head.
 
-        Embeddings: normal, standard deviation 0.02 (Radford et al. 2019, GPT-2), but zero for
-        sequences of characters, many of which are never seen. Matrices that
-        read the stream: normal with variance 1/C, so that unit input gives unit output (LeCun et
+        Embeddings: normal, standard deviation 0.02 (Radford et al. 2019, GPT-2), but zero in the
+        table of character sequences, many of which are never seen. Matrices that read the
+        residual stream: normal with variance 1/C, so that unit input gives unit output (LeCun et
         al. 1998, Efficient BackProp, section 4.6). Matrices that write to it, and an untied head:
         zero (Zhang et al. 2019, arXiv:1901.09321), so that the first loss is exactly ln V.
         """
@@ -297,29 +281,50 @@ class GPT(nn.Module):
         With a cache, ids continue the characters that it holds, and it takes them in.
         Raises ValueError where the context would be longer than block_size.
         """
-        start = cache.length if cache else 0
-        T = ids.shape[1]
-        if start + T > self.config.block_size:
-            raise ValueError(f"{start + T} characters do not fit block_size")
-        x = self.token_embedding(ids)  # (B, T, C)
-        if self.config.ngram_size > 1:
-            size = self.config.ngram_size
-            text = cache.read(ids) if cache else F.pad(ids, (size - 1, 0), value=-1)
-            rows = ngram_rows(text, size, self.config.ngram_rows)
-            found = self.ngram_embedding(rows).flatten(0, 1)  # (B · T, ngram_size − 1, C)
-            x = x + self.ngram_dropout(found).sum(1).view_as(x)
-        if self.config.position == "learned":
-            x = x + self.position_embedding.weight[start : start + T]
-        elif self.config.position == "sinusoidal":
-            x = x + self.positions[start : start + T]
-        x = embedding = self.dropout(x)
+        x = embedding = self.dropout(self.embed(ids, cache))  # (B, T, C)
         for layer, block in enumerate(self.blocks):
             if self.config.embedding_skip and layer:
                 x = x + self.skips[layer] * embedding
             x = block(x, cache, layer)
-        if cache:
-            cache.length += T
         return self.head(self.norm(x))  # (B, T, V)
+
+    def embed(self, ids: Tensor, cache: KVCache | None = None) -> Tensor:
+        """(B, T) ids -> (B, T, C): character, the sequences that end there, position."""
+        start, T = cache.length if cache else 0, ids.shape[1]
+        if start + T > self.config.block_size:
+            raise ValueError(f"{start + T} characters do not fit block_size")
+        x, before = self.token_embedding(ids), self.config.ngram_size - 1  # (B, T, C)
+        text = cache.add_ids(ids) if cache else F.pad(ids, (before, 0), value=-1)
+        if self.config.ngram_size > 1:
+            x = x + self.ngram_embedding(text)
+        if self.config.position == "learned":
+            x = x + self.position_embedding.weight[start : start + T]
+        elif self.config.position == "sinusoidal":
+            x = x + self.positions[start : start + T]
+        return x
+
+    def reader(self, batch_size: int) -> "plain.Reader | CachedReader":
+        """Return what reads B growing texts side by side and predicts their next characters.
+
+        On a CPU in float32 that is the model in NumPy; use it before the weights change.
+        """
+        weight = self.head.weight
+        autocast = torch.is_autocast_enabled(weight.device.type)
+        if weight.device.type == "cpu" and weight.dtype == torch.float32 and not autocast:
+            return plain.PlainGPT(self.config, self.arrays()).reader(batch_size)
+        return CachedReader(self, batch_size)
+
+    def arrays(self) -> dict[str, np.ndarray]:
+        """Return the weights by name (layout.py); on the CPU they share the model's memory."""
+        return {name: weight.detach().cpu().numpy() for name, weight in self.state_dict().items()}
+
+    @classmethod
+    def with_weights(cls, config: ModelConfig, weights: dict[str, np.ndarray]) -> "GPT":
+        """Return a model with copies of the given weights (layout.py), on the CPU."""
+        with torch.random.fork_rng(devices=[]):
+            model = cls(config)
+        model.load_state_dict({name: torch.from_numpy(array) for name, array in weights.items()})
+        return model
 
     def count_parameters(self) -> int:
         """Return the number of trained numbers, tied ones once."""
@@ -329,3 +334,32 @@ class GPT(nn.Module):
 def cross_entropy(logits: Tensor, targets: Tensor) -> Tensor:
     """Return the mean of −ln p(target) in nats, in float32. (B, T, V), (B, T) -> ()."""
     return F.cross_entropy(logits.float().flatten(0, 1), targets.flatten())
+
+
+class CachedReader:
+    """Reads B growing texts side by side on any device, no character twice."""
+
+    def __init__(self, model: GPT, batch_size: int) -> None:
+        self.model, weight = model, model.head.weight
+        # Under autocast keys and values come in its type, else in that of the weights.
+        kind = weight.device.type
+        autocast = torch.is_autocast_enabled(kind)
+        dtype = torch.get_autocast_dtype(kind) if autocast else weight.dtype
+        self.cache = KVCache(model.config, batch_size, weight.device, dtype)
+
+    @torch.inference_mode()
+    def read(self, ids: np.ndarray) -> np.ndarray:
+        """Take in the next ids of each text, (B, T); return the logits after the last, (B, V)."""
+        was_training = self.model.training
+        try:
+            if was_training:  # to switch all modules takes as long as to read a character
+                self.model.eval()
+            logits = self.model(torch.from_numpy(ids).to(self.cache.ids.device), self.cache)[:, -1]
+            return logits.float().cpu().numpy()
+        finally:
+            if was_training:
+                self.model.train()
+
+    def restart(self) -> None:
+        """Begin new texts."""
+        self.cache.clear()

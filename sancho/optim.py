@@ -3,6 +3,7 @@
 from collections import defaultdict
 from collections.abc import Iterable
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -79,8 +80,8 @@ class Optimizer:
 class AdamW(Optimizer):
     """Adam with decoupled weight decay (Loshchilov & Hutter 2019, arXiv:1711.05101, algorithm 2).
 
-    With m and v the running means of the gradients and of their squares, freed of the zeros that
-    they began with: p moves by −lr · (m / (√v + 1e-8) + weight_decay · p), all in one kernel.
+    With m and v the bias-corrected running means of the gradients and of their squares: p moves by
+    −lr · (m / (√v + 1e-8) + weight_decay · p), all in one kernel.
     """
 
     state_names = frozenset({"step", "exp_avg", "exp_avg_sq"})
@@ -225,26 +226,26 @@ def set_learning_rate(optimizers: list[Optimizer], factor: float) -> None:
             group["lr"] = group["peak_lr"] * factor
 
 
-def optimizer_tensors(model: GPT, optimizers: list[Optimizer]) -> dict[str, Tensor]:
-    """Return the optimizers' state as "parameter name.state name" -> tensor."""
+def optimizer_arrays(model: GPT, optimizers: list[Optimizer]) -> dict[str, np.ndarray]:
+    """Return the optimizers' state as "parameter name.state name" -> array, not copied on a CPU."""
     return {
-        f"{name}.{key}": value
+        f"{name}.{key}": value.cpu().numpy()
         for name, p in model.named_parameters()
         for optimizer in optimizers
         for key, value in optimizer.state.get(p, {}).items()
     }
 
 
-def load_optimizer_tensors(
-    model: GPT, optimizers: list[Optimizer], tensors: dict[str, Tensor]
+def load_optimizer_arrays(
+    model: GPT, optimizers: list[Optimizer], arrays: dict[str, np.ndarray]
 ) -> None:
-    """Put back what `optimizer_tensors` returned.
+    """Put back copies of what `optimizer_arrays` returned.
 
     Raises UserError where it is the state of another kind of optimizer.
     """
     parameters = dict(model.named_parameters())
     found: dict[str, set[str]] = {}
-    for name in tensors:
+    for name in arrays:
         owner, _, key = name.rpartition(".")
         found.setdefault(owner, set()).add(key)
     if unknown := found.keys() - parameters.keys():
@@ -259,4 +260,5 @@ def load_optimizer_tensors(
                     "--optimizer that the run began with"
                 )
             for key in found.get(name, ()):
-                optimizer.state[p][key] = tensors[f"{name}.{key}"].to(p.device, copy=True)
+                state = torch.from_numpy(arrays[f"{name}.{key}"])
+                optimizer.state[p][key] = state.to(p.device, copy=True)

@@ -1,6 +1,5 @@
 """Characters to integers and back."""
 
-import json
 import unicodedata
 from typing import Literal
 
@@ -96,15 +95,6 @@ class CharTokenizer:
             if candidate and all(c in self.characters for c in candidate):
                 return candidate
         return None
-
-    def to_json(self) -> str:
-        """Return the vocabulary as JSON."""
-        return json.dumps({"characters": self.characters})
-
-    @classmethod
-    def from_json(cls, text: str) -> "CharTokenizer":
-        """Return the tokenizer that `to_json` wrote."""
-        return cls(json.loads(text)["characters"])
 
     def _candidates(self, character: str):
         for row in _EQUIVALENTS:

@@ -14,18 +14,19 @@ from torch import Tensor
 from sancho.checkpoint import Checkpoint, Progress
 from sancho.config import ModelConfig, TrainConfig
 from sancho.corpus import Corpus, require_length
+from sancho.device import Device, compiled, torch_seed
 from sancho.errors import UserError
 from sancho.evaluate import bits_per_character, evaluate
 from sancho.model import GPT, cross_entropy
 from sancho.optim import (
     Optimizer,
     learning_rate_factor,
-    load_optimizer_tensors,
+    load_optimizer_arrays,
     make_optimizers,
-    optimizer_tensors,
+    optimizer_arrays,
     set_learning_rate,
 )
-from sancho.runtime import Runtime, Stream, compiled, generator, torch_seed
+from sancho.streams import Stream, generator
 
 
 class NonFiniteLoss(UserError):
@@ -79,39 +80,36 @@ class TrainingState:
 
     @classmethod
     def start(
-        cls, model_config: ModelConfig, config: TrainConfig, runtime: Runtime
+        cls, model_config: ModelConfig, config: TrainConfig, device: Device
     ) -> "TrainingState":
         """Return the state of a new run, its weights decided by config.seed."""
-        with torch_seed(config.seed, Stream.INITIALISATION):
-            model = GPT(model_config).to(runtime.device)
+        with torch_seed(torch.device("cpu"), config.seed, Stream.INITIALISATION):
+            model = GPT(model_config).to(device.where)
         return cls(model, make_optimizers(model, config), config)
 
     @classmethod
-    def start_from(
-        cls, weights: Checkpoint, model_config: ModelConfig, config: TrainConfig, runtime: Runtime
-    ) -> "TrainingState":
+    def start_from(cls, source: Checkpoint, config: TrainConfig, device: Device) -> "TrainingState":
         """Return the state of a new run that begins with the weights of a checkpoint."""
-        state = cls.start(model_config, config, runtime)
-        state.model.load_state_dict(weights.weights)
-        return state
+        model = source.build_model().to(device.where)
+        return cls(model, make_optimizers(model, config), config)
 
     @classmethod
     def restore(
-        cls, checkpoint: Checkpoint, config: TrainConfig, runtime: Runtime
+        cls, checkpoint: Checkpoint, config: TrainConfig, device: Device
     ) -> "TrainingState":
         """Return the state that `to_checkpoint` saved, to go on with `config`."""
-        model = checkpoint.build_model().to(runtime.device)
+        model = checkpoint.build_model().to(device.where)
         optimizers = make_optimizers(model, config)
-        load_optimizer_tensors(model, optimizers, checkpoint.optimizer)
+        load_optimizer_arrays(model, optimizers, checkpoint.optimizer)
         return cls(model, optimizers, config, deepcopy(checkpoint.progress))
 
     def to_checkpoint(self, corpus: Corpus, *, with_optimizer: bool) -> Checkpoint:
         """Return what a checkpoint file holds; only with the optimizer can training go on.
 
-        Its tensors are those of the state: save it, or copy them, before the next step.
+        On a CPU its arrays are those of the state: save it, or copy them, before the next step.
         """
         self.settle_losses()
-        optimizer = optimizer_tensors(self.model, self.optimizers) if with_optimizer else {}
+        optimizer = optimizer_arrays(self.model, self.optimizers) if with_optimizer else {}
         return Checkpoint(
             model=self.model.config,
             characters=corpus.tokenizer.characters,
@@ -119,7 +117,7 @@ class TrainingState:
             progress=replace(self.progress, recent_losses=list(self.progress.recent_losses)),
             corpus_name=corpus.name,
             corpus_sha256=corpus.sha256,
-            weights=self.model.state_dict(),
+            weights=self.model.arrays(),
             optimizer=optimizer,
         )
 
@@ -157,9 +155,6 @@ class Batches:
     ) -> None:
         """Take windows of `ids`, (n,) with n > block_size."""
         self.block_size, self.config, self.device = block_size, config, device
-        self.characters_per_step = (
-            block_size * config.batch_size * config.gradient_accumulation_steps
-        )
         self.n_starts = len(ids) - block_size
         self.offsets = torch.arange(block_size + 1, device=device)
         # On the CPU the text stays on disk; a GPU holds it in its own memory.
@@ -170,13 +165,15 @@ class Batches:
         """Return inputs and targets, each (B, T) int64, of one micro-batch."""
         random = generator(self.config.seed, Stream.BATCHES, step, micro_step)
         starts = torch.from_numpy(random.integers(self.n_starts, size=self.config.batch_size))
+        if self.device.type == "cuda":  # from pinned memory, so that nobody waits for the copy
+            starts = starts.pin_memory().to(self.device, non_blocking=True)
         windows = self.ids[starts.to(self.device)[:, None] + self.offsets].long()  # (B, T + 1)
         windows &= 0xFFFF  # ids past 32767 come as negative numbers
         return windows[:, :-1], windows[:, 1:]
 
 
 def fit(
-    state: TrainingState, corpus: Corpus, runtime: Runtime, *, compile: bool = False
+    state: TrainingState, corpus: Corpus, device: Device, *, compile: bool = False
 ) -> Iterator[Report]:
     """Train until state.config.max_iters steps are done, and report after every step.
 
@@ -186,39 +183,36 @@ def fit(
     gradient or the weights are not finite any more.
     """
     require_length(corpus, state.model.config.block_size)
-    return _fit(state, corpus, runtime, compiled(state.model, compile))
+    return _fit(state, corpus, device, compile)
 
 
-def _fit(
-    state: TrainingState, corpus: Corpus, runtime: Runtime, forward: torch.nn.Module
-) -> Iterator[Report]:
-    config, progress = state.config, state.progress
-    batches = Batches(corpus.train, state.model.config.block_size, config, runtime.device)
+def _fit(state: TrainingState, corpus: Corpus, device: Device, compile: bool) -> Iterator[Report]:
+    config, progress, forward = state.config, state.progress, state.model
+    batches = Batches(corpus.train, state.model.config.block_size, config, device.where)
     state.model.train()
     state.model.zero_grad()  # a step that was interrupted has left some
-    clock = _Clock(progress)
+    if compile and not state.is_done:
+        forward = compiled(forward, lambda fast: _loss(fast, state, batches, device, 0))
+    clock, per_step = _Clock(progress), config.characters_per_step(state.model.config)
     while not state.is_done:
         factor = learning_rate_factor(progress.step, config)
         set_learning_rate(state.optimizers, factor)
-        loss = _train_step(forward, state, batches, runtime)
+        loss = _train_step(forward, state, batches, device)
         # Only a call can be interrupted: all three lines are done, or none.
         progress.step += 1
-        progress.tokens += batches.characters_per_step
+        progress.tokens += per_step
         progress.recent_losses.append(loss)
-        yield _report(state, corpus, runtime, clock, factor * config.learning_rate)
+        yield _report(state, corpus, device, clock, factor * config.learning_rate)
 
 
 def _train_step(
-    forward: torch.nn.Module, state: TrainingState, batches: Batches, runtime: Runtime
+    forward: torch.nn.Module, state: TrainingState, batches: Batches, device: Device
 ) -> Tensor:
     """Make one optimizer step; return its loss, (), which is NaN if the gradient is not finite."""
-    config, step = state.config, state.progress.step
-    parts = config.gradient_accumulation_steps
-    total = torch.zeros((), device=runtime.device)
-    for micro_step in range(parts):
-        inputs, targets = batches.get(step, micro_step)
-        with runtime.autocast(), _dropout_stream(state, micro_step):
-            loss = cross_entropy(forward(inputs), targets) / parts
+    config = state.config
+    total = torch.zeros((), device=device.where)
+    for micro_step in range(config.gradient_accumulation_steps):
+        loss = _loss(forward, state, batches, device, micro_step)
         loss.backward()
         total += loss.detach()
     # The rows of a table are left out: their optimizer sets the length of their steps by itself.
@@ -231,14 +225,28 @@ def _train_step(
     return total
 
 
-def _dropout_stream(state: TrainingState, micro_step: int) -> AbstractContextManager:
+def _loss(
+    forward: torch.nn.Module,
+    state: TrainingState,
+    batches: Batches,
+    device: Device,
+    micro_step: int,
+) -> Tensor:
+    """Return a micro-batch's share in the loss of the next step, ()."""
+    step = state.progress.step
+    inputs, targets = batches.get(step, micro_step)
+    with device.autocast(), _dropout_stream(state, device, step, micro_step):
+        return cross_entropy(forward(inputs), targets) / state.config.gradient_accumulation_steps
+
+
+def _dropout_stream(state: TrainingState, device: Device, *place: int) -> AbstractContextManager:
     if state.model.config.dropout == state.model.config.ngram_dropout == 0:
         return nullcontext()
-    return torch_seed(state.config.seed, Stream.DROPOUT, state.progress.step, micro_step)
+    return torch_seed(device.where, state.config.seed, Stream.DROPOUT, *place)
 
 
 def _report(
-    state: TrainingState, corpus: Corpus, runtime: Runtime, clock: "_Clock", lr: float
+    state: TrainingState, corpus: Corpus, device: Device, clock: "_Clock", lr: float
 ) -> Report:
     """Say what there is to say after a step; evaluate if it is time for that."""
     config, progress = state.config, state.progress
@@ -246,14 +254,14 @@ def _report(
     is_evaluation = is_end or progress.step % config.eval_interval == 0
     is_log = is_evaluation or progress.step % config.log_interval == 0
     # Reading a loss from a GPU makes the GPU wait, so there it is done only when it is shown.
-    if is_log or runtime.device.type == "cpu":
+    if is_log or device.where.type == "cpu":
         state.settle_losses()
-    progress.seconds, speed = clock.read(progress, restart=is_log)
     train_loss, val_loss, is_best = None, None, False
     if is_evaluation:
-        with runtime.autocast(), clock.pause():
+        with device.autocast(), clock.pause():
             val_loss = evaluate(state.model, corpus.val)
         is_best = state.take_evaluation(val_loss)
+    progress.seconds, speed = clock.read(progress, restart=is_log)
     if is_log:
         train_loss = sum(progress.recent_losses) / len(progress.recent_losses)
         progress.recent_losses = []

@@ -3,6 +3,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
+from conftest import random_gpt
 from torch import nn
 
 from sancho.analysis import attention_weights, character_losses, layer_logits, residual_streams
@@ -10,20 +11,26 @@ from sancho.config import ModelConfig
 from sancho.evaluate import evaluate
 from sancho.model import GPT
 
-SMALL = ModelConfig(vocab_size=11, block_size=8, n_layer=3, n_head=2, n_embd=16, ngram_rows=64)
+pytestmark = pytest.mark.usefixtures("one_thread")
+
+SMALL = ModelConfig(
+    vocab_size=11,
+    block_size=8,
+    n_layer=3,
+    n_head=2,
+    n_embd=16,
+    ngram_size=5,
+    ngram_rows=64,
+    embedding_skip=True,
+)
 PLAIN = replace(
     SMALL, norm="layernorm", position="learned", qk_norm=False, bias=True, embedding_skip=False
 )
 IDS = torch.randint(11, (2, 7), generator=torch.Generator().manual_seed(3))
 
 
-def random_gpt(config: ModelConfig) -> GPT:
-    model = GPT(config)
-    random = torch.Generator().manual_seed(0)
-    with torch.no_grad():
-        for parameter in model.parameters():
-            parameter.normal_(0, 0.5, generator=random)
-    return model.eval()
+def make_gpt(config: ModelConfig) -> GPT:
+    return random_gpt(config, std=0.5)
 
 
 @torch.no_grad()
@@ -41,7 +48,7 @@ def attention_in_and_out(model: GPT) -> list[tuple[torch.Tensor, torch.Tensor]]:
 
 
 def test_attention_weights_equal_those_of_torch():
-    model = random_gpt(PLAIN)
+    model = make_gpt(PLAIN)
     future = torch.ones(7, 7, dtype=torch.bool).triu(1)
     weights = attention_weights(model, IDS)
     assert weights.shape == (3, 2, 2, 7, 7)
@@ -64,7 +71,7 @@ def test_attention_weights_equal_those_of_torch():
 @pytest.mark.parametrize("qk_norm", [False, True])
 def test_the_weights_explain_what_attention_answers(position, qk_norm):
     """Each head's mean of the values in these weights, projected, is the module's output."""
-    model = random_gpt(replace(SMALL, position=position, qk_norm=qk_norm))
+    model = make_gpt(replace(SMALL, position=position, qk_norm=qk_norm))
     weights = attention_weights(model, IDS)
     assert (weights.triu(1) == 0).all()
     torch.testing.assert_close(weights.sum(-1), torch.ones(3, 2, 2, 7))
@@ -77,7 +84,7 @@ def test_the_weights_explain_what_attention_answers(position, qk_norm):
 
 @pytest.mark.parametrize("config", [SMALL, PLAIN])
 def test_the_last_stream_gives_the_models_own_logits(config):
-    model = random_gpt(config)
+    model = make_gpt(config)
     logits = model(IDS)
     streams = residual_streams(model, IDS)
     assert streams.shape == (4, 2, 7, 16)
@@ -86,7 +93,7 @@ def test_the_last_stream_gives_the_models_own_logits(config):
 
 
 def test_each_stream_is_what_the_blocks_so_far_make_of_the_first():
-    model = random_gpt(PLAIN)
+    model = make_gpt(PLAIN)
     streams = residual_streams(model, IDS)
     x = model.token_embedding(IDS) + model.position_embedding.weight[:7]
     table = model.ngram_embedding
@@ -101,7 +108,7 @@ def test_each_stream_is_what_the_blocks_so_far_make_of_the_first():
 
 @pytest.mark.parametrize("length", [2, 8, 9, 10, 41])
 def test_character_losses_are_those_of_the_evaluation(length):
-    model = random_gpt(SMALL)
+    model = make_gpt(SMALL)
     ids = np.random.default_rng(1).integers(11, size=length).astype(np.uint8)
     losses = character_losses(model, ids, batch_size=2)
     assert losses.shape == (length - 1,)
@@ -114,13 +121,13 @@ def test_character_losses_are_those_of_the_evaluation(length):
 
 def test_a_loss_needs_two_characters():
     with pytest.raises(ValueError, match="two characters"):
-        character_losses(random_gpt(SMALL), np.array([1], dtype=np.uint8))
+        character_losses(make_gpt(SMALL), np.array([1], dtype=np.uint8))
 
 
 @pytest.mark.parametrize("training", [False, True])
 @pytest.mark.parametrize("look", [attention_weights, residual_streams, layer_logits])
 def test_looking_leaves_the_model_as_it_was(look, training):
-    model = random_gpt(replace(SMALL, dropout=0.5)).train(training)
+    model = make_gpt(replace(SMALL, dropout=0.5, ngram_dropout=0.5)).train(training)
     assert torch.equal(look(model, IDS), look(model, IDS)), "dropout is off"
     assert model.training == training
     assert not any(module._forward_hooks for module in model.modules())

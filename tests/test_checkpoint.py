@@ -2,23 +2,35 @@ import errno
 import json
 import pickle
 import random
-import time
+import tracemalloc
 from dataclasses import asdict, replace
 from pathlib import Path
 
+import numpy as np
 import pytest
+import safetensors.numpy
 import safetensors.torch
 import torch
 
 from sancho import checkpoint
 from sancho.checkpoint import Checkpoint, Progress
-from sancho.config import PRESETS, ModelConfig, TrainConfig
+from sancho.config import ModelConfig, TrainConfig
 from sancho.errors import MissingFile, UserError
 from sancho.model import GPT, cross_entropy
-from sancho.optim import make_optimizers, optimizer_tensors
+from sancho.optim import make_optimizers, optimizer_arrays
+from sancho.presets import PRESETS
+
+pytestmark = pytest.mark.usefixtures("one_thread")
 
 TINY = ModelConfig(
-    vocab_size=3, block_size=4, n_layer=1, n_head=1, n_embd=2, ngram_size=2, ngram_rows=5
+    vocab_size=3,
+    block_size=4,
+    n_layer=1,
+    n_head=1,
+    n_embd=2,
+    ngram_size=2,
+    ngram_rows=5,
+    embedding_skip=True,
 )
 
 
@@ -49,25 +61,24 @@ def make_checkpoint(config: ModelConfig = TINY, optimizer: str = "muon", name: s
         ),
         corpus_name=name,
         corpus_sha256="0f" * 32,
-        weights=model.state_dict(),
-        optimizer=optimizer_tensors(model, optimizers),
+        weights=model.arrays(),
+        optimizer=optimizer_arrays(model, optimizers),
     )
 
 
-def assert_same_tensors(ours: dict, theirs: dict) -> None:
+def assert_same_arrays(ours: dict, theirs: dict) -> None:
     assert ours.keys() == theirs.keys()
-    for name, tensor in ours.items():
+    for name, array in ours.items():
         other = theirs[name]
-        assert (tensor.dtype, tensor.shape) == (other.dtype, other.shape), name
-        raw = [t.detach().contiguous().reshape(-1).view(torch.uint8) for t in (tensor, other)]
-        assert torch.equal(*raw), name
+        assert (array.dtype, array.shape) == (other.dtype, other.shape), name
+        assert array.tobytes() == other.tobytes(), name
 
 
 def assert_same(ours: Checkpoint, theirs: Checkpoint) -> None:
     for name in ("model", "characters", "train", "progress", "corpus_name", "corpus_sha256"):
         assert getattr(ours, name) == getattr(theirs, name), name
-    assert_same_tensors(ours.weights, theirs.weights)
-    assert_same_tensors(ours.optimizer, theirs.optimizer)
+    assert_same_arrays(ours.weights, theirs.weights)
+    assert_same_arrays(ours.optimizer, theirs.optimizer)
 
 
 def content_of(saved: Checkpoint) -> dict:
@@ -84,19 +95,18 @@ def content_of(saved: Checkpoint) -> dict:
 def forge(path: Path, content: object, tensors: dict, **metadata: str) -> Path:
     """Write a file whose checksum is right, whatever it holds."""
     text = json.dumps(content)
-    tensors = {name: tensor.clone() for name, tensor in tensors.items()}
     head = {
         "format": checkpoint.FORMAT,
         "version": str(checkpoint.VERSION),
         "content": text,
         "sha256": checkpoint._digest(text, tensors),
     }
-    path.write_bytes(safetensors.torch.save(tensors, head | metadata))
+    path.write_bytes(safetensors.numpy.save(tensors, head | metadata))
     return path
 
 
 def tensors_of(saved: Checkpoint) -> dict:
-    return {f"model.{name}": tensor for name, tensor in saved.weights.items()}
+    return {f"model.{name}": array for name, array in saved.weights.items()}
 
 
 def refuse(path: Path) -> str:
@@ -106,6 +116,17 @@ def refuse(path: Path) -> str:
     message = str(caught.value)
     assert "\n" not in message
     assert str(path) in message
+    return message
+
+
+def refuse_in_little_memory(path: Path) -> str:
+    """As `refuse`, and what Python and NumPy take for it is next to nothing."""
+    tracemalloc.start()
+    try:
+        message = refuse(path)
+        assert tracemalloc.get_traced_memory()[1] < 2**20
+    finally:
+        tracemalloc.stop()
     return message
 
 
@@ -130,7 +151,7 @@ def raw(saved, tmp_path_factory) -> bytes:
 def test_round_trip_bit_for_bit(tmp_path, preset, optimizer, tie_embeddings):
     shape = {"vocab_size": 7, "block_size": 8, "n_layer": 2, "n_head": 2, "n_embd": 8}
     shape["ngram_rows"] = 16
-    config = replace(PRESETS[preset][0], tie_embeddings=tie_embeddings, **shape)
+    config = replace(PRESETS[preset].model, tie_embeddings=tie_embeddings, **shape)
     before = make_checkpoint(config, optimizer)
     assert before.optimizer
     checkpoint.save(tmp_path / "x.safetensors", before)
@@ -138,17 +159,29 @@ def test_round_trip_bit_for_bit(tmp_path, preset, optimizer, tie_embeddings):
     assert_same(before, after)
     model = after.build_model()
     assert not model.training
-    assert_same_tensors(before.weights, model.state_dict())
+    assert_same_arrays(before.weights, model.arrays())
+    ids = np.arange(16).reshape(2, 8) % 7
+    with torch.no_grad():
+        expected = model(torch.from_numpy(ids)).numpy()
+    np.testing.assert_allclose(after.build_plain().logits(ids), expected, rtol=0, atol=1e-5)
     assert (model.head.weight is model.token_embedding.weight) == tie_embeddings
     assert after.tokenizer.characters == before.characters
 
 
 def test_special_numbers_in_the_optimizer_survive(tmp_path, saved):
-    odd = torch.tensor([[-0.0, 1e-45], [float("inf"), float("nan")], [3.4e38, -1e-38]])
+    odd = np.array([[-0.0, 1e-45], [np.inf, np.nan], [3.4e38, -1e-38]], dtype=np.float32)
     before = replace(saved, optimizer=saved.optimizer | {"head.weight.exp_avg": odd})
     assert saved.optimizer["head.weight.exp_avg"].shape == odd.shape
     checkpoint.save(tmp_path / "x", before)
-    assert_same_tensors(before.optimizer, checkpoint.load(tmp_path / "x").optimizer)
+    assert_same_arrays(before.optimizer, checkpoint.load(tmp_path / "x").optimizer)
+
+
+def test_how_arrays_lie_in_memory_is_not_saved(tmp_path, saved):
+    turned = {name: np.asfortranarray(array) for name, array in saved.weights.items()}
+    strided = {name: array.repeat(2, -1)[..., ::2] for name, array in saved.weights.items()}
+    for weights in (turned, strided):
+        checkpoint.save(tmp_path / "x", replace(saved, weights=weights))
+        assert_same(saved, checkpoint.load(tmp_path / "x"))
 
 
 def test_building_a_model_draws_no_random_number(saved):
@@ -312,9 +345,7 @@ def test_every_bit_of_the_weights_is_guarded(tmp_path, raw):
 def test_a_huge_head_is_refused_unread(tmp_path, raw, length):
     path = tmp_path / "x"
     path.write_bytes(length.to_bytes(8, "little") + raw[8:])
-    start = time.perf_counter()
-    refuse(path)
-    assert time.perf_counter() - start < 1
+    assert "damaged" in refuse_in_little_memory(path)
 
 
 @pytest.mark.parametrize(
@@ -400,7 +431,7 @@ def test_a_file_of_torch_save_is_refused_and_not_run(tmp_path, zipped):
 @pytest.mark.parametrize("metadata", [None, {"format": "pt"}, {"format": "sancho-mini-2"}])
 def test_a_safetensors_file_of_others(tmp_path, metadata):
     path = tmp_path / "x.safetensors"
-    safetensors.torch.save_file({"weight": torch.ones(2)}, path, metadata)
+    safetensors.numpy.save_file({"weight": np.ones(2)}, path, metadata)
     assert "sancho-mini" in refuse(path)
 
 
@@ -454,10 +485,10 @@ def test_no_checksum(tmp_path, saved):
     path = tmp_path / "x"
     version = str(checkpoint.VERSION)
     metadata = {"format": checkpoint.FORMAT, "version": version, "content": "{}"}
-    safetensors.torch.save_file(tensors_of(saved), path, metadata)
+    safetensors.numpy.save_file(tensors_of(saved), path, metadata)
     refuse(path)
     del metadata["content"]
-    safetensors.torch.save_file(tensors_of(saved), path, metadata)
+    safetensors.numpy.save_file(tensors_of(saved), path, metadata)
     refuse(path)
 
 
@@ -469,7 +500,7 @@ def test_a_missing_tensor(tmp_path, saved, name):
 
 
 def test_an_extra_tensor(tmp_path, saved):
-    tensors = tensors_of(saved) | {"model.blocks.1.spare": torch.ones(2)}
+    tensors = tensors_of(saved) | {"model.blocks.1.spare": np.ones(2, np.float32)}
     message = refuse(forge(tmp_path / "x", content_of(saved), tensors))
     assert "blocks.1.spare is unknown" in message
 
@@ -477,16 +508,16 @@ def test_an_extra_tensor(tmp_path, saved):
 @pytest.mark.parametrize("change", [lambda t: t[:-1], lambda t: t.T, lambda t: t[None]])
 def test_a_wrong_shape(tmp_path, saved, change):
     tensors = tensors_of(saved)
-    tensors["model.head.weight"] = change(tensors["model.head.weight"]).contiguous()
+    tensors["model.head.weight"] = change(tensors["model.head.weight"]).copy()
     message = refuse(forge(tmp_path / "x", content_of(saved), tensors))
     assert "head.weight has shape" in message
-    assert str(tuple(tensors["model.head.weight"].shape)) in message
+    assert str(tensors["model.head.weight"].shape) in message
 
 
 @pytest.mark.parametrize("value", [float("nan"), float("inf"), float("-inf")])
 def test_weights_that_are_not_finite(tmp_path, saved, value):
     tensors = tensors_of(saved)
-    tensors["model.head.weight"] = tensors["model.head.weight"].clone()
+    tensors["model.head.weight"] = tensors["model.head.weight"].copy()
     tensors["model.head.weight"][-1, -1] = value
     message = refuse(forge(tmp_path / "x", content_of(saved), tensors))
     assert "head.weight" in message
@@ -498,9 +529,15 @@ def test_weights_that_are_not_finite(tmp_path, saved, value):
 )
 def test_weights_of_another_type(tmp_path, saved, dtype):
     """What is finite in float64 need not be so in the model."""
-    tensors = tensors_of(saved)
+    path, tensors = tmp_path / "x", tensors_of(saved)
+    head = tensors["model.head.weight"].astype(getattr(np, dtype, np.float32))
+    forge(path, content_of(saved), tensors | {"model.head.weight": head})
+    with safetensors.safe_open(path, "numpy") as file:  # PyTorch knows more types than NumPy
+        metadata = file.metadata()
+    tensors = {name: torch.from_numpy(array) for name, array in tensors.items()}
     tensors["model.head.weight"] = tensors["model.head.weight"].to(getattr(torch, dtype))
-    message = refuse(forge(tmp_path / "x", content_of(saved), tensors))
+    path.write_bytes(safetensors.torch.save(tensors, metadata))
+    message = refuse(path)
     assert "head.weight" in message
     assert dtype in message
 
@@ -539,9 +576,7 @@ def test_a_model_that_cannot_be(tmp_path, saved, option, value):
     content = content_of(saved)
     content["model"][option] = value
     path = forge(tmp_path / "x", content, tensors_of(saved))
-    start = time.perf_counter()
-    refuse(path)
-    assert time.perf_counter() - start < 2
+    refuse_in_little_memory(path)
 
 
 @pytest.mark.parametrize("position", ["learned", "sinusoidal"])
@@ -629,19 +664,19 @@ def test_content_that_is_no_json(tmp_path, saved, text):
         "content": text,
         "sha256": checkpoint._digest(text, tensors),
     }
-    safetensors.torch.save_file(tensors, path, metadata)
+    safetensors.numpy.save_file(tensors, path, metadata)
     refuse(path)
 
 
 @pytest.mark.parametrize(
     "optimizer",
     [
-        {"spare.weight.momentum": torch.ones(2)},
-        {"head.weight.exp_avg": torch.ones(2)},
-        {"head.weight.exp_avg": torch.ones(3)},
-        {"ngram_embedding.weight.sum": torch.ones(2)},
-        {"ngram_embedding.weight.sum": torch.ones(5, 2)},
-        {"head.weight": torch.ones(3, 2)},
+        {"spare.weight.momentum": np.ones(2, np.float32)},
+        {"head.weight.exp_avg": np.ones(2, np.float32)},
+        {"head.weight.exp_avg": np.ones(3, np.float32)},
+        {"ngram_embedding.weight.sum": np.ones(2, np.float32)},
+        {"ngram_embedding.weight.sum": np.ones((5, 2), np.float32)},
+        {"head.weight": np.ones((3, 2), np.float32)},
     ],
     ids=str,
 )

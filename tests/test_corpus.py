@@ -6,8 +6,9 @@ import io
 import json
 import os
 import sys
-import time
 import unicodedata
+import warnings
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -17,7 +18,20 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from sancho import corpus
-from sancho.corpus import Corpus, load, prepare, prepare_files, recode, require_length
+from sancho.config import CorpusConfig
+from sancho.corpus import (
+    BOOK_URLS,
+    Corpus,
+    check_book,
+    find_corpus,
+    load,
+    open_corpus,
+    prepare,
+    prepare_files,
+    recode,
+    require_length,
+)
+from sancho.download import ANSWER_SECONDS
 from sancho.errors import MissingFile, UserError
 from sancho.tokenizer import CharTokenizer
 
@@ -136,7 +150,25 @@ def test_many_blank_lines_stay_as_many():
     assert length == len("a\nb\n") + blank_lines
 
 
-LONG = 20_000_000
+class Work:
+    """Counts the characters of the strings whose methods are called inside the block."""
+
+    def __init__(self) -> None:
+        self.characters = 0
+
+    def __enter__(self) -> "Work":
+        sys.setprofile(self._count)
+        return self
+
+    def __exit__(self, *exception) -> None:
+        sys.setprofile(None)
+
+    def _count(self, frame, event: str, argument) -> None:
+        if event == "c_call" and isinstance(getattr(argument, "__self__", None), str):
+            self.characters += len(argument.__self__)
+
+
+LONG = 1_000_000
 
 
 @pytest.mark.parametrize(
@@ -144,17 +176,18 @@ LONG = 20_000_000
     [
         ("a" + " " * LONG + "b", "a" + " " * LONG + "b"),
         ("a" + "\n" * LONG + "b", "a" + "\n" * LONG + "b"),
-        ("a" + " \n" * (LONG // 4) + "b", "a" + "\n" * (LONG // 4) + "b"),
+        ("a" + " \n" * (LONG // 2) + "b", "a" + "\n" * (LONG // 2) + "b"),
     ],
     ids=["one line of blanks", "ends of lines", "lines of blanks"],
 )
-def test_megabytes_without_a_word_take_no_time(raw, expected):
-    """To look at all that waits for a word again with each piece would take ten seconds."""
-    raw = raw.encode()
-    begin = time.process_time()
-    pieces = list(corpus.clean_text(corpus.read_text(io.BytesIO(raw), "text")))
-    assert time.process_time() - begin < 3
-    assert "".join(pieces) == expected + "\n"
+def test_what_waits_for_a_word_is_not_looked_at_with_each_piece(monkeypatch, raw, expected):
+    """In a thousand pieces that would be a thousand times as much work."""
+    monkeypatch.setattr(corpus, "PIECE_BYTES", LONG // 1000)
+    pieces = corpus.clean_text(corpus.read_text(io.BytesIO(raw.encode()), "text"))
+    with Work() as work:
+        text = "".join(pieces)
+    assert text == expected + "\n"
+    assert LONG < work.characters < 20 * LONG
 
 
 @pytest.mark.parametrize("unit", ["abcdefgh", "漢字"])
@@ -164,13 +197,18 @@ def test_a_long_line_without_a_blank(unit):
 
 
 @pytest.mark.parametrize("accents", ["\u0301", "\u0301\u0327"])
-def test_a_pile_of_accents_is_refused_at_once(accents):
-    """To bring them in order would take hours."""
-    raw = ("e" + accents * 1_000_000).encode()
-    begin = time.process_time()
+@pytest.mark.parametrize("before", ["", "x" * 300_000])
+def test_a_pile_of_accents_is_refused_and_never_brought_in_order(monkeypatch, before, accents):
+    """That would take hours."""
+    normalize = unicodedata.normalize
+
+    def careful(form: str, text: str) -> str:
+        assert sum(map(unicodedata.combining, text)) == 0
+        return normalize(form, text)
+
+    monkeypatch.setattr(unicodedata, "normalize", careful)
     with pytest.raises(UserError, match="text has thousands of accents on one letter"):
-        clean(raw)
-    assert time.process_time() - begin < 5
+        clean((before + "e" + accents * 1_000_000).encode())
 
 
 def test_a_letter_may_have_many_accents():
@@ -310,6 +348,7 @@ def test_meta_says_what_the_corpus_is(prepared, tmp_path):
         "n_val": 0,
         "sha256": hashlib.sha256("ñoño 🐴\n".encode()).hexdigest(),
         "source": "a source",
+        "paths": [],
     }
     assert result.sha256 == meta["sha256"]
     assert result.tokenizer.characters == meta["characters"]
@@ -400,6 +439,7 @@ def test_several_files_are_one_text_in_the_order_given(tmp_path):
     assert (tmp_path / "corpus" / "input.txt").read_text(encoding="utf-8") == "uno\ndos\ntres\n"
     meta = json.loads((tmp_path / "corpus" / "meta.json").read_text(encoding="utf-8"))
     assert meta["source"] == "uno.txt, dos.txt, tres.txt"
+    assert meta["paths"] == [str(Path(path).resolve()) for path in paths]
 
 
 def test_a_dash_is_standard_input(tmp_path, standard_input):
@@ -409,6 +449,7 @@ def test_a_dash_is_standard_input(tmp_path, standard_input):
     assert text_of(result) == "uno\ndos\n"
     meta = json.loads((tmp_path / "corpus" / "meta.json").read_text(encoding="utf-8"))
     assert meta["source"] == "uno.txt, standard input"
+    assert meta["paths"] == [str((tmp_path / "uno.txt").resolve()), "-"]
 
 
 def test_standard_input_that_is_not_utf8_is_named(tmp_path, standard_input):
@@ -631,6 +672,20 @@ def test_a_corpus_without_validation_is_too_short():
 # --- the book -------------------------------------------------------------------------------
 
 
+TITLE = "El ingenioso hidalgo don Quijote de la Mancha"
+FAMOUS_WORDS = "En un lugar de la Mancha"
+LINE = "que no quiero acordarme, no ha mucho tiempo que vivía un hidalgo\n"
+
+
+def book_of(length: int) -> bytes:
+    """A book that begins and sounds like the right one and has about `length` characters."""
+    begin = f"{TITLE}\n\n{FAMOUS_WORDS}, de cuyo nombre\n"
+    return ("\ufeff" + gutenberg(begin + LINE * ((length - len(begin)) // len(LINE)))).encode()
+
+
+RIGHT_BOOK = book_of(2_110_000)
+
+
 @pytest.mark.skipif(not BOOK.is_file(), reason="the book is not here")
 def test_don_quijote_as_project_gutenberg_has_it(tmp_path):
     result = prepare_files([BOOK], tmp_path / "quijote")
@@ -646,3 +701,285 @@ def test_don_quijote_as_project_gutenberg_has_it(tmp_path):
     raw = (tmp_path / "quijote" / "input.txt").read_bytes()
     assert raw.decode() == text
     assert hashlib.sha256(raw).hexdigest() == result.sha256
+
+
+@pytest.mark.skipif(not BOOK.is_file(), reason="the book is not here")
+def test_the_real_book_is_the_right_one():
+    check_book(BOOK)
+
+
+def test_a_book_like_it_is_the_right_one(tmp_path):
+    (tmp_path / "book").write_bytes(RIGHT_BOOK)
+    check_book(tmp_path / "book")
+
+
+@pytest.mark.parametrize(
+    ("body", "answer"),
+    [
+        (b"<!DOCTYPE html>\n<title>Log in to the network</title>\n" * 40_000, "not Don Quijote"),
+        (b"", "not Don Quijote"),
+        (RIGHT_BOOK.replace(TITLE.encode(), b"Segunda parte"), "not Don Quijote"),
+        (RIGHT_BOOK.replace(FAMOUS_WORDS.encode(), b"In a village"), "not Don Quijote"),
+        (book_of(1_000_000), "characters, not about 2110000"),
+        (book_of(4_000_000), "characters, not about 2110000"),
+        (b"\x1f\x8b\x08\x00" + RIGHT_BOOK, "not UTF-8"),
+    ],
+    ids=["html", "empty", "another book", "translation", "half", "double", "compressed"],
+)
+def test_another_text_is_not_taken_for_the_book(tmp_path, body, answer):
+    (tmp_path / "book").write_bytes(body)
+    with pytest.raises(UserError, match=answer) as caught:
+        check_book(tmp_path / "book")
+    assert "\n" not in str(caught.value)
+
+
+def test_the_book_has_two_addresses():
+    """The second is the second try."""
+    assert len(BOOK_URLS) == len(set(BOOK_URLS)) == 2
+    for url in BOOK_URLS:
+        assert url.startswith("https://")
+        assert url.endswith("pg2000.txt")
+
+
+def test_without_a_network_it_is_known_within_ten_seconds():
+    assert len(BOOK_URLS) * ANSWER_SECONDS < 10
+
+
+# --- which corpus ---------------------------------------------------------------------------
+
+
+@pytest.fixture
+def data(tmp_path) -> Path:
+    """A data folder that holds the sample corpus only."""
+    folder = tmp_path / "data"
+    folder.mkdir()
+    (folder / "apocrifo.txt").write_text(LINE * 30, encoding="utf-8")
+    return folder
+
+
+@pytest.fixture
+def address(tmp_path) -> str:
+    """An address that has the book: a file, so that no network is needed."""
+    (tmp_path / "pg2000.txt").write_bytes(RIGHT_BOOK)
+    return (tmp_path / "pg2000.txt").as_uri()
+
+
+@pytest.fixture
+def no_address(tmp_path) -> str:
+    return (tmp_path / "nobody" / "pg2000.txt").as_uri()
+
+
+def test_don_quijote_is_fetched_once(tmp_path, data, address):
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        first = find_corpus(data, "quijote", [address])
+        (tmp_path / "pg2000.txt").unlink()
+        again = find_corpus(data, "quijote", [address])
+    assert first.name == again.name == "quijote"
+    assert text_of(first) == text_of(again)
+    assert text_of(first).startswith(TITLE + "\n\n" + FAMOUS_WORDS)
+
+
+def test_after_the_wrong_text_comes_the_next_address(tmp_path, data, address):
+    (tmp_path / "wrong").write_bytes(b"<html></html>")
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        found = find_corpus(data, "quijote", [(tmp_path / "wrong").as_uri(), address])
+    assert found.name == "quijote"
+
+
+def test_nobody_else_is_at_the_folder_while_the_book_is_fetched(data, address, monkeypatch):
+    """A lock of this process is another one's in another thread."""
+    download, kept_out = corpus.download, []
+
+    def crowded(*args) -> Path:
+        with ThreadPoolExecutor() as others:
+            other = others.submit(prepare_files, [data / "apocrifo.txt"], data / "quijote")
+            kept_out.append(str(other.exception()))
+        return download(*args)
+
+    monkeypatch.setattr(corpus, "download", crowded)
+    assert find_corpus(data, "quijote", [address]).name == "quijote"
+    (message,) = kept_out
+    assert f"quijote is in use by process {os.getpid()} on " in message
+
+
+def test_without_the_book_the_sample_corpus_takes_its_place_and_says_so(data, no_address):
+    with pytest.warns(UserWarning, match="DON QUIJOTE COULD NOT BE FETCHED") as caught:
+        found = find_corpus(data, "quijote", [no_address])
+    message = str(caught[0].message)
+    assert "nobody" in message
+    assert "data/apocrifo.txt" in message
+    assert "python data/prepare.py" in message
+    assert found.name == "apocrifo"
+    assert text_of(found) == LINE * 30
+    # Nothing there that could be taken for a corpus, or for a part of the book.
+    assert {path.name for path in (data / "quijote").iterdir()} <= {".lock"}
+
+
+def test_a_page_that_is_not_the_book_is_not_prepared(tmp_path, data):
+    (tmp_path / "wrong").write_bytes(b"<html></html>")
+    with pytest.warns(UserWarning, match=r"what it sent is not Don Quijote\)"):
+        found = find_corpus(data, "quijote", [(tmp_path / "wrong").as_uri()])
+    assert found.name == "apocrifo"
+    assert {path.name for path in (data / "quijote").iterdir()} <= {".lock"}
+
+
+def test_the_book_is_tried_again_after_the_sample_corpus(data, address, no_address):
+    with pytest.warns(UserWarning, match="COULD NOT BE FETCHED"):
+        find_corpus(data, "quijote", [no_address])
+    assert find_corpus(data, "quijote", [address]).name == "quijote"
+
+
+@pytest.fixture
+def no_download(monkeypatch) -> None:
+    monkeypatch.setattr(corpus, "download", lambda *args: pytest.fail("there is no need to"))
+
+
+@pytest.mark.usefixtures("no_download")
+def test_a_text_of_that_name_is_prepared_without_a_network(data):
+    (data / "quijote.txt").write_text("mi ejemplar\n", encoding="utf-8")
+    assert text_of(find_corpus(data, "quijote")) == "mi ejemplar\n"
+
+
+@pytest.mark.usefixtures("no_download")
+def test_a_prepared_corpus_comes_before_a_text_of_that_name(data):
+    (data / "novelas.txt").write_text("lo de antes\n", encoding="utf-8")
+    find_corpus(data, "novelas")
+    (data / "novelas.txt").write_text("lo de ahora\n", encoding="utf-8")
+    assert text_of(find_corpus(data, "novelas")) == "lo de antes\n"
+
+
+@pytest.mark.usefixtures("no_download")
+def test_another_corpus_is_never_fetched(data):
+    with pytest.raises(MissingFile, match=r"no prepared corpus in .*novelas"):
+        find_corpus(data, "novelas")
+    assert [path.name for path in data.iterdir()] == ["apocrifo.txt"]
+
+
+def test_without_the_book_and_the_sample_corpus_there_is_an_error(tmp_path, no_address):
+    with (
+        pytest.warns(UserWarning, match="COULD NOT BE FETCHED"),
+        pytest.raises(MissingFile, match="apocrifo"),
+    ):
+        find_corpus(tmp_path, "quijote", [no_address])
+
+
+# --- a text of the user's -------------------------------------------------------------------
+
+
+def write(path: Path, text: str) -> Path:
+    path.parent.mkdir(exist_ok=True)
+    path.write_text(text, encoding="utf-8")
+    return path
+
+
+def opened(data: Path, path: Path) -> str:
+    """Open a text of the user's, and return it as it was learned from."""
+    result = open_corpus(data, CorpusConfig(corpus=path))
+    assert result.name == path.stem
+    assert text_of(result) == text_of(load(data / path.stem))
+    return text_of(result)
+
+
+def refused(data: Path, path: Path) -> None:
+    """Try in vain to open a text of the user's; nothing in the data folder changes."""
+
+    def everything() -> dict[Path, bytes]:
+        return {file: file.read_bytes() for file in data.rglob("*") if file.is_file()}
+
+    before = everything()
+    with pytest.raises(UserError) as caught:
+        open_corpus(data, CorpusConfig(corpus=path))
+    assert str(caught.value) == (
+        f"--corpus {path} would take the place of another text, data/{path.stem}; "
+        f"rename it, or prepare it with: python data/prepare.py --input {path} --name NAME"
+    )
+    assert everything() == before
+
+
+@pytest.mark.usefixtures("no_download")
+def test_without_a_text_of_the_users_the_dataset_is_opened(data):
+    prepare_files([write(data / "novelas.txt", "Rinconete\n")], data / "novelas")
+    result = open_corpus(data, CorpusConfig(dataset="novelas"))
+    assert (result.name, text_of(result)) == ("novelas", "Rinconete\n")
+    assert open_corpus(data, CorpusConfig(dataset="apocrifo")).name == "apocrifo"
+
+
+def test_a_text_of_the_users_is_prepared_anew_each_time(tmp_path, data, monkeypatch):
+    mine = write(tmp_path / "mine.txt", "uno\n")
+    assert opened(data, mine) == "uno\n"
+    mine.write_text("dos\n", encoding="utf-8")
+    assert opened(data, mine) == "dos\n"
+    monkeypatch.chdir(tmp_path)  # however it is called
+    assert opened(data, Path("mine.txt")) == "dos\n"
+    assert opened(data, Path("data") / ".." / "mine.txt") == "dos\n"
+
+
+def test_a_link_to_a_text_is_that_text(tmp_path, data):
+    mine = write(tmp_path / "mine.txt", "uno\n")
+    (tmp_path / "links").mkdir()
+    (tmp_path / "links" / "mine.txt").symlink_to(mine)
+    assert opened(data, mine) == opened(data, tmp_path / "links" / "mine.txt") == "uno\n"
+
+
+@pytest.mark.skipif(sys.platform in ("win32", "darwin"), reason="names there are Unicode")
+def test_a_text_with_a_name_that_is_no_text(tmp_path, data):
+    mine = write(tmp_path / os.fsdecode(b"m\xf3o.txt"), "uno\n")
+    assert opened(data, mine) == opened(data, mine) == "uno\n"
+
+
+def test_another_text_of_the_same_name_is_refused(tmp_path, data):
+    mine = write(tmp_path / "mine.txt", "uno\n")
+    for other in (tmp_path / "b" / "mine.txt", tmp_path / "mine.md", data / "mine.txt"):
+        opened(data, mine)
+        refused(data, write(other, "uno\n"))
+        other.unlink()
+    assert opened(data, mine) == "uno\n"
+
+
+@pytest.mark.parametrize("is_prepared", [False, True])
+def test_a_text_that_is_called_like_the_book_is_refused(tmp_path, data, is_prepared):
+    if is_prepared:
+        write(data / "quijote.txt", "mi ejemplar\n")
+        find_corpus(data, "quijote")
+        refused(data, data / "quijote.txt")
+    refused(data, write(tmp_path / "quijote.txt", "otro\n"))
+
+
+@pytest.mark.parametrize("is_prepared", [False, True])
+def test_a_text_that_is_called_like_one_in_the_data_folder_is_refused(tmp_path, data, is_prepared):
+    if is_prepared:
+        assert opened(data, data / "apocrifo.txt") == LINE * 30
+    refused(data, write(tmp_path / "apocrifo.txt", "otro\n"))
+    refused(data, write(tmp_path / "apocrifo.md", "otro\n"))
+    assert opened(data, data / "apocrifo.txt") == LINE * 30
+
+
+@pytest.mark.parametrize("others", [["-"], ["mine.txt", "more.txt"], ["more.txt", "mine.txt"]])
+def test_a_corpus_of_other_texts_is_not_replaced(tmp_path, data, standard_input, others):
+    standard_input(b"uno\n")
+    files = [write(tmp_path / name, "uno\n") for name in ("mine.txt", "more.txt")]
+    prepare_files([name if name == "-" else tmp_path / name for name in others], data / "mine")
+    refused(data, files[0])
+
+
+@pytest.mark.parametrize("text", ["", "[]", "{}", '{"paths": null}', "\udcff"])
+def test_a_corpus_that_does_not_say_of_which_texts_it_is_is_not_replaced(tmp_path, data, text):
+    mine = write(tmp_path / "mine.txt", "uno\n")
+    opened(data, mine)
+    raw = text.encode("utf-8", "surrogateescape")
+    (data / "mine" / "meta.json").write_bytes(raw)
+    refused(data, mine)
+
+
+def test_what_was_never_wholly_prepared_has_nothing_to_lose(tmp_path, data):
+    mine = write(tmp_path / "mine.txt", "uno\n")
+    write(data / "mine" / "input.txt", "medio")
+    assert opened(data, mine) == "uno\n"
+
+
+def test_a_text_that_is_not_there_is_missing(tmp_path, data):
+    with pytest.raises(MissingFile, match=r"mine\.txt does not exist"):
+        open_corpus(data, CorpusConfig(corpus=tmp_path / "mine.txt"))
+    assert [path.name for path in data.iterdir()] == ["apocrifo.txt"]

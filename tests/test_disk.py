@@ -1,30 +1,25 @@
 """Disks that are full or cannot be written: one clear line, and nothing that was saved is lost."""
 
-import contextlib
-import importlib.util
-import io
 import json
 import os
 import shutil
 import subprocess
 import sys
-import warnings
 from collections.abc import Iterator
 from pathlib import Path
-from types import ModuleType
+from types import SimpleNamespace
 
+import numpy as np
 import pytest
-import torch
+from conftest import ROOT, SCRIPTS, TEXT, run, use_data
 
-import sample
-import train
 from sancho import checkpoint, cli
 from sancho.corpus import load, prepare_files
 from sancho.errors import MissingFile
-from sancho.run import RunFolder
+from sancho.run_folder import RunFolder
 
-ROOT = Path(__file__).resolve().parent.parent
-TEXT = "En un lugar de la Mancha, de cuyo nombre no quiero acordarme.\n" * 30
+pytestmark = pytest.mark.usefixtures("project", "one_thread")
+
 ARGS = (
     "--dataset tiny --n_layer 1 --n_head 2 --n_embd 8 --block_size 8 --ngram_rows 16 --batch_size 2"
     " --dropout 0.1 --eval_interval 1 --log_interval 1 --device cpu"
@@ -32,34 +27,11 @@ ARGS = (
 PAGE = 4096  # of which such a file system is made
 
 
-def load_prepare() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("prepare", ROOT / "data" / "prepare.py")
-    module = sys.modules[spec.name] = importlib.util.module_from_spec(spec)
-    before = sys.path.copy()
-    spec.loader.exec_module(module)
-    sys.path[:] = before
-    return module
-
-
-prepare = load_prepare()
-
-
 def mount(*args: str | Path) -> bool:
     """Return whether the system could be asked for it and did it."""
     if sys.platform != "linux" or os.geteuid() != 0 or not shutil.which("mount"):
         return False
     return subprocess.run(["mount", *map(str, args)], capture_output=True).returncode == 0
-
-
-@pytest.fixture(autouse=True)
-def project(tmp_path, monkeypatch) -> Path:
-    """A folder of its own to work in, with a data/tiny that is prepared."""
-    torch.set_num_threads(1)
-    (tmp_path / "tiny.txt").write_text(TEXT, encoding="utf-8")
-    prepare_files([tmp_path / "tiny.txt"], tmp_path / "data" / "tiny")
-    monkeypatch.setattr(train, "DATA", tmp_path / "data")
-    monkeypatch.chdir(tmp_path)
-    return tmp_path
 
 
 @pytest.fixture
@@ -73,27 +45,12 @@ def disk(tmp_path) -> Iterator[Path]:
     subprocess.run(["umount", "--lazy", str(path)], check=True)
 
 
-def run(script: ModuleType, *args: str | Path) -> tuple[int, str]:
-    """Run a script as the shell would; return its status and what it wrote to stderr."""
-    out, err = io.StringIO(), io.StringIO()
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(sys, "argv", ["script", *map(str, args)])
-        patch.setattr(warnings, "showwarning", warnings.showwarning)
-        with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
-            try:
-                cli.run_main(script.main)
-            except SystemExit as stop:
-                return int(stop.code or 0), err.getvalue()
-    raise AssertionError("run_main always exits")
-
-
-def assert_refused(result: tuple[int, str], words: str) -> None:
-    status, err = result
-    last = err.splitlines()[-1]
-    assert status == 2, err
-    assert last.startswith("script: error: "), err
+def assert_refused(result: SimpleNamespace, words: str) -> None:
+    last = result.err.splitlines()[-1]
+    assert result.status == 2, result.err
+    assert last.partition(": error: ")[0] in SCRIPTS, result.err
     assert words in last
-    assert "Traceback" not in err
+    assert "Traceback" not in result.err
 
 
 def fill(disk: Path, room: int) -> None:
@@ -139,12 +96,12 @@ def fills_up(monkeypatch, disk: Path, room: int) -> None:
 def test_a_disk_that_fills_up_while_training(project, disk, monkeypatch):
     out, expected, refused = disk / "out", project / "expected", 0
     line = [*ARGS, "--max_iters=4", "--out_dir"]
-    assert run(train, *line, expected)[0] == 0
+    assert run("train.py", *line, expected).status == 0
     for room in range(0, 20 * PAGE, PAGE):
         with monkeypatch.context() as patch:
             fills_up(patch, disk, room)
-            result = run(train, *line, out)
-        if result[0] == 0:
+            result = run("train.py", *line, out)
+        if result.status == 0:
             break
         refused += 1
         assert_refused(result, "No space left on device; nothing that was saved before is lost")
@@ -153,12 +110,12 @@ def test_a_disk_that_fills_up_while_training(project, disk, monkeypatch):
         assert not list(out.glob("*.tmp"))
         before = checkpoints_in(out)
         if room == 0:
-            assert_refused(run(train, "--resume", "--out_dir", out), "No space left on device")
+            assert_refused(run("train.py", "--resume", "--out_dir", out), "No space left on device")
             assert checkpoints_in(out) == before
 
         (disk / "filler").unlink()
-        result = run(train, "--resume", "--device=cpu", "--out_dir", out)
-        assert result[0] == 0, result[1]
+        result = run("train.py", "--resume", "--device=cpu", "--out_dir", out)
+        assert result.status == 0, result.err
         assert_same_run(out, expected)
         shutil.rmtree(out)
     assert 3 <= refused < 20
@@ -171,39 +128,38 @@ def assert_same_run(out: Path, expected: Path) -> None:
         for part in ("weights", "optimizer"):
             mine, other = getattr(ours, part), getattr(theirs, part)
             assert mine.keys() == other.keys()
-            assert all(torch.equal(mine[key], other[key]) for key in mine)
+            assert all(np.array_equal(mine[key], other[key]) for key in mine)
     assert figures_in(out) == figures_in(expected)
 
 
 def test_a_disk_that_is_full_from_the_beginning(disk):
     fill(disk, 0)
     line = [*ARGS, "--max_iters=1", "--out_dir", disk / "out"]
-    assert_refused(run(train, *line), "No space left on device")
+    assert_refused(run("train.py", *line), "No space left on device")
     (disk / "filler").unlink()
-    status, err = run(train, *line)
-    assert status == 0, err
+    result = run("train.py", *line)
+    assert result.status == 0, result.err
 
 
 @pytest.mark.parametrize("old", [False, True], ids=["a new text", "a text that is there"])
 def test_preparing_a_text_for_which_there_is_no_room(project, disk, monkeypatch, old):
-    for script in (train, prepare):
-        monkeypatch.setattr(script, "DATA", disk)
+    use_data(monkeypatch, disk)
     old_text, new_text = "Rinconete y Cortadillo\n", TEXT * 10
-    (project / "mine.txt").write_text(new_text, encoding="utf-8")
     refused, states = 0, set()
     for room in range(0, 64 * PAGE, 2 * PAGE):
         shutil.rmtree(disk / "mine", ignore_errors=True)
         if old:
-            (project / "old.txt").write_text(old_text, encoding="utf-8")
-            prepare_files([project / "old.txt"], disk / "mine")
+            (project / "mine.txt").write_text(old_text, encoding="utf-8")
+            prepare_files([project / "mine.txt"], disk / "mine")
+        (project / "mine.txt").write_text(new_text, encoding="utf-8")
         fill(disk, room)
-        result = run(prepare, "--input", "mine.txt", "--name", "mine")
-        if result[0] == 0:
+        result = run("prepare.py", "--input", "mine.txt", "--name", "mine")
+        if result.status == 0:
             break
         refused += 1
         assert_refused(result, "No space left on device; nothing that was saved before is lost")
         line = [*ARGS, "--max_iters=1", "--corpus", "mine.txt"]
-        assert_refused(run(train, *line), "No space left on device")
+        assert_refused(run("train.py", *line), "No space left on device")
         assert not list(disk.rglob("*.tmp"))
         states.add(state_of(disk / "mine", old_text))
         (disk / "filler").unlink()
@@ -227,8 +183,8 @@ def state_of(folder: Path, old_text: str) -> str:
 @pytest.mark.slow
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="there is no /dev/full")
 def test_a_text_that_cannot_be_written(project):
-    status, err = run(train, *ARGS, "--max_iters=1")
-    assert status == 0, err
+    result = run("train.py", *ARGS, "--max_iters=1")
+    assert result.status == 0, result.err
     line = [sys.executable, ROOT / "sample.py", "--checkpoint", "out/best.safetensors"]
     with open("/dev/full", "wb") as full:
         result = subprocess.run(line, stdout=full, stderr=subprocess.PIPE)
@@ -242,31 +198,30 @@ def test_a_text_that_cannot_be_written(project):
 
 
 def test_a_disk_that_is_read_only(project, disk, monkeypatch):
-    monkeypatch.setattr(prepare, "DATA", disk / "data")
+    use_data(monkeypatch, disk / "data")
     shutil.copytree(project / "data", disk / "data")
     out = disk / "out"
-    assert run(train, *ARGS, "--max_iters=2", "--out_dir", out)[0] == 0
+    assert run("train.py", *ARGS, "--max_iters=2", "--out_dir", out).status == 0
     before = contents(out)
     assert mount("-o", "remount,ro", disk)
     words = "Read-only file system"
     for mode in ("--resume", "--overwrite", "--dataset=tiny"):
         line = [*ARGS, "--max_iters=4", mode, "--out_dir"]
-        assert_refused(run(train, *line, out), words)
+        assert_refused(run("train.py", *line, out), words)
         if mode != "--resume":
-            assert_refused(run(train, *line, disk / "another"), words)
+            assert_refused(run("train.py", *line, disk / "another"), words)
     for name in ("tiny", "another"):
-        assert_refused(run(prepare, "--input", "tiny.txt", "--name", name), words)
-    monkeypatch.setattr(train, "DATA", disk / "data")
-    assert_refused(run(train, *ARGS, "--corpus", "tiny.txt", "--out_dir=here"), words)
+        assert_refused(run("prepare.py", "--input", "tiny.txt", "--name", name), words)
+    assert_refused(run("train.py", *ARGS, "--corpus", "tiny.txt", "--out_dir=here"), words)
     assert contents(out) == before
 
     # What only reads works.
-    status, err = run(sample, "--checkpoint", out / "best.safetensors", "--max_new_tokens=9")
-    assert status == 0, err
+    result = run("sample.py", "--checkpoint", out / "best.safetensors", "--max_new_tokens=9")
+    assert result.status == 0, result.err
     line = [*ARGS, "--max_iters=1", "--init_from", out / "best.safetensors", "--out_dir=here"]
-    status, err = run(train, *line)
-    assert status == 0, err
+    result = run("train.py", *line)
+    assert result.status == 0, result.err
 
     assert mount("-o", "remount,rw", disk)
-    status, err = run(train, "--resume", "--max_iters=4", "--device=cpu", "--out_dir", out)
-    assert status == 0, err
+    result = run("train.py", "--resume", "--max_iters=4", "--device=cpu", "--out_dir", out)
+    assert result.status == 0, result.err

@@ -4,6 +4,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
+from conftest import randomise
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -11,18 +12,16 @@ from sancho.config import ModelConfig
 from sancho.evaluate import bits_per_character, evaluate, windows
 from sancho.model import GPT
 
+pytestmark = pytest.mark.usefixtures("one_thread")
+
 SMALL = ModelConfig(
-    vocab_size=11, block_size=8, n_layer=2, n_head=2, n_embd=16, ngram_size=1, ngram_dropout=0
+    vocab_size=11, block_size=8, n_layer=2, n_head=2, n_embd=16, embedding_skip=True
 )
 
 
-def random_gpt(config=SMALL, seed=0):
-    model = GPT(config)
-    random = torch.Generator().manual_seed(seed)
-    with torch.no_grad():
-        for parameter in model.parameters():
-            parameter.normal_(0, 0.3, generator=random)
-    return model
+def random_gpt(config=SMALL):
+    """A model in training mode, as a run hands it to evaluate()."""
+    return randomise(GPT(config))
 
 
 def random_ids(length, dtype=np.uint8, seed=1):

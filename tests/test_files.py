@@ -1,8 +1,9 @@
+import errno
 import os
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
 import pytest
@@ -13,8 +14,8 @@ from sancho.files import atomic_write, locked
 
 ROOT = Path(__file__).resolve().parent.parent
 # The folder is argv[1]. The first stays in it until its standard input ends; the second too, but it
-# has not come so far as to say who it is; the third comes and goes for a while, and alone in the
-# folder it can make a file that must not be there.
+# has not come so far as to say who it is; the third, once all have started, comes in and goes a
+# hundred times, and alone in the folder it can make a file that must not be there.
 STAY = """
 with locked(folder):
     print("in", flush=True)
@@ -27,8 +28,9 @@ with FileLock(folder / ".lock").acquire(timeout=0):
 """
 COME_AND_GO = """
 entered, alone = 0, folder.parent / "alone"
-end = time.monotonic() + 1.5
-while time.monotonic() < end:
+print("ready", flush=True)
+sys.stdin.read()
+while entered < 100:
     try:
         with locked(folder):
             alone.touch(exist_ok=False)
@@ -36,13 +38,12 @@ while time.monotonic() < end:
             alone.unlink()
     except UserError as error:
         assert re.search(" in use by (process [0-9]+ on .+|another process); ", str(error)), error
-print(entered)
 """
 
 
 def start_process(code: str, folder: Path) -> subprocess.Popen:
     head = (
-        "import re, sys, time\n"
+        "import re, sys\n"
         "from pathlib import Path\n"
         "from filelock import FileLock\n"
         "from sancho.errors import UserError\n"
@@ -133,7 +134,7 @@ def test_a_process_that_was_killed_keeps_nobody_out(tmp_path):
         assert ".holder" in names_in(tmp_path / "x")
         with locked(tmp_path / "x"):
             assert f"process {os.getpid()} on " in (tmp_path / "x" / ".holder").read_text("utf-8")
-    assert not names_in(tmp_path)
+    assert set(names_in(tmp_path / "x")) <= {".lock"}
 
 
 def test_blocks_can_be_nested_and_the_outermost_lets_go(tmp_path, monkeypatch):
@@ -145,34 +146,54 @@ def test_blocks_can_be_nested_and_the_outermost_lets_go(tmp_path, monkeypatch):
         with pytest.raises(ValueError, match="inside"), locked(Path("x")):
             raise ValueError("inside")
         assert f"process {os.getpid()} on " in try_from_elsewhere(tmp_path / "x")
-    assert not names_in(tmp_path)
+    assert try_from_elsewhere(tmp_path / "x") == "in\n"
 
 
 @pytest.mark.parametrize("error", [None, ValueError, KeyboardInterrupt])
-def test_a_folder_is_taken_away_only_if_nothing_is_in_it(tmp_path, error):
+def test_however_the_block_ends_the_folder_stays_and_lets_others_in(tmp_path, error):
     for files in ([], ["notes.txt"]):
-        try:
-            with locked(tmp_path / "x"):
-                for name in files:
-                    (tmp_path / "x" / name).touch()
-                if error:
-                    raise error
-        except (ValueError, KeyboardInterrupt) as caught:
-            assert type(caught) is error
-        assert (tmp_path / "x").exists() == bool(files)
-    assert set(names_in(tmp_path / "x")) <= {".lock", "notes.txt"}
+        with suppress(ValueError, KeyboardInterrupt), locked(tmp_path / "x"):
+            for name in files:
+                (tmp_path / "x" / name).touch()
+            if error:
+                raise error
+        assert {*files} <= set(names_in(tmp_path / "x")) <= {*files, ".lock"}
+        assert try_from_elsewhere(tmp_path / "x") == "in\n"
 
 
 @pytest.mark.parametrize("below", ["", "deeper", "deeper/still"])
 def test_a_folder_that_cannot_be_made(tmp_path, below):
     (tmp_path / "file").write_text("mine")
-    with pytest.raises(OSError, match="file"), locked(tmp_path / "file" / below):
+    folder = tmp_path / "file" / below
+    with pytest.raises(UserError) as caught, locked(folder):
         pytest.fail("it is a file")
+    why = os.strerror(errno.ENOTDIR if below else errno.EEXIST)
+    assert str(caught.value) == f"{folder} can't be written ({why}); choose another folder"
     assert (tmp_path / "file").read_text() == "mine"
 
 
+@pytest.mark.parametrize("place", ["the folder", "the lock"])
+def test_a_folder_that_is_not_ours_to_write(tmp_path, monkeypatch, place):
+    def refuse(*args, **options):
+        raise PermissionError(errno.EACCES, "Permission denied", str(tmp_path / "x"))
+
+    owner, method = (Path, "mkdir") if place == "the folder" else (FileLock, "acquire")
+    monkeypatch.setattr(owner, method, refuse)
+    with pytest.raises(UserError) as caught, locked(tmp_path / "x"):
+        pytest.fail("nobody may write there")
+    assert str(caught.value) == (
+        f"{tmp_path / 'x'} can't be written (Permission denied); choose another folder"
+    )
+
+
+def test_an_error_in_the_block_is_not_taken_for_one_of_the_folder(tmp_path):
+    for error in (PermissionError(errno.EACCES, "mine"), TimeoutError("mine")):
+        with pytest.raises(type(error), match="mine"), locked(tmp_path / "x"):
+            raise error
+
+
 def test_whoever_comes_in_as_the_last_one_goes_has_the_folder(tmp_path, monkeypatch):
-    """Between letting go and taking the empty folder away there is time to come in."""
+    """What is done after letting go must not touch what is theirs by then."""
     release, others = FileLock.release, ExitStack()
 
     def release_and_let_in(lock, *args, **options) -> None:
@@ -188,9 +209,14 @@ def test_whoever_comes_in_as_the_last_one_goes_has_the_folder(tmp_path, monkeypa
 
 
 def test_four_that_come_and_go_are_never_in_together(tmp_path):
-    """The folder is made and taken away all the time, and each time only one may be in."""
-    processes = [start_process(COME_AND_GO, tmp_path / "x") for _ in range(4)]
-    results = [process.communicate(timeout=60) for process in processes]
-    assert [err for _, err in results] == [""] * 4
-    assert min(int(out) for out, _ in results) >= 1
-    assert not names_in(tmp_path)
+    with ExitStack() as stack:
+        begun = [start_process(COME_AND_GO, tmp_path / "x") for _ in range(4)]
+        processes = [stack.enter_context(process) for process in begun]
+        for process in processes:
+            assert process.stdout.readline() == "ready\n"
+        for process in processes:
+            process.stdin.close()
+        assert [process.stderr.read() for process in processes] == [""] * 4
+    assert [process.returncode for process in processes] == [0] * 4
+    assert set(names_in(tmp_path / "x")) <= {".lock"}
+    assert names_in(tmp_path) == ["x"]

@@ -6,12 +6,13 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 import torch
+from conftest import random_gpt
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from sancho import plain
 from sancho.config import ModelConfig, SampleConfig
 from sancho.generate import (
-    Reader,
     StopAt,
     choose,
     continue_text,
@@ -24,14 +25,27 @@ from sancho.generate import (
     shape_logits,
     softmax,
 )
-from sancho.model import GPT
+from sancho.model import GPT, CachedReader
+from sancho.plain import PlainGPT
 from sancho.tokenizer import CharTokenizer
 
-pytestmark = pytest.mark.filterwarnings("error")  # also where a number overflows
+pytestmark = [
+    pytest.mark.filterwarnings("error"),  # also where a number overflows
+    pytest.mark.usefixtures("one_thread"),
+]
 
-SMALL = ModelConfig(vocab_size=11, block_size=8, n_layer=2, n_head=2, n_embd=16, ngram_size=1)
+SMALL = ModelConfig(
+    vocab_size=11, block_size=8, n_layer=2, n_head=2, n_embd=16, embedding_skip=True
+)
 WIDE = ModelConfig(
-    vocab_size=92, block_size=32, n_layer=2, n_head=4, n_embd=128, ngram_size=4, ngram_rows=61
+    vocab_size=92,
+    block_size=32,
+    n_layer=2,
+    n_head=4,
+    n_embd=128,
+    ngram_size=4,
+    ngram_rows=61,
+    embedding_skip=True,
 )
 PLAIN = SampleConfig(temperature=1.0)
 GREEDY = SampleConfig(temperature=0.0)
@@ -40,13 +54,8 @@ NEVER = -math.inf
 ALMOST_ONE = float(np.nextafter(1.0, 0.0))
 
 
-def random_gpt(config=SMALL, seed=0, **changes):
-    model = GPT(replace(config, **changes))
-    random = torch.Generator().manual_seed(seed)
-    with torch.no_grad():
-        for parameter in model.parameters():
-            parameter.normal_(0, 0.3, generator=random)
-    return model.eval()
+def small_gpt(**changes):
+    return random_gpt(replace(SMALL, **changes))
 
 
 @torch.no_grad()
@@ -67,6 +76,36 @@ def fixed_gpt(logits):
     model.token_embedding.weight.fill_(1.0)
     model.head.weight[:, 0] = torch.tensor(logits)
     return model.eval()
+
+
+class Rereader:
+    """Reads all of a text anew for every character: what no cache may change."""
+
+    def __init__(self, model, batch_size):
+        self.model, self.batch_size = model, batch_size
+        self.restart()
+
+    @torch.no_grad()
+    def read(self, ids):
+        self.text = np.concatenate((self.text, ids), axis=1)
+        return self.model(torch.from_numpy(self.text))[:, -1].float().numpy()
+
+    def restart(self):
+        self.text = np.empty((self.batch_size, 0), dtype=np.int64)
+
+
+READERS = {
+    "numpy": lambda model, batch_size: PlainGPT(model.config, model.arrays()).reader(batch_size),
+    "torch": CachedReader,
+    "anew": Rereader,
+}
+
+
+def read_by(reader, model):
+    """The same model, read by one of READERS."""
+    return SimpleNamespace(
+        config=model.config, reader=lambda batch_size: READERS[reader](model, batch_size)
+    )
 
 
 def random_logits(*shape, seed=0, scale=2.0):
@@ -351,9 +390,9 @@ def chi_square_bound(freedom):
 
 @pytest.fixture(scope="module")
 def many_draws():
-    """(10, 2000): ten characters of two thousand streams, and their exact distribution."""
+    """(10, 2000): ten characters of two thousand samples, and their exact distribution."""
     model = fixed_gpt([1.0, 0.5, 0.0, -1.0, -2.0])
-    draws = sample(model, (0,), count=10, seed=3, streams=range(2000))
+    draws = sample(model, (0,), count=10, seed=3, samples=range(2000))
     with torch.no_grad():
         logits = model(torch.tensor([[0]]))[0, -1].double().tolist()
     return np.array(draws), np.array(softmax_by_hand(logits))
@@ -369,10 +408,10 @@ def test_draws_follow_the_distribution(many_draws):
     assert chi_square(observed, 20_000 * wrong) > chi_square_bound(4), "the bound can fail"
 
 
-@pytest.mark.parametrize("pairs", ["of neighbouring streams", "of consecutive characters"])
+@pytest.mark.parametrize("pairs", ["of neighbouring samples", "of consecutive characters"])
 def test_draws_are_independent(many_draws, pairs):
     draws, probabilities = many_draws
-    if pairs == "of neighbouring streams":
+    if pairs == "of neighbouring samples":
         first, second = draws[:, :-1:2], draws[:, 1::2]
     else:
         first, second = draws[:-1:2], draws[1::2]
@@ -383,7 +422,7 @@ def test_draws_are_independent(many_draws, pairs):
 
 def test_seeds_are_independent():
     model = fixed_gpt([1.0, 0.5, 0.0, -1.0, -2.0])
-    runs = [np.array(sample(model, count=20, seed=seed, streams=range(50))) for seed in (5, 6)]
+    runs = [np.array(sample(model, count=20, seed=seed, samples=range(50))) for seed in (5, 6)]
     with torch.no_grad():
         logits = model(torch.tensor([[0]]))[0, -1].double().tolist()
     probabilities = np.array(softmax_by_hand(logits))
@@ -396,10 +435,10 @@ def test_seeds_are_independent():
 
 
 def test_one_seed_gives_one_text():
-    model = random_gpt()
-    first = sample(model, seed=1, streams=range(3))
-    assert sample(model, seed=1, streams=range(3)) == first
-    assert sample(model, seed=2, streams=range(3)) != first
+    model = small_gpt()
+    first = sample(model, seed=1, samples=range(3))
+    assert sample(model, seed=1, samples=range(3)) == first
+    assert sample(model, seed=2, samples=range(3)) != first
     columns = list(zip(*first, strict=True))
     assert len(set(columns)) == 3
 
@@ -409,37 +448,42 @@ def test_one_seed_gives_one_text():
 @pytest.mark.parametrize("norm", ["layernorm", "rmsnorm"])
 @pytest.mark.parametrize("ngram_size", [1, 4])
 def test_cache_changes_the_cost_not_the_text(ngram_size, norm, position, config):
-    model = random_gpt(norm=norm, position=position, ngram_size=ngram_size, ngram_rows=61)
+    model = small_gpt(norm=norm, position=position, ngram_size=ngram_size, ngram_rows=61)
     for prompt in ((1,), tuple(range(11))):
-        options = {"config": config, "count": 3 * 8, "streams": (0, 1), "seed": 4}
-        with_cache = sample(model, prompt, **options, use_cache=True)
-        assert len(with_cache) == 24
-        assert with_cache == sample(model, prompt, **options, use_cache=False)
+        options = {"config": config, "count": 3 * 8, "samples": (0, 1), "seed": 4}
+        anew = sample(read_by("anew", model), prompt, **options)
+        assert len(anew) == 24
+        assert sample(model, prompt, **options) == anew
+        assert sample(read_by("numpy", model), prompt, **options) == anew
+        assert sample(read_by("torch", model), prompt, **options) == anew
 
 
 @pytest.mark.parametrize("block_size", [1, 2, 3])
 @pytest.mark.parametrize("position", ["learned", "sinusoidal", "rope"])
 @pytest.mark.parametrize("ngram_size", [1, 4])
 def test_tiny_blocks(ngram_size, position, block_size):
-    model = random_gpt(
+    model = small_gpt(
         position=position, block_size=block_size, ngram_size=ngram_size, ngram_rows=61
     )
     for prompt in ((1,), (1, 2, 3, 4)):
-        with_cache = sample(model, prompt, count=12, streams=(0, 1))
-        assert with_cache == sample(model, prompt, count=12, streams=(0, 1), use_cache=False)
-        assert len(with_cache) == 12
+        texts = [
+            sample(read_by(reader, model), prompt, count=12, samples=(0, 1)) for reader in READERS
+        ]
+        assert texts[0] == texts[1] == texts[2]
+        assert len(texts[0]) == 12
 
 
 def test_penalty_and_filters_are_the_same_with_the_cache():
     config = SampleConfig(temperature=1.5, top_k=6, top_p=0.95, min_p=0.01, repetition_penalty=1.5)
-    model = random_gpt()
-    with_cache = sample(model, config=config, streams=range(4))
-    assert with_cache == sample(model, config=config, streams=range(4), use_cache=False)
-    assert with_cache != sample(model, config=PLAIN, streams=range(4))
+    model = small_gpt()
+    anew = sample(read_by("anew", model), config=config, samples=range(4))
+    assert sample(read_by("numpy", model), config=config, samples=range(4)) == anew
+    assert sample(read_by("torch", model), config=config, samples=range(4)) == anew
+    assert sample(model, config=PLAIN, samples=range(4)) != anew
 
 
 def test_generating_equals_reading_by_hand():
-    model, config = random_gpt(), SampleConfig(temperature=0.0, repetition_penalty=1.4)
+    model, config = small_gpt(), SampleConfig(temperature=0.0, repetition_penalty=1.4)
     context, expected = [1, 2, 3], []
     for _ in range(24):
         with torch.no_grad():
@@ -453,34 +497,40 @@ def test_generating_equals_reading_by_hand():
     assert sample(model, config=GREEDY) != expected
 
 
-@pytest.mark.parametrize("use_cache", [False, True])
-def test_generating_in_bfloat16(use_cache):
+def test_generating_in_bfloat16():
     model = alphabet_gpt()
     with torch.autocast("cpu", dtype=torch.bfloat16):
-        new = sample(model, [5], config=GREEDY, use_cache=use_cache)
-    assert [ids[0] for ids in new] == [(6 + i) % 11 for i in range(24)]
+        for each in (model, read_by("torch", model), read_by("anew", model)):
+            new = sample(each, [5], config=GREEDY)
+            assert [ids[0] for ids in new] == [(6 + i) % 11 for i in range(24)]
 
 
-class Recorder(torch.nn.Module):
-    """A model that notes the contexts that it is asked about."""
+class Recorder:
+    """A model, and its own reader, that notes the contexts that it is asked about."""
 
     def __init__(self, block_size):
-        super().__init__()
         self.config = replace(SMALL, block_size=block_size)
-        self.weight = torch.nn.Parameter(torch.zeros(1))
-        self.contexts = []
+        self.context, self.contexts = [], []
 
-    def forward(self, ids, cache=None):
-        self.contexts.append(ids[0].tolist())
-        return torch.zeros(*ids.shape, 11)
+    def reader(self, batch_size):
+        assert batch_size == 1
+        return self
+
+    def read(self, ids):
+        self.context = self.context + ids[0].tolist()
+        self.contexts.append(self.context)
+        return np.zeros((1, 11), dtype=np.float32)
+
+    def restart(self):
+        self.context = []
 
 
-@pytest.mark.parametrize("block_size", [1, 2, 3, 5, 8])
+@pytest.mark.parametrize("block_size", [1, 2, 3, 5, 8, 16])
 @pytest.mark.parametrize("prompt_length", [1, 2, 4, 8, 9, 30])
 def test_context_holds_a_quarter_of_a_block_to_a_block(block_size, prompt_length):
     model = Recorder(block_size)
     prompt = [i % 11 for i in range(prompt_length)]
-    new = sample(model, prompt, count=4 * block_size + 3, use_cache=False)
+    new = sample(model, prompt, count=4 * block_size + 3)
     text = prompt + [ids[0] for ids in new]
     quarter = max(1, block_size // 4)
     lengths = [len(context) for context in model.contexts]
@@ -496,47 +546,30 @@ def test_context_holds_a_quarter_of_a_block_to_a_block(block_size, prompt_length
 
 
 def test_only_the_end_of_a_long_prompt_counts():
-    model = random_gpt()
+    model = small_gpt()
     tail = [3, 1, 4, 1, 5, 9, 2, 6]
-    expected = sample(model, tail, streams=range(50))
-    assert sample(model, [7] * 20 + tail, streams=range(50)) == expected
-    assert sample(model, [7, *tail[1:]], streams=range(50)) != expected
+    expected = sample(model, tail, samples=range(50))
+    assert sample(model, [7] * 20 + tail, samples=range(50)) == expected
+    assert sample(model, [7, *tail[1:]], samples=range(50)) != expected
 
 
 @pytest.mark.parametrize("config", [PLAIN, SampleConfig(top_k=4, repetition_penalty=1.5)])
 @pytest.mark.parametrize(
     ("shape", "prompt_length"), [(SMALL, 1), (SMALL, 3), (WIDE, 1), (WIDE, 20)]
 )
-def test_a_stream_is_the_same_alone_and_in_a_batch(shape, prompt_length, config):
+def test_a_sample_is_the_same_alone_and_in_a_batch(shape, prompt_length, config):
     model, prompt = random_gpt(shape), np.arange(prompt_length) % 11
-    together = sample(model, prompt, config, count=100, streams=range(5), seed=9)
-    for stream in range(5):
-        alone = sample(model, prompt, config, count=100, streams=(stream,), seed=9)
-        assert [ids[0] for ids in alone] == [ids[stream] for ids in together]
-    reversed_streams = sample(model, prompt, config, count=100, streams=(4, 0), seed=9)
-    assert reversed_streams == [[ids[4], ids[0]] for ids in together]
-
-
-@pytest.mark.parametrize("activation", ["relu", "gelu", "silu", "relu2", "geglu", "swiglu"])
-@pytest.mark.parametrize(
-    ("n_embd", "n_head", "norm"), [(128, 4, "rmsnorm"), (96, 3, "layernorm"), (6, 1, "rmsnorm")]
-)
-def test_logits_do_not_depend_on_the_other_streams(n_embd, n_head, norm, activation):
-    model = random_gpt(WIDE, n_embd=n_embd, n_head=n_head, norm=norm, activation=activation)
-    text = np.random.default_rng(0).integers(92, size=(10, 100))
-    reader = Reader(model, 10, use_cache=True)
-    readers = [Reader(model, 1, use_cache=True) for _ in text]
-    # Each is a new context, no longer than the one before, that grows.
-    for start, first, last in ((0, 28, 32), (17, 33, 36), (60, 61, 65), (70, 74, 76)):
-        for end in range(first, last + 1):
-            together = reader.read(text[:, start:end])
-            alone = [one.read(text[i : i + 1, start:end]) for i, one in enumerate(readers)]
-            np.testing.assert_array_equal(together, np.concatenate(alone))
+    together = sample(model, prompt, config, count=100, samples=range(5), seed=9)
+    for number in range(5):
+        alone = sample(model, prompt, config, count=100, samples=(number,), seed=9)
+        assert [ids[0] for ids in alone] == [ids[number] for ids in together]
+    backwards = sample(model, prompt, config, count=100, samples=(4, 0), seed=9)
+    assert backwards == [[ids[4], ids[0]] for ids in together]
 
 
 def test_greedy_is_deterministic_and_takes_the_likeliest():
-    model = random_gpt()
-    texts = [sample(model, config=GREEDY, seed=seed, streams=(0, 1)) for seed in (0, 1)]
+    model = small_gpt()
+    texts = [sample(model, config=GREEDY, seed=seed, samples=(0, 1)) for seed in (0, 1)]
     assert texts[0] == texts[1]
     assert all(first == second for first, second in texts[0])
     with torch.no_grad():
@@ -551,40 +584,40 @@ def test_greedy_says_the_alphabet():
 
 @pytest.mark.parametrize("count", [0, 1, 5])
 def test_as_many_characters_as_asked_for(count):
-    assert len(sample(random_gpt(), count=count)) == count
+    assert len(sample(small_gpt(), count=count)) == count
 
 
 @pytest.mark.parametrize("dtype", [np.uint8, np.uint16, np.int32, np.int64])
 def test_prompts_of_any_type(dtype):
-    model = random_gpt()
+    model = small_gpt()
     prompt = np.array([1, 2, 3], dtype=dtype)
     assert list(generate(model, prompt, PLAIN, max_new_tokens=24)) == sample(model)
 
 
 def test_prompt_is_left_alone():
     prompt = np.array([1, 2, 3])
-    list(generate(random_gpt(), prompt, PLAIN, max_new_tokens=24))
+    list(generate(small_gpt(), prompt, PLAIN, max_new_tokens=24))
     assert prompt.tolist() == [1, 2, 3]
 
 
 def test_empty_prompt_is_an_error():
     prompt = np.array([], dtype=np.uint8)
     with pytest.raises(ValueError, match="prompt is empty"):
-        list(generate(random_gpt(), prompt, max_new_tokens=1))
+        list(generate(small_gpt(), prompt, max_new_tokens=1))
     with pytest.raises(ValueError, match="prompt is empty"):
-        list(continue_text(random_gpt(), ALPHABET, prompt, max_new_tokens=1))
+        list(continue_text(small_gpt(), ALPHABET, prompt, max_new_tokens=1))
     with pytest.raises(ValueError, match="prompt is empty"):
-        continue_texts(random_gpt(), ALPHABET, prompt, num_samples=2, max_new_tokens=1)
+        continue_texts(small_gpt(), ALPHABET, prompt, num_samples=2, max_new_tokens=1)
 
 
-@pytest.mark.parametrize("use_cache", [False, True])
+@pytest.mark.parametrize("reader", ["numpy", "torch"])
 @pytest.mark.parametrize("training", [False, True])
-def test_generating_leaves_no_trace(training, use_cache):
-    model = random_gpt(dropout=0.5).train(training)
-    expected = sample(random_gpt(dropout=0.0))
+def test_generating_leaves_no_trace(training, reader):
+    model = small_gpt(dropout=0.5).train(training)
+    expected = sample(small_gpt(dropout=0.0))
     torch_state, numpy_state = torch.get_rng_state(), np.random.get_state()[1].copy()
     text = []
-    steps = generate(model, np.array([1, 2, 3]), PLAIN, max_new_tokens=24, use_cache=use_cache)
+    steps = generate(read_by(reader, model), np.array([1, 2, 3]), PLAIN, max_new_tokens=24)
     for ids in steps:
         text.append(ids)
         assert all(module.training == training for module in model.modules())
@@ -602,26 +635,28 @@ def test_global_random_state_does_not_reach_the_text():
     for seed in (1, 2):
         with torch.random.fork_rng():
             torch.manual_seed(seed)
-            texts.append(sample(random_gpt()))
+            texts.append(sample(small_gpt()))
     assert texts[0] == texts[1]
 
 
-def test_generating_leaves_the_mode_as_it_was_after_an_error():
-    model = random_gpt().train()
+@pytest.mark.parametrize("reader", ["numpy", "torch"])
+def test_generating_leaves_the_mode_as_it_was_after_an_error(reader):
+    model = small_gpt().train()
     with pytest.raises(IndexError):
-        sample(model, prompt=(1, 200))
+        sample(read_by(reader, model), prompt=(1, 200))
     assert all(module.training for module in model.modules())
 
 
-def test_training_in_between_does_not_break_the_stream():
-    model = random_gpt().train()
-    steps = generate(model, np.array([1, 2, 3]), PLAIN, max_new_tokens=24)
-    count = 0
-    for _ in steps:
+@pytest.mark.parametrize("reader", ["numpy", "torch"])
+def test_training_in_between_does_not_break_the_text(reader):
+    model = small_gpt().train()
+    steps = generate(read_by(reader, model), np.array([1, 2, 3]), PLAIN, max_new_tokens=24)
+    text = []
+    for ids in steps:
         model(torch.zeros(1, 8, dtype=torch.long)).sum().backward()
         model.zero_grad()
-        count += 1
-    assert count == 24
+        text.append(ids)
+    assert text == sample(small_gpt())
 
 
 # Text
@@ -677,8 +712,8 @@ def test_text_comes_as_it_is_written():
 
 
 def test_nothing_is_computed_after_all_samples_stopped(monkeypatch):
-    model, read, calls = alphabet_gpt(), Reader.read, []
-    monkeypatch.setattr(Reader, "read", lambda *args: calls.append(1) or read(*args))
+    model, read, calls = alphabet_gpt(), plain.Reader.read, []
+    monkeypatch.setattr(plain.Reader, "read", lambda *args: calls.append(1) or read(*args))
     prompt = ALPHABET.encode("a")
     continue_texts(model, ALPHABET, prompt, GREEDY, num_samples=2, max_new_tokens=500, stop=("de",))
     list(continue_text(model, ALPHABET, prompt, GREEDY, max_new_tokens=500, stop=("de",)))
@@ -688,12 +723,12 @@ def test_nothing_is_computed_after_all_samples_stopped(monkeypatch):
 @pytest.mark.parametrize("stop", [(), ("a",), ("ab", "k", "cde")])
 @pytest.mark.parametrize("config", [PLAIN, SampleConfig(top_p=0.9, repetition_penalty=1.3)])
 def test_streamed_text_equals_text_side_by_side(stop, config):
-    model, prompt = random_gpt(), ALPHABET.encode("abc")
+    model, prompt = small_gpt(), ALPHABET.encode("abc")
     options = {"config": config, "max_new_tokens": 30, "stop": stop, "seed": 11}
     together = continue_texts(model, ALPHABET, prompt, num_samples=6, **options)
     alone = [
-        "".join(continue_text(model, ALPHABET, prompt, stream=stream, **options))
-        for stream in range(6)
+        "".join(continue_text(model, ALPHABET, prompt, sample=number, **options))
+        for number in range(6)
     ]
     assert together == alone
     assert len(set(together)) > 1
@@ -701,14 +736,14 @@ def test_streamed_text_equals_text_side_by_side(stop, config):
 
 
 def test_text_is_the_text_of_the_ids():
-    model, prompt = random_gpt(), ALPHABET.encode("abc")
-    ids = generate(model, prompt, PLAIN, max_new_tokens=24, seed=5, streams=(3,))
-    text = continue_text(model, ALPHABET, prompt, PLAIN, max_new_tokens=24, seed=5, stream=3)
+    model, prompt = small_gpt(), ALPHABET.encode("abc")
+    ids = generate(model, prompt, PLAIN, max_new_tokens=24, seed=5, samples=(3,))
+    text = continue_text(model, ALPHABET, prompt, PLAIN, max_new_tokens=24, seed=5, sample=3)
     assert "".join(text) == ALPHABET.decode([new for (new,) in ids])
 
 
 def test_default_is_the_default_configuration():
-    model, prompt = random_gpt(), np.array([1, 2, 3])
+    model, prompt = small_gpt(), np.array([1, 2, 3])
     assert list(generate(model, prompt, max_new_tokens=24)) == sample(model, config=SampleConfig())
 
 

@@ -2,12 +2,14 @@ import copy
 import math
 from dataclasses import replace
 
+import numpy as np
 import pytest
 import torch
+from conftest import randomise
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sancho.config import PRESETS, ModelConfig, TrainConfig
+from sancho.config import ModelConfig, TrainConfig
 from sancho.errors import UserError
 from sancho.model import GPT, cross_entropy
 from sancho.optim import (
@@ -15,13 +17,15 @@ from sancho.optim import (
     Muon,
     RowAdagrad,
     learning_rate_factor,
-    load_optimizer_tensors,
+    load_optimizer_arrays,
     make_optimizers,
-    optimizer_tensors,
+    optimizer_arrays,
     orthogonalise,
     set_learning_rate,
 )
+from sancho.presets import PRESETS
 
+pytestmark = pytest.mark.usefixtures("one_thread")
 SMALL = ModelConfig(
     vocab_size=11,
     block_size=8,
@@ -38,12 +42,7 @@ LEARNED = replace(SMALL, position="learned")
 
 
 def random_gpt(config=SMALL, seed=0):
-    model = GPT(config)
-    random = torch.Generator().manual_seed(seed)
-    with torch.no_grad():
-        for parameter in model.parameters():
-            parameter.normal_(0, 0.3, generator=random)
-    return model
+    return randomise(GPT(config), seed=seed)
 
 
 def random_matrix(*shape, seed=0, dtype=torch.float32):
@@ -125,7 +124,7 @@ def test_learning_rate_is_positive_and_has_one_peak(max_iters, warmup_iters, dec
 
 @pytest.mark.parametrize("preset", sorted(PRESETS))
 def test_presets_reach_their_peak(preset):
-    config = PRESETS[preset][1]
+    config = PRESETS[preset].train
     values = [learning_rate_factor(step, config) for step in range(config.max_iters)]
     assert max(values) == 1.0
     assert 0 < values[0] < 0.1
@@ -424,9 +423,9 @@ WHO_MOVES_WHAT = {
 @pytest.mark.parametrize("optimizer", ["muon", "adamw"])
 @pytest.mark.parametrize("preset", sorted(PRESETS))
 def test_who_moves_what_in_each_preset(preset, optimizer):
-    model_config, config = PRESETS[preset]
-    model = GPT(replace(model_config, n_layer=1, n_embd=8, n_head=2, ngram_rows=16))
-    config = replace(config, optimizer=optimizer, weight_decay=0.5)
+    shape = {"n_layer": 1, "n_embd": 8, "n_head": 2, "ngram_rows": 16}
+    model = GPT(replace(PRESETS[preset].model, **shape))
+    config = replace(PRESETS[preset].train, optimizer=optimizer, weight_decay=0.5)
     names, found = {id(p): name for name, p in model.named_parameters()}, {}
     for key, owner, group in owners(make_optimizers(model, config)):
         decays = isinstance(owner, AdamW) and group["weight_decay"]
@@ -554,18 +553,16 @@ def test_going_on_equals_going_through(optimizer, tie_embeddings):
     optimizers = make_optimizers(through, config)
     train(through, optimizers, range(3))
     weights = copy.deepcopy(through.state_dict())
-    tensors = {
-        name: value.clone() for name, value in optimizer_tensors(through, optimizers).items()
-    }
-    assert tensors["ngram_embedding.weight.sum"].shape == (32,)
-    assert (tensors["ngram_embedding.weight.sum"] > 0).any()
+    arrays = {name: value.copy() for name, value in optimizer_arrays(through, optimizers).items()}
+    assert arrays["ngram_embedding.weight.sum"].shape == (32,)
+    assert (arrays["ngram_embedding.weight.sum"] > 0).any()
     train(through, optimizers, range(3, 6))
 
     resumed, forgetful = random_gpt(model_config, seed=7), random_gpt(model_config, seed=8)
     for model in (resumed, forgetful):
         model.load_state_dict(weights)
     new_optimizers = make_optimizers(resumed, config)
-    load_optimizer_tensors(resumed, new_optimizers, tensors)
+    load_optimizer_arrays(resumed, new_optimizers, arrays)
     train(resumed, new_optimizers, range(3, 6))
     train(forgetful, make_optimizers(forgetful, config), range(3, 6))
 
@@ -573,42 +570,49 @@ def test_going_on_equals_going_through(optimizer, tie_embeddings):
     assert all(torch.equal(value, end[name]) for name, value in resumed.state_dict().items())
     assert not all(torch.equal(v, end[name]) for name, v in forgetful.state_dict().items())
     ours, theirs = (
-        optimizer_tensors(through, optimizers),
-        optimizer_tensors(resumed, new_optimizers),
+        optimizer_arrays(through, optimizers),
+        optimizer_arrays(resumed, new_optimizers),
     )
     assert ours.keys() == theirs.keys()
-    assert all(torch.equal(ours[name], theirs[name]) for name in ours)
+    assert all(np.array_equal(ours[name], theirs[name]) for name in ours)
 
 
 @pytest.mark.parametrize("optimizer", ["adamw", "muon"])
-def test_optimizer_tensors_name_every_parameter(optimizer):
+def test_optimizer_arrays_name_every_parameter(optimizer):
     model = random_gpt()
     optimizers = make_optimizers(model, TrainConfig(optimizer=optimizer))
-    assert optimizer_tensors(model, optimizers) == {}
+    assert optimizer_arrays(model, optimizers) == {}
     train(model, optimizers, range(1))
-    tensors = optimizer_tensors(model, optimizers)
-    assert all(isinstance(value, torch.Tensor) for value in tensors.values())
-    assert {name.rpartition(".")[0] for name in tensors} == dict(model.named_parameters()).keys()
+    arrays = optimizer_arrays(model, optimizers)
+    assert all(type(value) is np.ndarray for value in arrays.values())
+    assert all(value.dtype == np.float32 for value in arrays.values())
+    parameters = dict(model.named_parameters())
+    assert {name.rpartition(".")[0] for name in arrays} == parameters.keys()
+    for name, p in parameters.items():
+        (state,) = (each.state[p] for each in optimizers if p in each.state)
+        found = {key for key in arrays if key.rpartition(".")[0] == name}
+        assert found == {f"{name}.{key}" for key in state}
+        assert all(np.array_equal(arrays[f"{name}.{key}"], state[key]) for key in state)
 
 
-def test_loaded_tensors_are_copies():
+def test_loaded_arrays_are_copies():
     first, second = random_gpt(), random_gpt()
     config = TrainConfig()
     optimizers = make_optimizers(first, config)
     train(first, optimizers, range(1))
-    tensors = optimizer_tensors(first, optimizers)
-    before = {name: value.clone() for name, value in tensors.items()}
+    arrays = optimizer_arrays(first, optimizers)
+    before = {name: value.copy() for name, value in arrays.items()}
     new_optimizers = make_optimizers(second, config)
-    load_optimizer_tensors(second, new_optimizers, tensors)
+    load_optimizer_arrays(second, new_optimizers, arrays)
     train(second, new_optimizers, range(1, 3))
-    assert all(torch.equal(tensors[name], before[name]) for name in tensors)
+    assert all(np.array_equal(arrays[name], before[name]) for name in arrays)
 
 
 def test_state_of_an_unknown_parameter_is_an_error():
     model = random_gpt()
     optimizers = make_optimizers(model, TrainConfig())
     with pytest.raises(ValueError, match=r"blocks\.9\.nothing"):
-        load_optimizer_tensors(model, optimizers, {"blocks.9.nothing.momentum": torch.zeros(1)})
+        load_optimizer_arrays(model, optimizers, {"blocks.9.nothing.momentum": np.zeros(1)})
 
 
 @pytest.mark.parametrize(("saved", "loaded"), [("adamw", "muon"), ("muon", "adamw")])
@@ -617,10 +621,10 @@ def test_state_of_another_optimizer_is_an_error(saved, loaded):
     optimizers = make_optimizers(first, TrainConfig(optimizer=saved))
     train(first, optimizers, range(1))
     with pytest.raises(ValueError, match=r"blocks\."):
-        load_optimizer_tensors(
+        load_optimizer_arrays(
             second,
             make_optimizers(second, TrainConfig(optimizer=loaded)),
-            optimizer_tensors(first, optimizers),
+            optimizer_arrays(first, optimizers),
         )
 
 
@@ -640,5 +644,5 @@ def test_state_of_another_kind_is_an_error(saved):
     optimizers = make_optimizers(model, TrainConfig())
     owner = saved[0].rpartition(".")[0]
     with pytest.raises(UserError, match=rf"state for {owner};") as caught:
-        load_optimizer_tensors(model, optimizers, dict.fromkeys(saved, torch.zeros(32, 16)))
+        load_optimizer_arrays(model, optimizers, dict.fromkeys(saved, np.zeros((32, 16))))
     assert "\n" not in str(caught.value)

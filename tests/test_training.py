@@ -1,17 +1,23 @@
+import functools
 import io
+import itertools
 import math
 import sys
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from pathlib import Path
+from types import CodeType
 
 import numpy as np
 import pytest
 import torch
+from conftest import randomise
 
 from sancho import checkpoint
-from sancho.config import PRESETS, ModelConfig, SampleConfig, TrainConfig, TrainOptions
+from sancho.checkpoint import Progress
+from sancho.config import ModelConfig, SampleConfig, TrainConfig, TrainOptions
 from sancho.corpus import Corpus, prepare
+from sancho.device import Device
 from sancho.errors import UserError
 from sancho.evaluate import bits_per_character, evaluate
 from sancho.generate import continue_text
@@ -20,15 +26,17 @@ from sancho.optim import (
     AdamW,
     RowAdagrad,
     learning_rate_factor,
-    optimizer_tensors,
+    optimizer_arrays,
     set_learning_rate,
 )
-from sancho.run import RunFolder
-from sancho.runtime import Runtime
+from sancho.presets import PRESETS
+from sancho.run_folder import RunFolder
 from sancho.tokenizer import CharTokenizer
 from sancho.training import Batches, NonFiniteLoss, Report, TrainingState, fit
 
-CPU = Runtime(torch.device("cpu"), torch.float32)
+pytestmark = pytest.mark.usefixtures("one_thread")
+CPU = Device(torch.device("cpu"), torch.float32)
+CPU_BFLOAT16 = Device(torch.device("cpu"), torch.bfloat16)
 SAMPLE_TEXT = Path(__file__).resolve().parent.parent / "data" / "apocrifo.txt"
 
 
@@ -66,33 +74,27 @@ def figures(report: Report) -> tuple:
     )
 
 
-def bits(tensors: dict) -> dict[str, bytes]:
-    return {name: t.detach().numpy().tobytes() for name, t in tensors.items()}
+def bits(arrays: dict[str, np.ndarray]) -> dict[str, bytes]:
+    return {name: array.tobytes() for name, array in arrays.items()}
 
 
 def bits_of(state: TrainingState) -> dict[str, bytes]:
-    optimizer = bits(optimizer_tensors(state.model, state.optimizers))
+    optimizer = bits(optimizer_arrays(state.model, state.optimizers))
     parameters = dict(state.model.named_parameters())
     assert {name.rpartition(".")[0] for name in optimizer} == parameters.keys()
-    return bits(state.model.state_dict()) | {f"optimizer.{k}": v for k, v in optimizer.items()}
+    return bits(state.model.arrays()) | {f"optimizer.{k}": v for k, v in optimizer.items()}
 
 
-def run(state: TrainingState, corpus: Corpus, steps: int | None = None) -> list[tuple]:
+def run(
+    state: TrainingState, corpus: Corpus, steps: int | None = None, device: Device = CPU, **options
+) -> list[tuple]:
     """Train to the end, or until `steps` steps are done; return the figures."""
     seen = []
-    for report in fit(state, corpus, CPU):
+    for report in fit(state, corpus, device, **options):
         seen.append(figures(report))
         if report.step == steps:
             break
     return seen
-
-
-@pytest.fixture(scope="module", autouse=True)
-def one_thread() -> Iterator[None]:
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
 
 
 @pytest.fixture(scope="module")
@@ -120,7 +122,7 @@ def test_another_seed_gives_another_model(corpus, dropout):
     found = []
     for seed in (1, 2):
         state = start(corpus, train_config(seed=seed), dropout=dropout)
-        fresh = bits(state.model.state_dict())
+        fresh = bits(state.model.arrays())
         run(state, corpus)
         found.append((fresh["token_embedding.weight"], bits_of(state)["head.weight"]))
     assert found[0][0] != found[1][0]
@@ -162,13 +164,12 @@ def interrupted_options(optimizer: str) -> TrainConfig:
     )
 
 
-def start_preset(corpus: Corpus, preset: str) -> TrainingState:
+def start_preset(corpus: Corpus, preset: str, dropout: float = 0.2) -> TrainingState:
     """Return a new run like that of a preset, but small, and with dropout and parts of a step."""
-    model, config = PRESETS[preset]
     shape = {"block_size": 8, "n_layer": 2, "n_head": 2, "n_embd": 16, "ngram_rows": 64}
     shape |= {"vocab_size": corpus.tokenizer.vocab_size, "tie_embeddings": preset == "base"}
-    model = replace(model, dropout=0.2, ngram_dropout=0.2, **shape)
-    return TrainingState.start(model, interrupted_options(config.optimizer), CPU)
+    model = replace(PRESETS[preset].model, dropout=dropout, ngram_dropout=dropout, **shape)
+    return TrainingState.start(model, interrupted_options(PRESETS[preset].train.optimizer), CPU)
 
 
 @pytest.mark.parametrize(
@@ -234,14 +235,18 @@ def test_the_progress_in_a_checkpoint_does_not_move_on(corpus):
     assert before[0] == 2 and len(before[1]) == 2
 
 
-def test_the_seconds_of_a_resumed_run_go_on(tmp_path, corpus):
+def test_the_seconds_of_a_resumed_run_go_on(tmp_path, corpus, monkeypatch):
     state = start(corpus, train_config())
     run(state, corpus, 3)
     state.progress.seconds = 1000.0
     checkpoint.save(tmp_path / "x", state.to_checkpoint(corpus, with_optimizer=True))
+    clock = itertools.count(77_000.0)  # a second passes each time that somebody looks at it
+    monkeypatch.setattr("sancho.training.time.perf_counter", lambda: next(clock))
     report = next(fit(resume(tmp_path / "x"), corpus, CPU))
-    assert 1000 < report.seconds < 1060
-    assert 0 < report.tokens_per_second < 1e7
+    assert 1001 <= report.seconds <= 1003
+    assert report.seconds == int(report.seconds)
+    # What was read before does not count for the speed.
+    assert 8 * 4 / 3 <= report.tokens_per_second <= 8 * 4
 
 
 def test_going_on_for_longer(tmp_path, corpus):
@@ -265,13 +270,32 @@ def test_only_with_the_optimizer_a_checkpoint_has_its_tensors(corpus):
 def test_starting_from_the_weights_of_another_run(corpus):
     source = start(corpus, train_config())
     run(source, corpus, 2)
+    before = bits(source.model.arrays())
     saved = source.to_checkpoint(corpus, with_optimizer=False)
-    state = TrainingState.start_from(saved, saved.model, train_config(seed=5), CPU)
-    assert bits(state.model.state_dict()) == bits(source.model.state_dict())
-    assert state.progress.step == 0
-    assert not optimizer_tensors(state.model, state.optimizers)
-    run(state, corpus)
-    assert bits(state.model.state_dict()) != bits(source.model.state_dict())
+    states = [TrainingState.start_from(saved, train_config(seed=seed), CPU) for seed in (5, 5, 6)]
+    for state in states:
+        assert bits(state.model.arrays()) == before
+        assert state.progress == Progress()
+        assert not optimizer_arrays(state.model, state.optimizers)
+    figures_of = [run(state, corpus) for state in states]
+    assert figures_of[0] == figures_of[1] != figures_of[2]
+    assert bits_of(states[0]) == bits_of(states[1])
+    # The weights were copies, though those in the checkpoint are those of the source.
+    assert bits(source.model.arrays()) == bits(saved.weights) == before
+    assert bits(states[0].model.arrays()) != before
+
+
+@pytest.mark.parametrize("begin", ["restore", "start_from"])
+def test_dropout_may_be_another_one_when_a_run_goes_on(corpus, begin):
+    source = start(corpus, train_config(log_interval=1), dropout=0.0)
+    run(source, corpus, 2)
+    saved, losses = source.to_checkpoint(corpus, with_optimizer=True), []
+    for changes in ({}, {"dropout": 0.5}, {"ngram_dropout": 0.5}):
+        other = replace(saved, model=replace(saved.model, **changes))
+        state = getattr(TrainingState, begin)(other, saved.train, CPU)
+        assert state.model.config == other.model
+        losses.append(run(state, corpus, state.progress.step + 1)[0][2])
+    assert len(set(losses)) == 3
 
 
 # --- a loop that is interrupted, as a notebook's kernel is ----------------------------------
@@ -379,11 +403,12 @@ class InterruptedCall:
     """Raises KeyboardInterrupt at the n-th place where Python looks for a Ctrl+C.
 
     Python looks when a function of Python begins and when any call has ended. Counted are our
-    functions, and the calls that they make.
+    functions, and the calls that they make; or only one function, and those that it makes.
     """
 
-    def __init__(self, number: int) -> None:
+    def __init__(self, number: int, function: str | None = None) -> None:
         self.left, self.ours = number, str(Path(checkpoint.__file__).parent)
+        self.function = function
 
     def __enter__(self) -> "InterruptedCall":
         sys.setprofile(self._count)
@@ -394,19 +419,23 @@ class InterruptedCall:
 
     def _count(self, frame, event: str, argument) -> None:
         frames = (frame, frame if event.startswith("c_") else frame.f_back)
-        ours = any(each and each.f_code.co_filename.startswith(self.ours) for each in frames)
-        if ours and event != "c_call":
+        if event != "c_call" and any(each and self._counts(each.f_code) for each in frames):
             self.left -= 1
             if self.left == 0:
                 sys.setprofile(None)
                 raise KeyboardInterrupt
+
+    def _counts(self, code: CodeType) -> bool:
+        return code.co_filename.startswith(self.ours) and self.function in (None, code.co_name)
 
 
 # Where Python tidies up, it goes on.
 swallowed = pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 
 
-def interrupted_anywhere(tmp_path: Path, corpus: Corpus, numbers: Iterable[int]) -> int:
+def interrupted_anywhere(
+    tmp_path: Path, corpus: Corpus, numbers: Iterable[int], function: str | None = None
+) -> int:
     """Interrupt a run at each of these calls, as long as there are so many; return how many.
 
     Wherever it was, the run can be saved and goes on; and if nothing had moved, to the same bits.
@@ -416,8 +445,7 @@ def interrupted_anywhere(tmp_path: Path, corpus: Corpus, numbers: Iterable[int])
         return start(corpus, config, n_layer=1, dropout=0.2)
 
     def everything(state: TrainingState) -> dict[str, bytes]:
-        tensors = optimizer_tensors(state.model, state.optimizers)
-        return bits(state.model.state_dict()) | bits(tensors)
+        return bits(state.model.arrays() | optimizer_arrays(state.model, state.optimizers))
 
     config = train_config(
         max_iters=3, gradient_accumulation_steps=2, eval_interval=2, log_interval=2
@@ -430,7 +458,7 @@ def interrupted_anywhere(tmp_path: Path, corpus: Corpus, numbers: Iterable[int])
         reports = fit(state, corpus, CPU)
         told = next(reports).step
         try:
-            with InterruptedCall(number) as interruption:
+            with InterruptedCall(number, function) as interruption:
                 for report in reports:
                     told = report.step
         except KeyboardInterrupt:
@@ -462,6 +490,12 @@ def interrupted_anywhere(tmp_path: Path, corpus: Corpus, numbers: Iterable[int])
 @swallowed
 def test_ctrl_c_at_some_calls_leaves_a_run_that_goes_on(tmp_path, corpus):
     assert interrupted_anywhere(tmp_path, corpus, range(5, 1_000_000, 450)) >= 6
+
+
+@swallowed
+def test_ctrl_c_at_every_call_of_the_loop_leaves_a_run_that_goes_on(tmp_path, corpus):
+    """Between a step and what is noted of it nothing may be interrupted."""
+    assert 20 < interrupted_anywhere(tmp_path, corpus, range(1, 1_000_000), "_fit") < 100
 
 
 @swallowed
@@ -507,14 +541,6 @@ def test_logging_changes_only_what_is_told(corpus):
 # --- what a step does -----------------------------------------------------------------------
 
 
-def randomise(model: torch.nn.Module) -> None:
-    """Give every weight a value, so that every gradient is there from the first step on."""
-    torch.manual_seed(3)
-    with torch.no_grad():
-        for p in model.parameters():
-            p.normal_(std=0.3)
-
-
 def test_accumulated_micro_batches_equal_one_batch(corpus):
     config = train_config(gradient_accumulation_steps=2, grad_clip=0, log_interval=1)
     state, twin = (start(corpus, config, ngram_dropout=0) for _ in range(2))
@@ -527,7 +553,7 @@ def test_accumulated_micro_batches_equal_one_batch(corpus):
         )
     report = next(fit(state, corpus, CPU))
 
-    batches = Batches(corpus.train, 8, config, CPU.device)
+    batches = Batches(corpus.train, 8, config, CPU.where)
     parts = [batches.get(0, micro_step) for micro_step in (0, 1)]
     assert not torch.equal(parts[0][0], parts[1][0])
     inputs, targets = (torch.cat(pair) for pair in zip(*parts, strict=True))
@@ -621,10 +647,11 @@ def test_dropout_is_on_in_training_and_off_in_evaluation(corpus):
     assert reports[0].val_loss == evaluate(with_dropout.model.eval(), corpus.val)
 
 
-def test_the_loss_falls_on_a_text_that_is_easy_to_learn():
+@pytest.mark.parametrize("device", [CPU, CPU_BFLOAT16], ids=str)
+def test_the_loss_falls_on_a_text_that_is_easy_to_learn(device):
     corpus = corpus_of("En un lugar de la Mancha, " * 60)
     state = start(corpus, train_config(max_iters=120, log_interval=10))
-    reports = list(fit(state, corpus, CPU))
+    reports = list(fit(state, corpus, device))
     told = [report.train_loss for report in reports if report.train_loss is not None]
     assert told[0] > 1.5
     assert told[-1] < 0.6
@@ -636,6 +663,164 @@ def test_the_first_loss_is_that_of_a_guess(corpus, optimizer):
     state = start(corpus, train_config(optimizer=optimizer, log_interval=1))
     report = next(fit(state, corpus, CPU))
     assert report.train_loss == pytest.approx(math.log(corpus.tokenizer.vocab_size), abs=1e-5)
+
+
+# --- bfloat16 -------------------------------------------------------------------------------
+
+
+def losses_of(seen: list[tuple]) -> list[float]:
+    """Return the training and validation losses that were told."""
+    return [loss for figure in seen for loss in figure[2:4] if loss is not None]
+
+
+@pytest.mark.parametrize("dropout", [0.0, 0.2])
+@pytest.mark.parametrize("preset", sorted(PRESETS))
+def test_bfloat16_gives_nearly_the_losses_of_float32(corpus, preset, dropout):
+    found = []
+    for device in (CPU, CPU_BFLOAT16):
+        state, kinds = start_preset(corpus, preset, dropout), set()
+        state.model.head.register_forward_hook(lambda *args, kinds=kinds: kinds.add(args[2].dtype))
+        found.append(losses_of(run(state, corpus, device=device)))
+        assert kinds == {device.dtype}  # in training and in evaluation
+        assert {p.dtype for p in state.model.parameters()} == {torch.float32}
+        assert {array.dtype for array in arrays_of(state)} == {np.dtype("f4")}
+    exact, rounded = found
+    assert all(map(math.isfinite, rounded))
+    assert rounded == pytest.approx(exact, abs=0.01)  # of losses between 3 and 4
+    assert rounded != exact
+
+
+def arrays_of(state: TrainingState) -> Iterable[np.ndarray]:
+    return optimizer_arrays(state.model, state.optimizers).values()
+
+
+@pytest.mark.parametrize("preset", ["mini", "classic"])
+def test_a_run_in_bfloat16_that_is_resumed_is_the_same_run(tmp_path, corpus, preset):
+    whole = start_preset(corpus, preset)
+    expected = run(whole, corpus, device=CPU_BFLOAT16)
+    state = start_preset(corpus, preset)
+    seen = run(state, corpus, 7, device=CPU_BFLOAT16)
+    checkpoint.save(tmp_path / "x", state.to_checkpoint(corpus, with_optimizer=True))
+    state = resume(tmp_path / "x")
+    assert seen + run(state, corpus, device=CPU_BFLOAT16) == expected
+    assert bits_of(state) == bits_of(whole)
+
+
+# --- torch.compile --------------------------------------------------------------------------
+
+
+COMPILE = torch.compile
+
+
+@pytest.fixture
+def compile_with(monkeypatch) -> Iterator[Callable]:
+    """Let torch.compile hand its graphs to a function instead of a compiler."""
+
+    def use(backend: Callable) -> None:
+        monkeypatch.setattr(torch, "compile", functools.partial(COMPILE, backend=backend))
+
+    torch.compiler.reset()
+    yield use
+    torch.compiler.reset()
+
+
+@pytest.mark.parametrize("device", [CPU, CPU_BFLOAT16], ids=str)
+@pytest.mark.parametrize("preset", sorted(PRESETS))
+def test_a_compiled_run_is_the_same_run(tmp_path, corpus, compile_with, recwarn, preset, device):
+    whole = start_preset(corpus, preset)
+    expected = run(whole, corpus, device=device)
+    graphs = []
+    compile_with(lambda graph, inputs: graphs.append(graph) or graph)
+    state = start_preset(corpus, preset)
+    seen = run(state, corpus, 1, device=device, compile=True)
+    assert graphs
+    begun = len(graphs)
+    seen += run(state, corpus, 7, device=device, compile=True)
+    # Neither the steps nor the evaluation after the fifth have it compiled again.
+    assert len(graphs) == begun
+    checkpoint.save(tmp_path / "x", state.to_checkpoint(corpus, with_optimizer=True))
+    state = resume(tmp_path / "x")
+    assert seen + run(state, corpus, device=device, compile=True) == expected
+    assert bits_of(state) == bits_of(whole)
+    assert [str(w.message) for w in recwarn if "torch.compile does not" in str(w.message)] == []
+
+
+def refuse_to_compile(graph, inputs) -> Callable:
+    raise OSError("there is no compiler here")
+
+
+def compile_without_a_way_back(graph, inputs) -> Callable:
+    """Compile to something whose gradient can't be computed."""
+
+    def forward(*args):
+        outputs = graph(*args)
+        outputs[0].register_hook(no_gradient)
+        return outputs
+
+    return forward
+
+
+def no_gradient(gradient):
+    raise OSError("there is no compiler here")
+
+
+@pytest.mark.parametrize("backend", [refuse_to_compile, compile_without_a_way_back])
+@pytest.mark.parametrize("preset", sorted(PRESETS))
+def test_a_compiler_that_fails_is_done_without(corpus, compile_with, preset, backend):
+    whole = start_preset(corpus, preset)
+    expected = run(whole, corpus)
+    compile_with(backend)
+    state = start_preset(corpus, preset)
+    with pytest.warns(UserWarning, match="does not work here, going on without: ") as caught:
+        assert run(state, corpus, compile=True) == expected
+    assert bits_of(state) == bits_of(whole)
+    (message,) = (str(w.message) for w in caught if "going on without" in str(w.message))
+    assert "\n" not in message
+    assert "there is no compiler here" in message
+
+
+def test_a_torch_that_cannot_compile_at_all_is_done_without(corpus, monkeypatch):
+    """As where PyTorch does not support the version of Python yet."""
+
+    def refuse(model):
+        raise RuntimeError("torch.compile is not supported on Python 3.99+")
+
+    expected = run(start_preset(corpus, "mini"), corpus)
+    monkeypatch.setattr(torch, "compile", refuse)
+    with pytest.warns(UserWarning, match=r"going on without: torch\.compile is not supported on"):
+        assert run(start_preset(corpus, "mini"), corpus, compile=True) == expected
+
+
+def test_ctrl_c_while_it_is_compiled_costs_nothing(corpus, compile_with):
+    def interrupted(graph, inputs):
+        raise KeyboardInterrupt
+
+    expected = run(start_preset(corpus, "mini"), corpus)
+    compile_with(interrupted)
+    state = start_preset(corpus, "mini")
+    with pytest.raises(KeyboardInterrupt):
+        run(state, corpus, compile=True)
+    assert state.progress == Progress()
+    assert run(state, corpus) == expected
+
+
+def test_a_run_that_is_done_is_not_compiled(corpus, monkeypatch):
+    state = start(corpus, train_config(max_iters=2))
+    run(state, corpus)
+    monkeypatch.setattr(torch, "compile", lambda model: pytest.fail("for nothing"))
+    assert run(state, corpus, compile=True) == []
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("preset", sorted(PRESETS))
+def test_a_run_that_is_really_compiled_has_nearly_the_same_losses(corpus, recwarn, preset):
+    """Without dropout, which a compiled model draws in its own way."""
+    torch.compiler.reset()
+    expected = losses_of(run(start_preset(corpus, preset, 0.0), corpus))
+    found = losses_of(run(start_preset(corpus, preset, 0.0), corpus, compile=True))
+    assert [str(w.message) for w in recwarn if "going on without" in str(w.message)] == []
+    assert found == pytest.approx(expected, abs=1e-4)
+    torch.compiler.reset()
 
 
 # --- early stopping -------------------------------------------------------------------------
@@ -707,7 +892,7 @@ def test_a_run_that_has_lost_its_patience_does_not_go_on(tmp_path):
 def train_into_a_folder(state: TrainingState, corpus: Corpus, path: Path, spoil=None) -> int:
     """Train as train.py does until it fails; return the number of steps that were reported."""
     folder, done = RunFolder(path), 0
-    folder.open(TrainOptions(), state)
+    folder.begin(TrainOptions())
     with pytest.raises(NonFiniteLoss) as caught:
         for report in fit(state, corpus, CPU):
             done = report.step
@@ -828,7 +1013,7 @@ def test_the_learned_model_is_left_alone_when_the_text_is_too_short(corpus):
 
 
 def batches_of(ids: np.ndarray, block_size: int, **options) -> Batches:
-    return Batches(ids, block_size, train_config(**options), CPU.device)
+    return Batches(ids, block_size, train_config(**options), CPU.where)
 
 
 def test_windows_are_cut_from_the_text():
@@ -894,8 +1079,8 @@ def test_a_text_of_more_than_256_characters_is_learned(tmp_path):
 
 
 def test_characters_per_step_count_all_micro_batches():
-    batches = batches_of(np.zeros(20, np.uint8), 8, batch_size=3, gradient_accumulation_steps=5)
-    assert batches.characters_per_step == 8 * 3 * 5
+    config = train_config(batch_size=3, gradient_accumulation_steps=5)
+    assert config.characters_per_step(ModelConfig(block_size=8)) == 8 * 3 * 5
 
 
 # --- reports --------------------------------------------------------------------------------
@@ -948,21 +1133,23 @@ def test_the_rate_of_the_step_is_the_one_that_moves_the_weights(corpus):
 
 
 def test_seconds_hold_evaluations_and_speed_does_not(corpus, monkeypatch):
-    clock = [0.0]
+    """On a clock that goes on by a second for each step, and by 100 for each evaluation."""
+    clock, get = [0.0], Batches.get
+
+    def step(batches, *place):
+        clock[0] += 1
+        return get(batches, *place)
 
     def slow(model, ids):
         clock[0] += 100
         return 1.0
 
-    def tick() -> float:
-        clock[0] += 0.001
-        return clock[0]
-
-    monkeypatch.setattr("sancho.training.time.perf_counter", tick)
+    monkeypatch.setattr("sancho.training.time.perf_counter", lambda: clock[0])
     monkeypatch.setattr("sancho.training.evaluate", slow)
+    monkeypatch.setattr(Batches, "get", step)
     reports = list(fit(start(corpus, train_config(eval_interval=3)), corpus, CPU))
-    assert 300 < reports[-1].seconds < 401
-    assert min(report.tokens_per_second for report in reports) > 1000
+    assert [r.seconds for r in reports] == [n + n // 3 * 100 for n in range(1, 13)]
+    assert {report.tokens_per_second for report in reports} == {8.0 * 4}
 
 
 def test_a_loop_that_is_left_can_be_taken_up_again(corpus):

@@ -1,0 +1,289 @@
+"""What a CUDA GPU makes of it: the preset base beside nanoGPT's own recipe for characters.
+
+    python benchmarks/gpu.py BOOK [--nanogpt DIR] [--rows nanogpt base short table skip]
+
+Trains on the same clean text, one after the other, each in a process of its own and compiled:
+nanoGPT with config/train_shakespeare_char.py as it is (64 windows of 256 characters a step,
+6 layers, 6 heads, 384 wide, dropout 0.2, 5,000 steps); the preset base; base in --short steps; and
+base with the table of sequences and with embedding_skip switched over, one at a time. Seconds are
+those of the whole process, the interpreter, compilation and evaluations included; both evaluate
+every 250 steps, nanoGPT on 200 random batches of both parts, base on the whole validation text.
+Losses are over the whole validation text in windows of 256 characters; nanoGPT's is that of the
+model which it saved as its best. The speed is that between evaluations, and its share of the peak
+that of the arithmetic a step needs (see throughput.py) in what a large matrix product reaches in
+bfloat16. Then untrained models write, alone and ten texts side by side, their context full: base
+on the GPU, base on the CPU (where sample.py lets it write), and nanoGPT on the GPU.
+Prints two tables, then one line of JSON.
+"""
+
+import argparse
+import json
+import os
+import re
+import shutil
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import nn
+
+ROOT = Path(__file__).resolve().parents[1]
+sys.path.insert(0, str(ROOT))
+
+import nanogpt  # noqa: E402
+from throughput import peak, work  # noqa: E402
+from time_to_loss import judge  # noqa: E402
+
+from sancho import checkpoint  # noqa: E402
+from sancho.config import DeviceConfig, ModelConfig  # noqa: E402
+from sancho.corpus import Corpus, prepare_files  # noqa: E402
+from sancho.device import Device, choose_device  # noqa: E402
+from sancho.generate import generate  # noqa: E402
+from sancho.model import GPT  # noqa: E402
+from sancho.presets import PRESETS  # noqa: E402
+
+Row = dict[str, object]
+EVERY = 250  # steps between evaluations, as in nanoGPT's recipe
+NANOGPT_RECIPE = "train.py config/train_shakespeare_char.py --dataset=quijote --out_dir=out"
+NANOGPT = ModelConfig(block_size=256, n_layer=6, n_head=6, n_embd=384, dropout=0.2)
+OURS = ["--preset", "base", "--device", "cuda", "--compile", "--eval_interval", str(EVERY)]
+TABLE = ["--ngram_size", "5", "--ngram_dropout", "0.2"]
+WARM_UP, WRITTEN = 200, 384  # characters: a full context is left behind, then twice filled again
+
+
+def rows_of_ours(short: int) -> dict[str, tuple[str, list[str]]]:
+    """Return the rows that train.py fills: what to call each, and its options."""
+    base = PRESETS["base"].model
+    rows = {
+        "base": ("base", []),
+        "short": (f"base, {short:,} steps", ["--max_iters", str(short)]),
+        "table": ("base with the table", TABLE),
+        "skip": ("base with embedding_skip", ["--embedding_skip"]),
+    }
+    if base.ngram_size > 1:
+        rows["table"] = ("base without the table", ["--ngram_size", "1"])
+    if base.embedding_skip:
+        rows["skip"] = ("base without embedding_skip", ["--no_embedding_skip"])
+    return rows
+
+
+def follow(
+    command: list[str], folder: Path, log: Path, watched: Path
+) -> tuple[list[tuple[float, str]], float]:
+    """Run a command in a folder, with what it says in `log`.
+
+    Return the lines that it adds to the file `watched`, each with the seconds at which it came, and
+    the seconds of the whole process. Raises SystemExit with its last words where it fails.
+    """
+    lines, rest, file = [], "", None
+    begin = time.perf_counter()
+    with open(log, "w", encoding="utf-8") as out:
+        process = subprocess.Popen(
+            command,
+            cwd=folder,
+            stdout=out,
+            stderr=subprocess.STDOUT,
+            env=os.environ | {"PYTHONUNBUFFERED": "1"},
+        )
+        ended = False
+        while not ended:
+            time.sleep(0.01)
+            ended = process.poll() is not None
+            if file is None and watched.exists():
+                file = open(watched, encoding="utf-8", errors="replace")  # noqa: SIM115
+            if file:
+                seconds = time.perf_counter() - begin
+                *whole, rest = (rest + file.read()).split("\n")
+                lines += [(seconds, line) for line in whole]
+    seconds = time.perf_counter() - begin
+    if file:
+        file.close()
+    said = log.read_text(encoding="utf-8", errors="replace")
+    if process.returncode:
+        raise SystemExit(f"{' '.join(command)} failed:\n{said[-3000:]}")
+    for note in re.findall(r"^note: .*", said, flags=re.MULTILINE):
+        print(note)
+    return lines, seconds
+
+
+def characters_per_second(steps: list[tuple[int, float]], per_step: int) -> float:
+    """Return the median speed of the stretches between evaluations; the first one compiles."""
+    stretches: dict[int, list[tuple[int, float]]] = {}
+    for step, seconds in steps:
+        if step % EVERY:
+            stretches.setdefault(step // EVERY, []).append((step, seconds))
+    ends = [(stretch[0], stretch[-1]) for stretch in stretches.values() if len(stretch) > 1]
+    return per_step * statistics.median(
+        (last - first) / (end - begin) for (first, begin), (last, end) in ends[1:] or ends
+    )
+
+
+def train_ours(book: Path, folder: Path, options: list[str]) -> Row:
+    """Run train.py; return its steps, seconds, evaluations, best loss and speed."""
+    out = Path(tempfile.mkdtemp(dir=folder))
+    command = [sys.executable, "train.py", *OURS, "--corpus", str(book), "--out_dir", str(out)]
+    lines, seconds = follow([*command, *options], ROOT, folder / "log", out / "metrics.jsonl")
+    metrics = [(when, json.loads(line)) for when, line in lines]
+    best = checkpoint.load(out / "best.safetensors")
+    per_step = best.train.characters_per_step(best.model)
+    steps = [(line["step"], when) for when, line in metrics]
+    return {
+        "steps": steps[-1][0],
+        "seconds": seconds,
+        "evaluations": [(when, line["val_loss"]) for when, line in metrics if line["val_loss"]],
+        "val_loss": best.progress.val_loss,
+        "speed": characters_per_second(steps, per_step),
+        "work": work(best.model),
+    }
+
+
+def train_nanogpt(checkout: Path, folder: Path, corpus: Corpus, device: Device) -> Row:
+    """Run nanoGPT's recipe in a copy of a checkout; return the same."""
+    copy, log = nanogpt.copy_with_text(checkout, folder, corpus), folder / "nanogpt.log"
+    lines, seconds = follow([sys.executable, *NANOGPT_RECIPE.split()], copy, log, log)
+    steps, evaluations, per_step = [], [], 0
+    for when, line in lines:
+        if found := re.match(r"tokens per iteration will be: ([\d,]+)", line):
+            per_step = int(found[1].replace(",", ""))
+        elif found := re.match(r"step \d+: train loss \S+, val loss (\S+)", line):
+            evaluations.append((when, float(found[1])))
+        elif found := re.match(r"iter (\d+): loss", line):
+            steps.append((int(found[1]), when))
+    model = nanogpt.trained_model(copy)[0].to(device.where)
+
+    def logits_of(inputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+        return model(inputs.to(device.where), targets.to(device.where))[0].float().cpu()
+
+    with device.autocast():
+        val_loss = judge(logits_of, corpus.val, NANOGPT.block_size)
+    return {
+        "steps": steps[-1][0],
+        "seconds": seconds,
+        "evaluations": evaluations,
+        "val_loss": val_loss,
+        "speed": characters_per_second(steps, per_step),
+        "work": work(replace(NANOGPT, vocab_size=corpus.tokenizer.vocab_size)),
+    }
+
+
+def seconds_to(target: float | None, row: Row) -> float | None:
+    """Return when an evaluation first came out at the target or below it."""
+    if target is None:
+        return None
+    return next((when for when, loss in row["evaluations"] if loss <= target), None)
+
+
+def write_ours(model: GPT, n_texts: int, device: Device) -> float:
+    """Return characters per second of all texts together, the context full."""
+    prompt = np.ones(model.config.block_size, dtype=np.int64)
+    with device.autocast():
+        texts = generate(model, prompt, max_new_tokens=WARM_UP + WRITTEN, samples=range(n_texts))
+        times = [time.perf_counter() for _ in texts]
+    return n_texts * WRITTEN / (times[-1] - times[WARM_UP - 1])
+
+
+@torch.no_grad()
+def write_nanogpt(model: nn.Module, n_texts: int, device: Device) -> float:
+    """Return the same for nanoGPT."""
+    context = torch.ones(n_texts, NANOGPT.block_size, dtype=torch.long, device=device.where)
+    with device.autocast():
+        for count in (20, WRITTEN):  # the first call warms up
+            begin = time.perf_counter()
+            model.generate(context, count, temperature=0.8, top_k=200).cpu()
+    return n_texts * WRITTEN / (time.perf_counter() - begin)
+
+
+def compare_training(
+    options: argparse.Namespace, book: Path, folder: Path, corpus: Corpus, device: Device
+) -> list[Row]:
+    """Fill the rows of the first table and print each as it comes."""
+    fastest, target, rows = peak(device), options.target, []
+    print(f"A large matrix product: {fastest / 1e12:,.0f} TFLOP/s, {device}")
+    print(f"{'':28}{'steps':>7}{'seconds':>9}{'best loss':>11}{'to the target':>15}", end="")
+    print(f"{'characters/s':>14}{'of the peak':>13}", flush=True)
+    ours = rows_of_ours(options.short)
+    for key in options.rows:
+        if key == "nanogpt":
+            name = "nanoGPT, its recipe"
+            row = train_nanogpt(options.nanogpt, folder, corpus, device)
+            target = row["val_loss"] if options.target is None else target
+            row["to_target"] = min(row["evaluations"], key=lambda found: found[1])[0]
+        else:
+            name, extra = ours[key]
+            row = train_ours(book, folder, extra)
+            row["to_target"] = seconds_to(target, row)
+        row |= {"row": name, "target": target, "share": row["speed"] * row["work"] / fastest}
+        rows.append(row)
+        to_target = f"{row['to_target']:.1f}" if row["to_target"] else "–"
+        print(
+            f"{name:28}{row['steps']:7,}{row['seconds']:9.1f}{row['val_loss']:11.4f}"
+            f"{to_target:>15}{row['speed']:14,.0f}{row['share']:13.0%}",
+            flush=True,
+        )
+    return rows
+
+
+def compare_writing(checkout: Path | None, vocab_size: int, device: Device) -> list[Row]:
+    """Let untrained models write; print a line for each."""
+    cpu = choose_device(DeviceConfig(device="cpu"))
+    base = replace(PRESETS["base"].model, vocab_size=vocab_size)
+    writers = [
+        ("base on the GPU", write_ours, GPT(base).to(device.where).eval(), device),
+        ("base on the CPU", write_ours, GPT(base).eval(), cpu),
+    ]
+    if checkout:
+        theirs = nanogpt.model_module(checkout)
+        names = ("block_size", "n_layer", "n_head", "n_embd", "bias")
+        size = {name: getattr(NANOGPT, name) for name in names}
+        model = theirs.GPT(theirs.GPTConfig(**size, vocab_size=vocab_size)).eval()
+        writers.append(("nanoGPT on the GPU", write_nanogpt, model.to(device.where), device))
+    print(f"{'characters/s, writing':28}{'alone':>10}{'ten texts':>11}", flush=True)
+    rows = []
+    for name, write, model, where in writers:
+        alone, ten = (write(model, n_texts, where) for n_texts in (1, 10))
+        rows.append({"writer": name, "alone": alone, "ten": ten})
+        print(f"{name:28}{alone:10,.0f}{ten:11,.0f}", flush=True)
+    return rows
+
+
+def main() -> None:
+    """Read the options, measure, show."""
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    keys = ["nanogpt", *rows_of_ours(0)]
+    parser.add_argument("book", type=Path, help="the text, such as Project Gutenberg's pg2000.txt")
+    parser.add_argument("--nanogpt", type=Path, help="a checkout of nanoGPT to run beside ours")
+    parser.add_argument("--rows", nargs="+", choices=keys, default=keys, help="what to train")
+    parser.add_argument("--short", type=int, default=1000, help="steps of the row short")
+    parser.add_argument("--target", type=float, help="loss to reach, if not nanoGPT's best")
+    options = parser.parse_args()
+    if not torch.cuda.is_available():
+        raise SystemExit(f"gpu.py needs a CUDA GPU; torch {torch.__version__} finds none here")
+    chosen = set(options.rows) - (set() if options.nanogpt else {"nanogpt"})
+    options.rows = [key for key in keys if key in chosen]  # nanoGPT first: it sets the target
+    device = choose_device(DeviceConfig(device="cuda"))
+    gpu = torch.cuda.get_device_name()
+    print(f"{gpu}, torch {torch.__version__}")
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        # train.py prepares the text as data/STEM; no prepared text of the user has this name.
+        book = folder / "gpu-benchmark.txt"
+        shutil.copy(options.book, book)
+        corpus = prepare_files([book], folder / "corpus")
+        prepared = ROOT / "data" / book.stem
+        shutil.rmtree(prepared, ignore_errors=True)  # of a measurement that was killed
+        try:
+            rows = compare_training(options, book, folder, corpus, device)
+        finally:
+            shutil.rmtree(prepared, ignore_errors=True)
+        writers = compare_writing(options.nanogpt, corpus.tokenizer.vocab_size, device)
+    print(json.dumps({"gpu": gpu, "torch": torch.__version__, "rows": rows, "writing": writers}))
+
+
+if __name__ == "__main__":
+    main()

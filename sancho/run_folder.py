@@ -1,0 +1,108 @@
+"""What a run leaves in its folder: two checkpoints, its metrics, its configuration."""
+
+import json
+import math
+import time
+from contextlib import AbstractContextManager
+from dataclasses import asdict
+from pathlib import Path
+
+from sancho import checkpoint
+from sancho.checkpoint import Checkpoint
+from sancho.config import TrainOptions
+from sancho.corpus import Corpus
+from sancho.errors import MissingFile, UserError
+from sancho.files import atomic_write, locked
+from sancho.training import Report, TrainingState
+
+SAVE_SECONDS = 60.0
+"""last.safetensors is never older than this, so a kill costs no more of a run."""
+
+
+class RunFolder:
+    """best.safetensors, last.safetensors, metrics.jsonl and config.json of one run."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.best = path / "best.safetensors"
+        self.last = path / "last.safetensors"
+        self.metrics = path / "metrics.jsonl"
+        self.config = path / "config.json"
+        self._last_save = time.monotonic()
+
+    def held(self) -> AbstractContextManager[None]:
+        """Return a context that keeps other processes out; it makes the folder if it is missing.
+
+        Entering it raises UserError where another process is there, or where it can't be written.
+        """
+        return locked(self.path)
+
+    def begin(self, options: TrainOptions) -> None:
+        """Make the folder ready for a new run. Raises UserError where that would lose another one.
+
+        A folder without a checkpoint has nothing to lose.
+        """
+        checkpoints = (self.best, self.last)
+        if not options.run.overwrite and any(file.exists() for file in checkpoints):
+            raise UserError(
+                f"{self.path} holds a run already; go on with it (--resume), replace it "
+                "(--overwrite), or choose another --out_dir"
+            )
+        for file in (*checkpoints, self.metrics, self.config):
+            file.unlink(missing_ok=True)
+        with atomic_write(self.config) as out:
+            out.write(json.dumps(asdict(options), indent=1, default=str).encode())
+
+    def take_back(self, step: int) -> None:
+        """Remove from metrics.jsonl the lines of later steps, and what is no whole line."""
+        if self.metrics.exists():
+            lines = self.metrics.read_bytes().splitlines(keepends=True)
+            with atomic_write(self.metrics) as out:
+                out.writelines(line for line in lines if _step_of(line) <= step)
+
+    def load_last(self) -> Checkpoint:
+        """Return the last checkpoint. Raises MissingFile where there is none."""
+        if not self.last.exists():
+            raise MissingFile(
+                f"{self.path} holds no run to resume ({self.last.name} is missing); "
+                "start one without --resume"
+            )
+        return checkpoint.load(self.last)
+
+    def record(self, report: Report) -> None:
+        """Append a line to metrics.jsonl if the report has figures."""
+        if report.train_loss is None:
+            return
+        line = {
+            "step": report.step,
+            "tokens": report.tokens,
+            "seconds": round(report.seconds, 3),
+            "train_loss": report.train_loss,
+            "val_loss": report.val_loss,
+            "val_bpc": report.val_bpc,
+            "lr": report.lr,
+            "tokens_per_second": round(report.tokens_per_second),
+        }
+        with open(self.metrics, "a", encoding="utf-8") as file:
+            file.write(json.dumps(line) + "\n")
+
+    @property
+    def is_save_due(self) -> bool:
+        """Whether SAVE_SECONDS have passed since the last save, or since the beginning."""
+        return time.monotonic() - self._last_save >= SAVE_SECONDS
+
+    def save(self, state: TrainingState, corpus: Corpus, *, is_best: bool) -> None:
+        """Write last.safetensors, and best.safetensors if this is the best model so far."""
+        if is_best:
+            checkpoint.save(self.best, state.to_checkpoint(corpus, with_optimizer=False))
+        checkpoint.save(self.last, state.to_checkpoint(corpus, with_optimizer=True))
+        self._last_save = time.monotonic()
+
+
+def _step_of(line: bytes) -> float:
+    """Return the step of a line of metrics; a torn line counts as never reached."""
+    try:
+        step = json.loads(line)["step"]
+    except (ValueError, KeyError, TypeError):
+        return math.inf
+    return step if isinstance(step, int) and line.endswith(b"\n") else math.inf

@@ -1,0 +1,256 @@
+import warnings
+from collections.abc import Callable
+
+import pytest
+import torch
+from conftest import parse_train, randomise
+from torch import nn
+
+from sancho.config import DeviceConfig
+from sancho.device import Device, choose_device, compiled, torch_seed
+from sancho.errors import UserError
+from sancho.presets import PRESETS
+from sancho.streams import Stream
+
+CPU = torch.device("cpu")
+KINDS = ("cpu", "cuda", "mps")
+
+
+@pytest.fixture(autouse=True)
+def precision() -> None:
+    """To choose CUDA raises the speed of its products; leave that as it was."""
+    before = torch.get_float32_matmul_precision()
+    yield
+    torch.set_float32_matmul_precision(before)
+
+
+@pytest.fixture
+def machine(monkeypatch) -> Callable:
+    """Return a function after which torch finds these devices, whatever this machine has."""
+
+    def has(*devices: str, bfloat16: bool = True) -> None:
+        monkeypatch.setattr(torch.cuda, "is_available", lambda: "cuda" in devices)
+        monkeypatch.setattr(torch.backends.mps, "is_available", lambda: "mps" in devices)
+        supported = {True: True, False: bfloat16}  # by its key: whether emulation counts
+        monkeypatch.setattr(
+            torch.cuda,
+            "is_bf16_supported",
+            lambda including_emulation=True: supported[including_emulation],
+        )
+
+    return has
+
+
+# --- where ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("devices", "expected"),
+    [((), "cpu"), (("mps",), "cpu"), (("cuda",), "cuda"), (("cuda", "mps"), "cuda")],
+)
+def test_auto_is_cuda_where_it_is_and_else_the_cpu(machine, devices, expected):
+    """And mps only for who asks for it."""
+    machine(*devices)
+    assert choose_device(DeviceConfig()).where == torch.device(expected)
+    assert choose_device(DeviceConfig(device="auto", dtype="float32")).where.type == expected
+
+
+@pytest.mark.parametrize("name", KINDS)
+def test_a_device_that_is_there_can_be_asked_for(machine, name):
+    machine("cuda", "mps")
+    assert choose_device(DeviceConfig(device=name)).where == torch.device(name)
+
+
+@pytest.mark.parametrize("name", ["cuda", "mps"])
+def test_a_device_that_is_not_there_is_refused(machine, name):
+    machine(*({"cuda", "mps"} - {name}))
+    with pytest.raises(UserError) as caught:
+        choose_device(DeviceConfig(device=name))
+    for part in (f"--device {name}", torch.__version__, "--device cpu"):
+        assert part in str(caught.value)
+
+
+# --- in which type --------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("name", "bfloat16", "expected"),
+    [
+        ("cpu", True, torch.float32),
+        ("mps", True, torch.float32),
+        ("cuda", False, torch.float32),  # what a GPU only emulates is slower than float32
+        ("cuda", True, torch.bfloat16),
+    ],
+)
+def test_auto_is_bfloat16_where_a_gpu_has_it(machine, name, bfloat16, expected):
+    machine("cuda", "mps", bfloat16=bfloat16)
+    assert choose_device(DeviceConfig(device=name)).dtype == expected
+    assert choose_device(DeviceConfig(device=name, dtype="float32")).dtype == torch.float32
+
+
+@pytest.mark.parametrize("name", ["cpu", "cuda"])
+def test_bfloat16_can_be_asked_for(machine, name):
+    machine("cuda", bfloat16=False)
+    found = choose_device(DeviceConfig(device=name, dtype="bfloat16"))
+    assert (found.where.type, found.dtype) == (name, torch.bfloat16)
+
+
+def test_bfloat16_on_mps_is_refused(machine):
+    machine("mps")
+    with pytest.raises(UserError, match="--dtype bfloat16 does not work on mps"):
+        choose_device(DeviceConfig(device="mps", dtype="bfloat16"))
+
+
+def test_a_device_says_what_it_is():
+    assert str(Device(CPU, torch.float32)) == "float32 on cpu"
+    assert str(Device(torch.device("cuda"), torch.bfloat16)) == "bfloat16 on cuda"
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_products_are_of_the_type(dtype):
+    x = torch.ones(2, 2)
+    with Device(CPU, dtype).autocast():
+        assert (x @ x).dtype == dtype
+    assert (x @ x).dtype == torch.float32
+
+
+@pytest.mark.parametrize(
+    ("devices", "bfloat16", "name"),
+    [
+        ((), False, "mini"),
+        (("mps",), True, "mini"),
+        (("cuda",), False, "mini"),  # base would take hours there
+        (("cuda",), True, "base"),
+    ],
+)
+def test_the_preset_of_a_machine(machine, devices, bfloat16, name):
+    machine(*devices, bfloat16=bfloat16)
+    lines = [[], ["--preset", "auto"], ["--dtype", "float32"]]
+    for args in lines + [["--device", device] for device in devices]:
+        found = parse_train(args)
+        assert found.run.preset == name
+        assert (found.model, found.train) == (PRESETS[name].model, PRESETS[name].train)
+    assert parse_train(["--device", "cpu"]).run.preset == "mini"
+    assert parse_train(["--preset", "classic"]).run.preset == "classic"
+
+
+# --- compiled -------------------------------------------------------------------------------
+
+
+def small_model() -> nn.Module:
+    return randomise(nn.Sequential(nn.Linear(3, 4), nn.ReLU(), nn.Linear(4, 1)))
+
+
+def probe(model: nn.Module) -> torch.Tensor:
+    return model(torch.ones(2, 3)).sum()
+
+
+def test_what_can_be_compiled_is_compiled(monkeypatch):
+    model, calls = small_model(), []
+
+    def compile_it(found: nn.Module) -> nn.Module:
+        assert found is model
+        return nn.Sequential(model)  # stands for it
+
+    def watched_probe(found: nn.Module) -> torch.Tensor:
+        calls.append(found)
+        return probe(found)
+
+    monkeypatch.setattr(torch, "compile", compile_it)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        fast = compiled(model, watched_probe)
+    assert fast is not model
+    assert calls == [fast]
+    assert torch.equal(probe(fast), probe(model))
+    assert all(p.grad is None for p in model.parameters())
+
+
+@pytest.mark.parametrize("where", ["forward", "backward"])
+def test_what_cannot_be_compiled_goes_on_without(monkeypatch, where):
+    model = small_model()
+
+    def fail(*args) -> None:
+        raise RuntimeError("no compiler was found\nsearched in many places")
+
+    class Broken(nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            if where == "forward":
+                fail()
+            y = model(x)
+            y.register_hook(fail)
+            return y
+
+    monkeypatch.setattr(torch, "compile", lambda found: Broken())
+    with pytest.warns(UserWarning, match="torch.compile does not work here") as caught:
+        assert compiled(model, probe) is model
+    (warning,) = caught
+    assert "going on without: no compiler was found" in str(warning.message)
+    assert "\n" not in str(warning.message)
+    assert all(p.grad is None for p in model.parameters())
+    probe(model).backward()
+
+
+# --- seeds ----------------------------------------------------------------------------------
+
+
+def draw(seed: int, stream: Stream, *index: int) -> list[float]:
+    with torch_seed(CPU, seed, stream, *index):
+        return torch.rand(5).tolist()
+
+
+def test_one_place_of_one_stream_has_one_sequence():
+    expected = draw(7, Stream.DROPOUT, 3, 1)
+    torch.rand(100)
+    assert draw(7, Stream.DROPOUT, 3, 1) == expected
+    places = [(7, Stream.DROPOUT, 3, 2), (7, Stream.DROPOUT, 4, 1), (7, Stream.DROPOUT, 3)]
+    places += [(8, Stream.DROPOUT, 3, 1), (7, Stream.SAMPLING, 3, 1), (7, Stream.DROPOUT)]
+    found = [expected, *(draw(*place) for place in places)]
+    assert len({tuple(numbers) for numbers in found}) == len(found)
+
+
+@pytest.mark.parametrize("raises", [False, True])
+def test_after_the_block_torch_goes_on_as_before(raises):
+    torch.manual_seed(5)
+    expected = torch.rand(4).tolist()
+    torch.manual_seed(5)
+    found = torch.rand(2).tolist()
+    try:
+        with torch_seed(CPU, 7, Stream.INITIALISATION):
+            torch.rand(9)
+            if raises:
+                raise KeyboardInterrupt
+    except KeyboardInterrupt:
+        pass
+    assert found + torch.rand(2).tolist() == expected
+
+
+def test_blocks_may_be_nested():
+    with torch_seed(CPU, 7, Stream.DROPOUT, 0):
+        first = torch.rand(2).tolist()
+        inner = draw(7, Stream.DROPOUT, 1)
+        second = torch.rand(3).tolist()
+    assert first + second == draw(7, Stream.DROPOUT, 0)
+    assert inner == draw(7, Stream.DROPOUT, 1)
+
+
+def test_a_seed_on_the_cpu_does_not_start_cuda():
+    before = torch.cuda.is_initialized()
+    draw(7, Stream.DROPOUT)
+    assert torch.cuda.is_initialized() == before
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no GPU")
+def test_a_gpu_draws_from_its_place_and_goes_on_as_before():
+    cuda = torch.device("cuda")
+
+    def draw_there() -> list[float]:
+        with torch_seed(cuda, 7, Stream.DROPOUT, 3):
+            return torch.rand(5, device=cuda).tolist()
+
+    torch.cuda.manual_seed(5)
+    expected = torch.rand(4, device=cuda).tolist()
+    torch.cuda.manual_seed(5)
+    found = torch.rand(2, device=cuda).tolist()
+    assert draw_there() == draw_there()
+    assert found + torch.rand(2, device=cuda).tolist() == expected

@@ -1,0 +1,89 @@
+"""Models of every family compute and write what golden/make.py once wrote down of them."""
+
+import json
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+import torch
+from golden.make import FAMILIES, FOLDER, make
+
+from sancho import checkpoint
+from sancho.config import SampleConfig
+from sancho.generate import continue_text
+from sancho.model import CachedReader
+
+pytestmark = pytest.mark.usefixtures("one_thread")
+
+all_families = pytest.mark.parametrize("family", FAMILIES)
+
+
+def kept(family):
+    """The checkpoint, and the answers that it must give."""
+    saved = checkpoint.load(FOLDER / f"{family}.safetensors")
+    answers = json.loads((FOLDER / f"{family}.json").read_text(encoding="utf-8"))
+    answers["ids"] = np.array([answers["ids"]])
+    answers["logits"] = np.array([answers["logits"]])
+    return saved, SimpleNamespace(**answers)
+
+
+def cached(model):
+    """A model that PyTorch reads with its cache, on a CPU as elsewhere."""
+    return SimpleNamespace(config=model.config, reader=lambda count: CachedReader(model, count))
+
+
+def test_each_family_has_its_two_files():
+    for suffix in (".safetensors", ".json"):
+        assert {path.stem for path in FOLDER.glob(f"*{suffix}")} == FAMILIES.keys()
+
+
+@all_families
+def test_logits_are_those_written_down(family):
+    saved, golden = kept(family)
+    assert golden.logits.shape == (1, saved.model.block_size, saved.model.vocab_size)
+    with torch.inference_mode():
+        logits = saved.build_model()(torch.from_numpy(golden.ids)).numpy()
+    assert logits.dtype == np.float32
+    np.testing.assert_allclose(logits, golden.logits, rtol=0, atol=1e-4)
+    plain = saved.build_plain().logits(golden.ids)
+    assert plain.dtype == np.float32
+    np.testing.assert_allclose(plain, golden.logits, rtol=0, atol=1e-4)
+
+
+@all_families
+def test_reading_character_by_character_gives_the_same(family):
+    saved, golden = kept(family)
+    for model in (saved.build_plain(), cached(saved.build_model())):
+        reader = model.reader(1)
+        for t in range(saved.model.block_size):
+            logits = reader.read(golden.ids[:, t : t + 1])
+            assert logits.dtype == np.float32
+            np.testing.assert_allclose(logits, golden.logits[:, t], rtol=0, atol=1e-4)
+
+
+@all_families
+def test_texts_are_those_written_down(family):
+    saved, golden = kept(family)
+    prompt = saved.tokenizer.encode(golden.start)
+    greedy, drawn = SampleConfig(temperature=0), SampleConfig(temperature=golden.temperature)
+    for model in (saved.build_plain(), saved.build_model(), cached(saved.build_model())):
+        for config, text in ((greedy, golden.greedy), (drawn, golden.seeded)):
+            assert len(golden.start + text) > 2 * saved.model.block_size
+            options = {"max_new_tokens": len(text), "seed": golden.seed}
+            pieces = continue_text(model, saved.tokenizer, prompt, config, **options)
+            assert "".join(pieces) == text
+
+
+@all_families
+def test_they_would_be_written_again(family):
+    saved, golden = kept(family)
+    again, answers = make(family)
+    assert (saved.model, saved.characters) == (again.model, again.characters)
+    assert saved.weights.keys() == again.weights.keys()
+    assert all((array == again.weights[name]).all() for name, array in saved.weights.items())
+    assert answers.keys() == vars(golden).keys()
+    assert [answers["ids"]] == golden.ids.tolist()
+    # Where the last of six digits is rounded to its other neighbour, that is 1e-5 of 1.
+    np.testing.assert_allclose([answers["logits"]], golden.logits, rtol=1.1e-5, atol=0)
+    for name in ("start", "greedy", "temperature", "seed", "seeded"):
+        assert answers[name] == getattr(golden, name), name
