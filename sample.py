@@ -2,18 +2,14 @@
 
 import sys
 from collections.abc import Sequence
-from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 
 from sancho import checkpoint, cli
-from sancho.config import DeviceConfig, SampleOptions
+from sancho.config import SampleOptions
 from sancho.corpus import read_text
 from sancho.errors import UserError
 from sancho.files import existing_file
-from sancho.generate import Model, continue_text, continue_texts
-from sancho.layout import count_parameters
-
-LARGEST_ON_CPU = 15_000_000  # parameters: the preset base has 11 million
+from sancho.generate import continue_text, continue_texts, open_model
 
 
 def main(args: Sequence[str]) -> None:
@@ -42,20 +38,6 @@ def main(args: Sequence[str]) -> None:
             for piece in text:
                 print(piece, end="", flush=options.stream)
             print(flush=True)
-
-
-def open_model(
-    saved: checkpoint.Checkpoint, options: DeviceConfig
-) -> tuple[Model, AbstractContextManager]:
-    """Return the model and the context to write in: on a CPU NumPy's, else PyTorch's."""
-    is_small = count_parameters(saved.model) <= LARGEST_ON_CPU
-    on_cpu = options.device == "cpu" or (options.device == "auto" and is_small)
-    if on_cpu and options.dtype != "bfloat16":
-        return saved.build_plain(), nullcontext()
-    from sancho.device import choose_device  # PyTorch takes longer to import than a page to write
-
-    device = choose_device(options)
-    return saved.build_model().to(device.where), device.autocast()
 
 
 def read_start(start: str) -> str:

@@ -28,6 +28,7 @@ def main(args: Sequence[str]) -> int:
         options = parse(suit(options, corpus), args)
     folder = RunFolder(run.out_dir)
     with folder.held():
+        source = folder.load_last() if run.resume else source  # now that no other process writes
         state, corpus = start.make_state(options, source, corpus, device)
         reports = fit(state, corpus, device, compile=options.compile)
         if run.resume:
@@ -65,9 +66,8 @@ def show_result(folder: RunFolder) -> None:
     """Say how good the best model is, and let it write a little."""
     best = checkpoint.load(folder.best)
     loss = best.progress.val_loss
-    cli.say(
-        f"validation loss {loss:.4f} nats per character ({bits_per_character(loss):.3f} bits)\n"
-    )
+    bits = bits_per_character(loss)
+    cli.say(f"validation loss {loss:.4f} nats per character ({bits:.3f} bits)\n")
     model, tokenizer = best.build_plain(), best.tokenizer
     for piece in continue_text(
         model, tokenizer, tokenizer.encode("\n"), max_new_tokens=400, seed=1605

@@ -84,6 +84,8 @@ def test_the_chapter_runs_and_its_outputs_are_those_committed(chapter):
     for old, new in zip(code_cells(committed), code_cells(fresh), strict=False):
         old_outputs, new_outputs = outputs_of(old), outputs_of(new)
         if not with_book:
+            if 'corpus.name == "quijote"' in old.source:
+                continue  # what it says of the book, it says only of the book
             new_outputs = [(kind, text) for kind, text in new_outputs if kind != "stderr"]
         assert [kind for kind, _ in new_outputs] == [kind for kind, _ in old_outputs], old.source
         if with_book and VARIES not in old.metadata.get("tags", []):

@@ -12,6 +12,7 @@ import sys
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import Field, fields, is_dataclass, replace
+from functools import cache
 from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, NoReturn, TypeVar, get_args, get_origin
@@ -129,6 +130,7 @@ def _converter(name: str, kind: type) -> Callable[[str], object]:
     return convert
 
 
+@cache
 def _helps(cls: type) -> dict[str, str]:
     """Return the help of each field: the text that stands under it."""
     body = ast.parse(inspect.cleandoc(inspect.getsource(cls))).body[0].body

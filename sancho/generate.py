@@ -5,14 +5,21 @@ What shapes the distribution are pure functions of logits (B, V) that return log
 
 import unicodedata
 from collections.abc import Iterable, Iterator
-from typing import Protocol
+from contextlib import AbstractContextManager, nullcontext
+from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 
-from sancho.config import ModelConfig, SampleConfig
+from sancho.config import DeviceConfig, ModelConfig, SampleConfig
 from sancho.errors import UserError
+from sancho.layout import count_parameters
 from sancho.streams import Stream, generator
 from sancho.tokenizer import CharTokenizer
+
+if TYPE_CHECKING:
+    from sancho.checkpoint import Checkpoint
+
+LARGEST_ON_CPU = 15_000_000  # parameters: the preset base has 11 million
 
 
 def softmax(logits: np.ndarray) -> np.ndarray:
@@ -126,6 +133,18 @@ class Model(Protocol):
 
     def reader(self, batch_size: int) -> Reader:
         """Return a reader of `batch_size` texts."""
+
+
+def open_model(saved: "Checkpoint", options: DeviceConfig) -> tuple[Model, AbstractContextManager]:
+    """Return the model and the context to write in: on a CPU NumPy's, else PyTorch's."""
+    is_small = count_parameters(saved.model) <= LARGEST_ON_CPU
+    on_cpu = options.device == "cpu" or (options.device == "auto" and is_small)
+    if on_cpu and options.dtype != "bfloat16":
+        return saved.build_plain(), nullcontext()
+    from sancho.device import choose_device  # PyTorch takes longer to import than a page to write
+
+    device = choose_device(options)
+    return saved.build_model().to(device.where), device.autocast()
 
 
 def generate(

@@ -65,7 +65,7 @@ class RunFolder:
         if not self.last.exists():
             raise MissingFile(
                 f"{self.path} holds no run to resume ({self.last.name} is missing); "
-                "start one without --resume"
+                "start one without --resume, or replace what is there (--overwrite)"
             )
         return checkpoint.load(self.last)
 

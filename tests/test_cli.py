@@ -23,7 +23,6 @@ import pytest
 import torch
 from conftest import ROOT, TEXT, make_project, parse_train, run, use_data
 
-import sample
 import train
 from sancho import checkpoint, cli, run_folder
 from sancho import generate as sancho_generate
@@ -1022,7 +1021,7 @@ def test_in_bfloat16_a_cpu_writes_too(trained):
 def test_a_model_too_large_for_numpy_writes_the_same_text(trained, monkeypatch):
     line = ["--start", "En un", "--max_new_tokens=20"]
     plain = run("sample.py", *line).out
-    monkeypatch.setattr(sample, "LARGEST_ON_CPU", 0)
+    monkeypatch.setattr(sancho_generate, "LARGEST_ON_CPU", 0)
     result = run("sample.py", *line)
     assert (result.status, result.err, result.out) == (0, "", plain)
 

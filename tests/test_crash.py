@@ -11,11 +11,13 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import redirect_stderr, redirect_stdout
+from multiprocessing import forkserver
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
+from conftest import ROOT
 
 import train
 from sancho import checkpoint, cli, training
@@ -48,11 +50,22 @@ def train_quietly(project: Path, out: Path, max_iters: int, *more: str) -> int:
         return train.main(args)
 
 
-def start_process(target: Callable, *args: object) -> multiprocessing.Process:
-    """Call `target` in a process that need not import PyTorch first."""
+@pytest.fixture(scope="module", autouse=True)
+def server_of_processes() -> None:
+    """Start it in the project's folder, where it finds what it is to import once for all."""
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(["train"])
-    process = context.Process(target=target, args=args)
+    before = Path.cwd()
+    os.chdir(ROOT)
+    try:
+        forkserver.ensure_running()
+    finally:
+        os.chdir(before)
+
+
+def start_process(target: Callable, *args: object) -> multiprocessing.Process:
+    """Call `target` in a process that need not import PyTorch first."""
+    process = multiprocessing.get_context("forkserver").Process(target=target, args=args)
     process.start()
     return process
 
