@@ -19,7 +19,7 @@ def main(args: Sequence[str]) -> None:
     tokenizer = saved.tokenizer
     prompt = tokenizer.encode(read_start(options.start), options.unknown)
     if not len(prompt):
-        raise UserError("--start is empty; give at least one character to go on from")
+        raise UserError("--start is empty, or nothing of it is known; give at least one character")
     common = {"max_new_tokens": options.max_new_tokens, "stop": options.stop, "seed": options.seed}
     common |= {"config": options.sampling}
     count = options.num_samples

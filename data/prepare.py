@@ -21,22 +21,27 @@ class PrepareOptions:
 
     input: tuple[str, ...] = ()
     """UTF-8 text files, taken as one text in this order; - is standard input."""
-    name: str = "quijote"
-    """The folder under data/ that the prepared corpus goes to."""
+    name: str = ""
+    """The folder under data/ that the prepared corpus goes to; without --input, quijote."""
 
 
 def main(args: Sequence[str]) -> None:
     """Prepare what `args` ask for and say what came of it."""
     options = cli.parse(PrepareOptions(), args)
-    if options.name in ("", ".", "..") or Path(options.name).name != options.name:
-        raise UserError(f"--name is {options.name!r}; it must be the name of a folder, not a path")
-    folder = DATA / options.name
+    name = options.name or corpus.BOOK
+    if name in (".", "..") or Path(name).name != name:
+        raise UserError(f"--name is {name!r}; it must be the name of a folder, not a path")
     if options.input:
-        result = corpus.prepare_files(options.input, folder)
+        if not options.name:
+            raise UserError("--input needs --name: what is the text to be called?")
+        ours = DATA / f"{name}.txt"
+        if ours.is_file() and [Path(path).resolve() for path in options.input] != [ours.resolve()]:
+            raise UserError(f"--name {name} is the name of {DATA.name}/{name}.txt; choose another")
+        result = corpus.prepare_files(options.input, DATA / name)
     else:
-        if options.name != corpus.BOOK:
-            raise UserError(f"--name {options.name} needs --input: which text is it?")
-        result = corpus.find_corpus(DATA, corpus.BOOK)
+        if name != corpus.BOOK:
+            raise UserError(f"--name {name} needs --input: which text is it?")
+        result = corpus.find_corpus(DATA, name)
     print(
         f"{DATA.name}/{result.name}: {len(result.train) + len(result.val):,} characters, "
         f"{result.tokenizer.vocab_size} different; {len(result.train):,} to train on and "

@@ -75,7 +75,11 @@ class _Parser(argparse.ArgumentParser):
 
     def error(self, message: str) -> NoReturn:
         """Raise UserError."""
-        raise UserError(re.sub(r"^argument (\S+: (?=--))?", "", message))
+        message = re.sub(r"^argument (\S+: (?=--))?", "", message)
+        needs = r"\1 needs a value (one that begins with -: \1=VALUE)"
+        message = re.sub(r"^(\S+): expected .*", needs, message)
+        switch = r"\1 is a switch and takes no value (\2)"
+        raise UserError(re.sub(r"^(\S+): ignored explicit argument (.*)", switch, message))
 
 
 class _Switch(argparse.Action):

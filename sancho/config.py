@@ -58,7 +58,8 @@ class ModelConfig:
     ngram_rows: int = 65536
     """Rows of that table; sequences that the hash puts on one row share it."""
     ngram_dropout: float = 0.0
-    """Share of the vectors looked up there that is dropped in training."""
+    """Share of the vectors looked up there that is dropped in training; follows the length of the
+    text, if you don't say."""
     embedding_skip: bool = False
     """Add the embedding again before every block after the first, in a strength it learns."""
     qk_norm: bool = True
@@ -145,7 +146,8 @@ class TrainConfig:
     decay_fraction: float = 0.6
     """Share of the steps, at the end, in which the learning rate falls linearly to zero."""
     eval_interval: int = 900
-    """Steps between evaluations over the whole validation part; there is one at the end, too."""
+    """Steps between evaluations over the whole validation part, and one at the end; follows the
+    length of the text, if you don't say."""
     log_interval: int = 10
     """Steps between lines in metrics.jsonl and updates of the progress bar."""
     patience: int = 0
@@ -195,7 +197,7 @@ class SampleConfig:
     top_p: float | None = None
     """Keep the likeliest characters that together reach this probability."""
     min_p: float | None = None
-    """Drop characters less likely than this share of the likeliest one."""
+    """Drop characters less likely than this number times the likeliest one."""
     repetition_penalty: float = 1.0
     """Above 1 makes characters of the context less likely."""
 
@@ -216,7 +218,8 @@ class DeviceConfig:
     """Where the model computes."""
 
     device: Literal["auto", "cpu", "cuda", "mps"] = "auto"
-    """auto trains on a CUDA GPU where there is one, and writes on the CPU (larger models: CUDA)."""
+    """auto: train.py takes a CUDA GPU where there is one; sample.py takes the CPU, or CUDA for more
+    than 15 million parameters."""
     dtype: Literal["auto", "float32", "bfloat16"] = "auto"
     """Type of the matrix products; auto is bfloat16 on a CUDA GPU that has it, else float32."""
 
@@ -233,11 +236,11 @@ class RunConfig:
     out_dir: Path = Path("out")
     """Folder for checkpoints and metrics."""
     resume: bool = False
-    """Go on with the run in out_dir, whose options are the defaults."""
+    """Go on with the run in out_dir, with the options it had unless you give others."""
     overwrite: bool = False
     """Replace the run in out_dir."""
     init_from: Path | None = None
-    """Start from the weights of this checkpoint, as a new run."""
+    """Start a new run from the weights of this checkpoint, a model of the same shape."""
 
     def __post_init__(self) -> None:
         _check_choices(self)
@@ -253,7 +256,7 @@ class CorpusConfig:
     dataset: str = "quijote"
     """A prepared folder under data/; quijote is fetched if it is missing."""
     corpus: Path | None = None
-    """A text file of your own, prepared on the way as data/NAME, NAME being the file's name."""
+    """A text file of your own instead, prepared on the way as data/NAME, NAME being its name."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -280,9 +283,9 @@ class SampleOptions:
     num_samples: int = 1
     """How many continuations."""
     max_new_tokens: int = 500
-    """How many characters each may have."""
+    """Most characters in each continuation."""
     stop: tuple[str, ...] = ()
-    """End before this text; may be given several times."""
+    """End before any of these texts."""
     unknown: UnknownPolicy = "error"
     """What to do with characters of the start that the model has never seen."""
     seed: int = 1605
@@ -295,6 +298,7 @@ class SampleOptions:
     def __post_init__(self) -> None:
         _check_choices(self)
         _require(self.num_samples >= 1, "num_samples", self.num_samples, "1 or more")
+        _require(self.num_samples <= 10_000, "num_samples", self.num_samples, "10000 or less")
         _require(self.max_new_tokens >= 0, "max_new_tokens", self.max_new_tokens, "0 or more")
         _require(self.seed >= 0, "seed", self.seed, "0 or more")
         _require("" not in self.stop, "stop", "", "a text of one character or more")

@@ -9,6 +9,7 @@ import hashlib
 import io
 import json
 import re
+import shlex
 import sys
 import unicodedata
 import warnings
@@ -60,16 +61,17 @@ def open_corpus(data: Path, options: CorpusConfig) -> Corpus:
     path = options.corpus
     if path is None:
         return find_corpus(data, options.dataset)
-    folder = data / path.stem
+    folder = data / existing_file(path, "the text").stem
     known = (data / f"{path.stem}.txt").resolve()
     if (
         path.stem == BOOK
         or (known.is_file() and known != path.resolve())
         or ((folder / "meta.json").is_file() and _paths_of(folder) != [_path_text(path)])
     ):
+        command = f"python data/prepare.py --input {shlex.quote(str(path))} --name NAME"
         raise UserError(
             f"--corpus {path} would take the place of another text, {data.name}/{path.stem}; "
-            f"rename it, or prepare it with: python data/prepare.py --input {path} --name NAME"
+            f"rename it, or prepare it with: {command}"
         )
     return prepare_files([path], folder)
 
@@ -91,9 +93,11 @@ def find_corpus(data: Path, name: str, urls: Sequence[str] = BOOK_URLS) -> Corpu
     """Return the corpus data/NAME; where it is not prepared, prepare it if its text can be had.
 
     The text is data/NAME.txt, or for Don Quijote comes from `urls`; if none of them answers, the
-    sample corpus takes its place, with a warning that says so.
+    corpus that comes with the project takes its place, with a warning that says so.
     Raises MissingFile where there is no such corpus.
     """
+    if Path(name).name != name or name == "..":
+        raise UserError(f"--dataset is {name!r}; it must be the name of a folder under data/")
     folder, text = data / name, data / f"{name}.txt"
     if (folder / "meta.json").is_file():
         return load(folder)
@@ -106,7 +110,7 @@ def find_corpus(data: Path, name: str, urls: Sequence[str] = BOOK_URLS) -> Corpu
             return prepare_files([download(urls, folder / "pg2000.txt", check_book)], folder)
     except DownloadError as error:
         warnings.warn(
-            f"DON QUIJOTE COULD NOT BE FETCHED ({error}). Using the sample corpus "
+            f"DON QUIJOTE COULD NOT BE FETCHED ({error}). Using "
             f"{data.name}/apocrifo.txt instead, a tenth as long; get the book later with: "
             "python data/prepare.py",
             stacklevel=2,

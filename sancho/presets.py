@@ -48,7 +48,7 @@ MINI = Preset(
     ),
     passes=6.5,
 )
-"""The fast one for a CPU: about two minutes on two cores."""
+"""The fast one for a CPU: a minute or two on two cores."""
 
 CLASSIC = Preset(
     model=ModelConfig(

@@ -80,7 +80,7 @@ def describe(state: TrainingState, corpus: Corpus) -> str:
     return (
         f"{preset_of(model) or name}: {state.model.count_parameters():,} parameters; "
         f"{corpus.name}: {len(corpus.train):,} characters to train on; {config.max_iters:,} steps, "
-        f"{passes:.1f} times the text"
+        f"{passes:,.1f} times the text"
     )
 
 
@@ -107,6 +107,11 @@ def make_state(
         raise UserError(
             f"the run in the checkpoint learned from another text than {corpus.name}; give it the "
             "same --dataset or --corpus, or start a new run with --init_from"
+        )
+    if options.train.max_iters < source.progress.step:
+        raise UserError(
+            f"--max_iters is {options.train.max_iters}, but the run has done "
+            f"{source.progress.step} steps already; give more, or leave it out"
         )
     return TrainingState.restore(source, options.train, device), corpus
 

@@ -131,7 +131,8 @@ def _unknown_message(
         for c, position in list(first_seen.items())[:10]
     ]
     more = f" and {len(first_seen) - 10} more" if len(first_seen) > 10 else ""
-    advice = "skip" if unknown == "nearest" else "nearest or --unknown skip"
+    hopeless = unknown == "nearest" or None in substitutes.values()
+    advice = "skip" if hopeless else "nearest or --unknown skip"
     plural = "s" if len(first_seen) > 1 else ""
     return (
         f"unknown character{plural} for this model: {', '.join(shown)}{more}; "

@@ -258,6 +258,10 @@ BAD_LINES = [
     ("sample.py", "--checkpoint data", "data", "folder"),
     ("prepare.py", "--nam x", "--nam", "--name"),
     ("prepare.py", "--name other", "--input"),
+    ("prepare.py", "--input tiny.txt", "--input", "--name"),
+    ("sample.py", "--num_samples 10001", "--num_samples", "10000 or less"),
+    ("train.py", "--dataset ../x", "--dataset", "'../x'"),
+    ("train.py", "--out_dir -x", "--out_dir needs a value"),
     ("prepare.py", "--name ../x --input tiny.txt", "--name", "../x"),
     ("prepare.py", "--name .. --input tiny.txt", "--name"),
     ("prepare.py", "--name x --input missing.txt", "missing.txt", "does not exist"),
@@ -628,6 +632,18 @@ def test_resume_with_more_steps(project, trained):
     assert last.model == replace(PRESETS["mini"].model, vocab_size=len(set(TEXT)), **SHAPE)
     lines = (trained / "metrics.jsonl").read_text("utf-8").splitlines()
     assert [json.loads(line)["step"] for line in lines] == [6, 8]
+
+
+def test_resume_cannot_take_back_steps(trained):
+    result = run("train.py", "--resume", "--max_iters=5", "--device=cpu")
+    assert_refused(result, "train.py", "--max_iters is 5", "6 steps")
+
+
+def test_a_text_of_the_project_is_not_replaced_by_preparing(project):
+    (project / "data" / "apocrifo.txt").write_text(TEXT, encoding="utf-8")
+    line = ["--name", "apocrifo", "--input"]
+    assert_refused(run("prepare.py", *line, "tiny.txt"), "prepare.py", "--name apocrifo")
+    assert run("prepare.py", *line, "data/apocrifo.txt").status == 0
 
 
 def test_resume_of_a_run_that_is_done_shows_its_result_again(project):

@@ -121,7 +121,9 @@ def test_the_error_names_each_unknown_character_where_it_is_and_what_is_near_it(
     assert "'€' at position 5 (nothing near it)" in message
     assert "'🐴' at position 13 (nothing near it)" in message
     assert message.count("'ê' at") == 1
-    assert "--unknown nearest" in message
+    assert "--unknown skip" in message
+    assert "--unknown nearest" not in message  # it would be of no use
+    assert "--unknown nearest" in message_for(LETTERS, "ê")
     assert "--unknown skip" in message
     assert "'u'" not in message
     assert "\n" not in message
