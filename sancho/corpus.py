@@ -96,7 +96,7 @@ def find_corpus(data: Path, name: str, urls: Sequence[str] = BOOK_URLS) -> Corpu
     corpus that comes with the project takes its place, with a warning that says so.
     Raises MissingFile where there is no such corpus.
     """
-    if Path(name).name != name or name == "..":
+    if name in ("", "..") or Path(name).name != name:
         raise UserError(f"--dataset is {name!r}; it must be the name of a folder under data/")
     folder, text = data / name, data / f"{name}.txt"
     if (folder / "meta.json").is_file():

@@ -63,9 +63,10 @@ class RunFolder:
     def load_last(self) -> Checkpoint:
         """Return the last checkpoint. Raises MissingFile where there is none."""
         if not self.last.exists():
+            instead = "replace what is there (--overwrite)" if self.best.exists() else "start one"
             raise MissingFile(
                 f"{self.path} holds no run to resume ({self.last.name} is missing); "
-                "start one without --resume, or replace what is there (--overwrite)"
+                f"{instead} without --resume"
             )
         return checkpoint.load(self.last)
 

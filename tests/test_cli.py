@@ -261,6 +261,7 @@ BAD_LINES = [
     ("prepare.py", "--input tiny.txt", "--input", "--name"),
     ("sample.py", "--num_samples 10001", "--num_samples", "10000 or less"),
     ("train.py", "--dataset ../x", "--dataset", "'../x'"),
+    ("train.py", "--dataset=", "--dataset is ''"),
     ("train.py", "--out_dir -x", "--out_dir needs a value"),
     ("prepare.py", "--name ../x --input tiny.txt", "--name", "../x"),
     ("prepare.py", "--name .. --input tiny.txt", "--name"),
