@@ -211,6 +211,10 @@ def _check_weights(checkpoint: Checkpoint) -> None:
         _check_shape(name, weights[name], expected[name])
         if not np.isfinite(weights[name]).all():
             raise ValueError(f"tensor {name} holds numbers that are not finite")
+    for j in range(checkpoint.train.look_ahead if checkpoint.optimizer else 0):
+        expected[f"look_ahead.{j}"] = expected["head.weight"]
+        if f"look_ahead.{j}.weight" not in checkpoint.optimizer:
+            raise ValueError(f"tensor look_ahead.{j}.weight is missing")
     for name, tensor in checkpoint.optimizer.items():
         owner, _, key = name.rpartition(".")
         if owner not in expected:

@@ -129,7 +129,7 @@ class TrainConfig:
     """muon: Muon for the matrices inside the blocks, AdamW for the rest. adamw: AdamW for all."""
     learning_rate: float = 0.02
     """Peak learning rate of AdamW."""
-    muon_learning_rate: float = 0.02
+    muon_learning_rate: float = 0.015
     """Peak learning rate of Muon."""
     ngram_learning_rate: float = 0.15
     """Peak learning rate of the table of character sequences (row-wise Adagrad)."""
@@ -143,6 +143,8 @@ class TrainConfig:
     """Largest norm of the gradient; 0 switches clipping off."""
     warmup_iters: int = 20
     """Steps in which the learning rate rises to its peak."""
+    look_ahead: int = 0
+    """Heads that predict the 2nd, 3rd, … character from here, only in training."""
     decay_fraction: float = 0.6
     """Share of the steps, at the end, in which the learning rate falls linearly to zero."""
     eval_interval: int = 900
@@ -165,7 +167,7 @@ class TrainConfig:
             "log_interval",
         ):
             _require(getattr(self, name) >= 1, name, getattr(self, name), "1 or more")
-        for name in ("weight_decay", "grad_clip", "warmup_iters", "patience", "seed"):
+        for name in ("weight_decay", "grad_clip", "warmup_iters", "look_ahead", "patience", "seed"):
             _require(getattr(self, name) >= 0, name, getattr(self, name), "0 or more")
         for option in fields(self):
             if option.type is int:
@@ -174,6 +176,7 @@ class TrainConfig:
         for name in ("learning_rate", "muon_learning_rate", "ngram_learning_rate"):
             value = getattr(self, name)
             _require(0 < value <= 1e30, name, value, "greater than 0, and 1e30 or less")
+        _require(self.look_ahead <= 16, "look_ahead", self.look_ahead, "16 or less")
         _require(self.weight_decay <= 1e6, "weight_decay", self.weight_decay, "1e6 or less")
         _require(self.grad_clip < float("inf"), "grad_clip", self.grad_clip, "finite")
         for name in ("beta1", "beta2"):

@@ -105,7 +105,7 @@ class MultiHeadAttention(nn.Module):
     def __init__(self, config: ModelConfig) -> None:
         super().__init__()
         self.n_head, self.head_size = config.n_head, config.head_size
-        self.dropout, self.qk_norm = config.dropout, config.qk_norm
+        self.qk_norm = config.qk_norm
         self.qkv = nn.Linear(config.n_embd, 3 * config.n_embd, bias=config.bias)
         self.proj = nn.Linear(config.n_embd, config.n_embd, bias=config.bias)
         self.rope = config.position == "rope"
@@ -124,14 +124,8 @@ class MultiHeadAttention(nn.Module):
         mask = None
         if start and T > 1:  # query t of the new ones sees all old keys and t + 1 new ones
             mask = torch.ones(T, start + T, dtype=torch.bool, device=x.device).tril(start)
-        y = F.scaled_dot_product_attention(
-            q,
-            k,
-            v,
-            attn_mask=mask,
-            dropout_p=self.dropout if self.training else 0.0,
-            is_causal=start == 0,
-        )  # (B, H, T, D)
+        # The weights are not dropped out: PyTorch has no fast kernel for that on a CPU.
+        y = F.scaled_dot_product_attention(q, k, v, mask, is_causal=start == 0)  # (B, H, T, D)
         return self.proj(y.transpose(1, 2).reshape(B, T, C))
 
     def queries_keys_values(self, x: Tensor, start: int = 0) -> tuple[Tensor, Tensor, Tensor]:
@@ -281,12 +275,16 @@ class GPT(nn.Module):
         With a cache, ids continue the characters that it holds, and it takes them in.
         Raises ValueError where the context would be longer than block_size.
         """
+        return self.head(self.features(ids, cache))  # (B, T, V)
+
+    def features(self, ids: Tensor, cache: KVCache | None = None) -> Tensor:
+        """(B, T) ids -> (B, T, C): what the head reads."""
         x = embedding = self.dropout(self.embed(ids, cache))  # (B, T, C)
         for layer, block in enumerate(self.blocks):
             if self.config.embedding_skip and layer:
                 x = x + self.skips[layer] * embedding
             x = block(x, cache, layer)
-        return self.head(self.norm(x))  # (B, T, V)
+        return self.norm(x)
 
     def embed(self, ids: Tensor, cache: KVCache | None = None) -> Tensor:
         """(B, T) ids -> (B, T, C): character, the sequences that end there, position."""

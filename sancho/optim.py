@@ -1,7 +1,7 @@
 """How the weights move: Muon, AdamW and RowAdagrad, and the learning rate over time."""
 
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 import torch
@@ -183,11 +183,13 @@ class RowAdagrad(Optimizer):
         p.index_add_(0, rows, grads * (total + 1e-20).rsqrt()[:, None], alpha=-lr)
 
 
-def make_optimizers(model: GPT, config: TrainConfig) -> list[Optimizer]:
+def make_optimizers(
+    model: GPT, config: TrainConfig, more_heads: Sequence[nn.Parameter] = ()
+) -> list[Optimizer]:
     """Return the optimizers of a model: AdamW, Muon if `config.optimizer` says so, RowAdagrad.
 
     Muon takes the matrices inside the blocks and RowAdagrad the table of character sequences, if
-    there is one; embeddings, head, gains and biases are AdamW's. Only matrices decay, and
+    there is one; embeddings, heads, gains and biases are AdamW's. Only matrices decay, and
     not the table. The peak learning rate is kept in each group as "peak_lr".
     """
     table = [model.ngram_embedding.weight] if model.config.ngram_size > 1 else []
@@ -197,7 +199,7 @@ def make_optimizers(model: GPT, config: TrainConfig) -> list[Optimizer]:
     muon = [p for p in matrices if id(p) in inside and config.optimizer == "muon"]
     taken = {id(p) for p in muon}
     groups = [
-        {"params": [p for p in matrices if id(p) not in taken]}
+        {"params": [p for p in matrices if id(p) not in taken] + list(more_heads)}
         | {"weight_decay": config.weight_decay},
         {"params": vectors, "weight_decay": 0.0},
     ]
@@ -226,24 +228,27 @@ def set_learning_rate(optimizers: list[Optimizer], factor: float) -> None:
             group["lr"] = group["peak_lr"] * factor
 
 
-def optimizer_arrays(model: GPT, optimizers: list[Optimizer]) -> dict[str, np.ndarray]:
+def optimizer_arrays(
+    parameters: dict[str, nn.Parameter], optimizers: list[Optimizer]
+) -> dict[str, np.ndarray]:
     """Return the optimizers' state as "parameter name.state name" -> array, not copied on a CPU."""
     return {
         f"{name}.{key}": value.cpu().numpy()
-        for name, p in model.named_parameters()
+        for name, p in parameters.items()
         for optimizer in optimizers
         for key, value in optimizer.state.get(p, {}).items()
     }
 
 
 def load_optimizer_arrays(
-    model: GPT, optimizers: list[Optimizer], arrays: dict[str, np.ndarray]
+    parameters: dict[str, nn.Parameter],
+    optimizers: list[Optimizer],
+    arrays: dict[str, np.ndarray],
 ) -> None:
     """Put back copies of what `optimizer_arrays` returned.
 
     Raises UserError where it is the state of another kind of optimizer.
     """
-    parameters = dict(model.named_parameters())
     found: dict[str, set[str]] = {}
     for name in arrays:
         owner, _, key = name.rpartition(".")

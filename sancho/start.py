@@ -113,6 +113,11 @@ def make_state(
             f"--max_iters is {options.train.max_iters}, but the run has done "
             f"{source.progress.step} steps already; give more, or leave it out"
         )
+    if options.train.look_ahead != source.train.look_ahead:
+        raise UserError(
+            f"--look_ahead is {options.train.look_ahead}, but the run has "
+            f"{source.train.look_ahead} such heads; leave it out, or start a new run"
+        )
     return TrainingState.restore(source, options.train, device), corpus
 
 

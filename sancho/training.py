@@ -17,7 +17,8 @@ from sancho.corpus import Corpus, require_length
 from sancho.device import Device, compiled, torch_seed
 from sancho.errors import UserError
 from sancho.evaluate import bits_per_character, evaluate
-from sancho.model import GPT, cross_entropy
+from sancho.model import GPT
+from sancho.objective import Objective
 from sancho.optim import (
     Optimizer,
     learning_rate_factor,
@@ -73,7 +74,7 @@ class Report:
 class TrainingState:
     """All that a run changes as it goes: enough, with the corpus, to go on bit for bit."""
 
-    model: GPT
+    objective: Objective
     optimizers: list[Optimizer]
     config: TrainConfig
     progress: Progress = field(default_factory=Progress)
@@ -84,24 +85,35 @@ class TrainingState:
     ) -> "TrainingState":
         """Return the state of a new run, its weights decided by config.seed."""
         with torch_seed(torch.device("cpu"), config.seed, Stream.INITIALISATION):
-            model = GPT(model_config).to(device.where)
-        return cls(model, make_optimizers(model, config), config)
+            return cls._of(GPT(model_config), config, device)
 
     @classmethod
     def start_from(cls, source: Checkpoint, config: TrainConfig, device: Device) -> "TrainingState":
         """Return the state of a new run that begins with the weights of a checkpoint."""
-        model = source.build_model().to(device.where)
-        return cls(model, make_optimizers(model, config), config)
+        return cls._of(source.build_model(), config, device)
 
     @classmethod
     def restore(
         cls, checkpoint: Checkpoint, config: TrainConfig, device: Device
     ) -> "TrainingState":
         """Return the state that `to_checkpoint` saved, to go on with `config`."""
-        model = checkpoint.build_model().to(device.where)
-        optimizers = make_optimizers(model, config)
-        load_optimizer_arrays(model, optimizers, checkpoint.optimizer)
-        return cls(model, optimizers, config, deepcopy(checkpoint.progress))
+        state = cls._of(checkpoint.build_model(), config, device)
+        arrays = dict(checkpoint.optimizer)
+        for j, head in enumerate(state.objective.heads):
+            head.data.copy_(torch.from_numpy(arrays.pop(f"look_ahead.{j}.weight")))
+        load_optimizer_arrays(state.objective.named_trained(), state.optimizers, arrays)
+        state.progress = deepcopy(checkpoint.progress)
+        return state
+
+    @classmethod
+    def _of(cls, model: GPT, config: TrainConfig, device: Device) -> "TrainingState":
+        objective = Objective(model.to(device.where), config.look_ahead)
+        return cls(objective, make_optimizers(model, config, objective.heads), config)
+
+    @property
+    def model(self) -> GPT:
+        """The model that is trained."""
+        return self.objective.model
 
     def to_checkpoint(self, corpus: Corpus, *, with_optimizer: bool) -> Checkpoint:
         """Return what a checkpoint file holds; only with the optimizer can training go on.
@@ -109,7 +121,11 @@ class TrainingState:
         On a CPU its arrays are those of the state: save it, or copy them, before the next step.
         """
         self.settle_losses()
-        optimizer = optimizer_arrays(self.model, self.optimizers) if with_optimizer else {}
+        optimizer: dict[str, np.ndarray] = {}
+        if with_optimizer:
+            optimizer = optimizer_arrays(self.objective.named_trained(), self.optimizers)
+            for j, head in enumerate(self.objective.heads):
+                optimizer[f"look_ahead.{j}.weight"] = head.detach().cpu().numpy()
         return Checkpoint(
             model=self.model.config,
             characters=corpus.tokenizer.characters,
@@ -187,17 +203,17 @@ def fit(
 
 
 def _fit(state: TrainingState, corpus: Corpus, device: Device, compile: bool) -> Iterator[Report]:
-    config, progress, forward = state.config, state.progress, state.model
+    config, progress, objective = state.config, state.progress, state.objective
     batches = Batches(corpus.train, state.model.config.block_size, config, device.where)
-    state.model.train()
-    state.model.zero_grad()  # a step that was interrupted has left some
+    objective.train()
+    objective.zero_grad()  # a step that was interrupted has left some
     if compile and not state.is_done:
-        forward = compiled(forward, lambda fast: _loss(fast, state, batches, device, 0))
+        objective = compiled(objective, lambda fast: _losses(fast, state, batches, device, 0)[1])
     clock, per_step = _Clock(progress), config.characters_per_step(state.model.config)
     while not state.is_done:
         factor = learning_rate_factor(progress.step, config)
         set_learning_rate(state.optimizers, factor)
-        loss = _train_step(forward, state, batches, device)
+        loss = _train_step(objective, state, batches, device)
         # Only a call can be interrupted: all three lines are done, or none.
         progress.step += 1
         progress.tokens += per_step
@@ -206,17 +222,17 @@ def _fit(state: TrainingState, corpus: Corpus, device: Device, compile: bool) ->
 
 
 def _train_step(
-    forward: torch.nn.Module, state: TrainingState, batches: Batches, device: Device
+    objective: torch.nn.Module, state: TrainingState, batches: Batches, device: Device
 ) -> Tensor:
     """Make one optimizer step; return its loss, (), which is NaN if the gradient is not finite."""
     config = state.config
     total = torch.zeros((), device=device.where)
     for micro_step in range(config.gradient_accumulation_steps):
-        loss = _loss(forward, state, batches, device, micro_step)
-        loss.backward()
+        loss, with_look_ahead = _losses(objective, state, batches, device, micro_step)
+        with_look_ahead.backward()
         total += loss.detach()
     # The rows of a table are left out: their optimizer sets the length of their steps by itself.
-    dense = [p for p in state.model.parameters() if p.grad is None or not p.grad.is_sparse]
+    dense = [p for p in state.objective.parameters() if p.grad is None or not p.grad.is_sparse]
     norm = torch.nn.utils.clip_grad_norm_(dense, config.grad_clip or math.inf)
     total += 0 * norm
     for optimizer in state.optimizers:
@@ -225,18 +241,20 @@ def _train_step(
     return total
 
 
-def _loss(
-    forward: torch.nn.Module,
+def _losses(
+    objective: torch.nn.Module,
     state: TrainingState,
     batches: Batches,
     device: Device,
     micro_step: int,
-) -> Tensor:
-    """Return a micro-batch's share in the loss of the next step, ()."""
-    step = state.progress.step
+) -> tuple[Tensor, Tensor]:
+    """Return a micro-batch's share in the loss of the next step, (), alone and with look-ahead."""
+    step, config = state.progress.step, state.config
     inputs, targets = batches.get(step, micro_step)
+    share = state.objective.share_at(step, config.max_iters)
     with device.autocast(), _dropout_stream(state, device, step, micro_step):
-        return cross_entropy(forward(inputs), targets) / state.config.gradient_accumulation_steps
+        loss, total = objective(inputs, targets, share)
+    return loss / config.gradient_accumulation_steps, total / config.gradient_accumulation_steps
 
 
 def _dropout_stream(state: TrainingState, device: Device, *place: int) -> AbstractContextManager:

@@ -62,7 +62,7 @@ def make_checkpoint(config: ModelConfig = TINY, optimizer: str = "muon", name: s
         corpus_name=name,
         corpus_sha256="0f" * 32,
         weights=model.arrays(),
-        optimizer=optimizer_arrays(model, optimizers),
+        optimizer=optimizer_arrays(dict(model.named_parameters()), optimizers),
     )
 
 

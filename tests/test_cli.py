@@ -145,7 +145,7 @@ TRAIN_NAMES = """
     block_size n_layer n_head n_embd dropout bias norm position activation ngram_size ngram_rows
     ngram_dropout embedding_skip qk_norm tie_embeddings
     max_iters batch_size gradient_accumulation_steps optimizer learning_rate muon_learning_rate
-    ngram_learning_rate weight_decay beta1 beta2 grad_clip warmup_iters decay_fraction
+    ngram_learning_rate weight_decay beta1 beta2 grad_clip warmup_iters look_ahead decay_fraction
     eval_interval log_interval patience seed device dtype compile
 """
 SAMPLE_NAMES = """
@@ -679,6 +679,13 @@ def test_resume_with_another_optimizer_is_refused(trained):
     assert_refused(
         run("train.py", *line.split()), "train.py", "--optimizer that the run began with"
     )
+    assert contents(trained) == before
+
+
+def test_resume_with_other_look_ahead_heads_is_refused(trained):
+    before = contents(trained)
+    line = "--resume --max_iters 8 --look_ahead 3 --device cpu"
+    assert_refused(run("train.py", *line.split()), "train.py", "--look_ahead is 3", "has 2")
     assert contents(trained) == before
 
 

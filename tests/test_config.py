@@ -299,7 +299,7 @@ def test_mini_preset_is_the_default_and_a_table():
     assert (model.ngram_size, model.embedding_skip) == (5, True)
     plain = {"ngram_size": 1, "ngram_dropout": 0.0, "embedding_skip": False}
     assert replace(model, **plain) == ModelConfig()
-    assert PRESETS["mini"].train == TrainConfig()
+    assert PRESETS["mini"].train == TrainConfig(look_ahead=2)
 
 
 def test_base_preset_is_larger_than_mini():

@@ -22,7 +22,7 @@ LAYERS = (
     {"config", "tokenizer", "errors", "files", "streams"},
     {"download", "layout", "presets", "plain", "corpus", "device", "ngrams"},
     {"model"},
-    {"optim", "evaluate", "generate", "checkpoint", "analysis"},
+    {"objective", "optim", "evaluate", "generate", "checkpoint", "analysis"},
     {"training"},
     {"run_folder"},
     {"start"},

@@ -49,6 +49,10 @@ def random_matrix(*shape, seed=0, dtype=torch.float32):
     return torch.randn(shape, generator=torch.Generator().manual_seed(seed), dtype=dtype)
 
 
+def named(model):
+    return dict(model.named_parameters())
+
+
 def train(model, optimizers, steps):
     for step in steps:
         random = torch.Generator().manual_seed(step)
@@ -553,7 +557,9 @@ def test_going_on_equals_going_through(optimizer, tie_embeddings):
     optimizers = make_optimizers(through, config)
     train(through, optimizers, range(3))
     weights = copy.deepcopy(through.state_dict())
-    arrays = {name: value.copy() for name, value in optimizer_arrays(through, optimizers).items()}
+    arrays = {
+        name: value.copy() for name, value in optimizer_arrays(named(through), optimizers).items()
+    }
     assert arrays["ngram_embedding.weight.sum"].shape == (32,)
     assert (arrays["ngram_embedding.weight.sum"] > 0).any()
     train(through, optimizers, range(3, 6))
@@ -562,7 +568,7 @@ def test_going_on_equals_going_through(optimizer, tie_embeddings):
     for model in (resumed, forgetful):
         model.load_state_dict(weights)
     new_optimizers = make_optimizers(resumed, config)
-    load_optimizer_arrays(resumed, new_optimizers, arrays)
+    load_optimizer_arrays(named(resumed), new_optimizers, arrays)
     train(resumed, new_optimizers, range(3, 6))
     train(forgetful, make_optimizers(forgetful, config), range(3, 6))
 
@@ -570,8 +576,8 @@ def test_going_on_equals_going_through(optimizer, tie_embeddings):
     assert all(torch.equal(value, end[name]) for name, value in resumed.state_dict().items())
     assert not all(torch.equal(v, end[name]) for name, v in forgetful.state_dict().items())
     ours, theirs = (
-        optimizer_arrays(through, optimizers),
-        optimizer_arrays(resumed, new_optimizers),
+        optimizer_arrays(named(through), optimizers),
+        optimizer_arrays(named(resumed), new_optimizers),
     )
     assert ours.keys() == theirs.keys()
     assert all(np.array_equal(ours[name], theirs[name]) for name in ours)
@@ -581,9 +587,9 @@ def test_going_on_equals_going_through(optimizer, tie_embeddings):
 def test_optimizer_arrays_name_every_parameter(optimizer):
     model = random_gpt()
     optimizers = make_optimizers(model, TrainConfig(optimizer=optimizer))
-    assert optimizer_arrays(model, optimizers) == {}
+    assert optimizer_arrays(named(model), optimizers) == {}
     train(model, optimizers, range(1))
-    arrays = optimizer_arrays(model, optimizers)
+    arrays = optimizer_arrays(named(model), optimizers)
     assert all(type(value) is np.ndarray for value in arrays.values())
     assert all(value.dtype == np.float32 for value in arrays.values())
     parameters = dict(model.named_parameters())
@@ -600,10 +606,10 @@ def test_loaded_arrays_are_copies():
     config = TrainConfig()
     optimizers = make_optimizers(first, config)
     train(first, optimizers, range(1))
-    arrays = optimizer_arrays(first, optimizers)
+    arrays = optimizer_arrays(named(first), optimizers)
     before = {name: value.copy() for name, value in arrays.items()}
     new_optimizers = make_optimizers(second, config)
-    load_optimizer_arrays(second, new_optimizers, arrays)
+    load_optimizer_arrays(named(second), new_optimizers, arrays)
     train(second, new_optimizers, range(1, 3))
     assert all(np.array_equal(arrays[name], before[name]) for name in arrays)
 
@@ -612,7 +618,7 @@ def test_state_of_an_unknown_parameter_is_an_error():
     model = random_gpt()
     optimizers = make_optimizers(model, TrainConfig())
     with pytest.raises(ValueError, match=r"blocks\.9\.nothing"):
-        load_optimizer_arrays(model, optimizers, {"blocks.9.nothing.momentum": np.zeros(1)})
+        load_optimizer_arrays(named(model), optimizers, {"blocks.9.nothing.momentum": np.zeros(1)})
 
 
 @pytest.mark.parametrize(("saved", "loaded"), [("adamw", "muon"), ("muon", "adamw")])
@@ -622,9 +628,9 @@ def test_state_of_another_optimizer_is_an_error(saved, loaded):
     train(first, optimizers, range(1))
     with pytest.raises(ValueError, match=r"blocks\."):
         load_optimizer_arrays(
-            second,
+            named(second),
             make_optimizers(second, TrainConfig(optimizer=loaded)),
-            optimizer_arrays(first, optimizers),
+            optimizer_arrays(named(first), optimizers),
         )
 
 
@@ -644,5 +650,5 @@ def test_state_of_another_kind_is_an_error(saved):
     optimizers = make_optimizers(model, TrainConfig())
     owner = saved[0].rpartition(".")[0]
     with pytest.raises(UserError, match=rf"state for {owner};") as caught:
-        load_optimizer_arrays(model, optimizers, dict.fromkeys(saved, np.zeros((32, 16))))
+        load_optimizer_arrays(named(model), optimizers, dict.fromkeys(saved, np.zeros((32, 16))))
     assert "\n" not in str(caught.value)

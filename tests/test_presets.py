@@ -93,7 +93,7 @@ def test_mini_is_the_default_and_has_a_table_of_sequences():
     assert model.embedding_skip is True
     bare = {"ngram_size": 1, "ngram_dropout": 0.0, "embedding_skip": False}
     assert replace(model, **bare) == ModelConfig()
-    assert MINI.train == TrainConfig()
+    assert MINI.train == TrainConfig(look_ahead=2)
     small = GPT(replace(model, n_layer=1, n_embd=8, ngram_rows=16))
     assert small.ngram_embedding.weight.shape == (16, 8)
     optimizers = make_optimizers(small, MINI.train)

@@ -79,7 +79,7 @@ def bits(arrays: dict[str, np.ndarray]) -> dict[str, bytes]:
 
 
 def bits_of(state: TrainingState) -> dict[str, bytes]:
-    optimizer = bits(optimizer_arrays(state.model, state.optimizers))
+    optimizer = bits(optimizer_arrays(state.objective.named_trained(), state.optimizers))
     parameters = dict(state.model.named_parameters())
     assert {name.rpartition(".")[0] for name in optimizer} == parameters.keys()
     return bits(state.model.arrays()) | {f"optimizer.{k}": v for k, v in optimizer.items()}
@@ -276,7 +276,7 @@ def test_starting_from_the_weights_of_another_run(corpus):
     for state in states:
         assert bits(state.model.arrays()) == before
         assert state.progress == Progress()
-        assert not optimizer_arrays(state.model, state.optimizers)
+        assert not optimizer_arrays(state.objective.named_trained(), state.optimizers)
     figures_of = [run(state, corpus) for state in states]
     assert figures_of[0] == figures_of[1] != figures_of[2]
     assert bits_of(states[0]) == bits_of(states[1])
@@ -445,7 +445,10 @@ def interrupted_anywhere(
         return start(corpus, config, n_layer=1, dropout=0.2)
 
     def everything(state: TrainingState) -> dict[str, bytes]:
-        return bits(state.model.arrays() | optimizer_arrays(state.model, state.optimizers))
+        return bits(
+            state.model.arrays()
+            | optimizer_arrays(state.objective.named_trained(), state.optimizers)
+        )
 
     config = train_config(
         max_iters=3, gradient_accumulation_steps=2, eval_interval=2, log_interval=2
@@ -691,7 +694,7 @@ def test_bfloat16_gives_nearly_the_losses_of_float32(corpus, preset, dropout):
 
 
 def arrays_of(state: TrainingState) -> Iterable[np.ndarray]:
-    return optimizer_arrays(state.model, state.optimizers).values()
+    return optimizer_arrays(state.objective.named_trained(), state.optimizers).values()
 
 
 @pytest.mark.parametrize("preset", ["mini", "classic"])
