@@ -15,7 +15,7 @@ from sancho.generate import continue_text, continue_texts, open_model
 def main(args: Sequence[str]) -> None:
     """Options → model → prompt → text."""
     options = cli.parse(SampleOptions(), args)
-    saved = checkpoint.load(options.checkpoint)
+    saved = checkpoint.load_or_pretrained(options.checkpoint)
     tokenizer = saved.tokenizer
     prompt = tokenizer.encode(read_start(options.start), options.unknown)
     if not len(prompt):

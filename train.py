@@ -26,7 +26,7 @@ def main(args: Sequence[str]) -> int:
     corpus = open_corpus(DATA, options.data)
     for suit in () if run.resume else (start.limit_length, start.follow_length):
         options = parse(suit(options, corpus), args)
-    folder = RunFolder(run.out_dir)
+    folder = RunFolder(run.out_dir, tensorboard=run.tensorboard)
     with folder.held():
         source = folder.load_last() if run.resume else source  # now that no other process writes
         state, corpus = start.make_state(options, source, corpus, device)

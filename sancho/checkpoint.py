@@ -9,7 +9,9 @@ import hashlib
 import json
 import math
 import platform
-from dataclasses import asdict, dataclass, field
+import warnings
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field, replace
 from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -29,6 +31,9 @@ if TYPE_CHECKING:
     from sancho.model import GPT
 
 FORMAT, VERSION = "sancho-mini", 2
+PRETRAINED = Path(__file__).parent / "pretrained" / "sancho.safetensors"
+OWN = Path("out/best.safetensors")
+"""What train.py leaves, if it is not told otherwise."""
 
 
 @dataclass
@@ -90,6 +95,11 @@ class Checkpoint:
         """Return the model in NumPy alone, to write with on a CPU."""
         return PlainGPT(self.model, self.weights)
 
+    def in_half_precision(self) -> "Checkpoint":
+        """Return it with float16 weights and no optimizer: half the size, to hand on."""
+        weights = {name: array.astype(np.float16) for name, array in self.weights.items()}
+        return replace(self, weights=weights, optimizer={})
+
 
 def save(path: Path, checkpoint: Checkpoint) -> None:
     """Write a checkpoint; whatever happens, `path` holds the old one or the new one, whole."""
@@ -117,8 +127,31 @@ def save(path: Path, checkpoint: Checkpoint) -> None:
         file.write(safetensors.numpy.save(tensors, head))
 
 
+def load_or_pretrained(path: Path | None) -> Checkpoint:
+    """Read the checkpoint at `path`; without one, OWN, or what comes with the project.
+
+    Raises as `load` does; warns where nothing has been trained yet.
+    """
+    if path is None and not OWN.exists():
+        warnings.warn(
+            f"there is no {OWN} yet: this is the sancho that comes with the project; train your "
+            "own with: python train.py",
+            stacklevel=2,
+        )
+        return pretrained()
+    return load(path or OWN)
+
+
+def pretrained() -> Checkpoint:
+    """Read the sancho that comes with the project: a plain GPT that has read Don Quijote."""
+    return load(PRETRAINED)
+
+
 def load(path: Path) -> Checkpoint:
-    """Read a checkpoint. Raises MissingFile or UserError for anything that is not a sound one."""
+    """Read a checkpoint; weights in half precision become float32.
+
+    Raises MissingFile or UserError for anything that is not a sound one.
+    """
     path = Path(path)
     last = path.parent / "last.safetensors"
     if not path.exists() and last.exists():
@@ -129,9 +162,10 @@ def load(path: Path) -> Checkpoint:
     try:
         checkpoint = _from_content(json.loads(head["content"]), tensors)
         _check_weights(checkpoint)
+        weights = {name: a.astype(np.float32, copy=False) for name, a in checkpoint.weights.items()}
     except (ValueError, KeyError, TypeError, RecursionError) as error:
         raise _damaged(path, str(error)) from None
-    return checkpoint
+    return replace(checkpoint, weights=weights)
 
 
 def _read(path: Path) -> tuple[dict[str, str], dict[str, np.ndarray]]:
@@ -208,7 +242,7 @@ def _check_weights(checkpoint: Checkpoint) -> None:
     for name in sorted(expected.keys() | weights.keys()):
         if name not in weights or name not in expected:
             raise ValueError(f"tensor {name} is {'missing' if name in expected else 'unknown'}")
-        _check_shape(name, weights[name], expected[name])
+        _check_shape(name, weights[name], expected[name], ("float32", "float16"))
         if not np.isfinite(weights[name]).all():
             raise ValueError(f"tensor {name} holds numbers that are not finite")
     for j in range(checkpoint.train.look_ahead if checkpoint.optimizer else 0):
@@ -224,10 +258,12 @@ def _check_weights(checkpoint: Checkpoint) -> None:
         _check_shape(name, tensor, other.get(key, shape))
 
 
-def _check_shape(name: str, array: np.ndarray, shape: tuple[int, ...]) -> None:
-    if array.shape != shape or array.dtype != np.float32:
+def _check_shape(
+    name: str, array: np.ndarray, shape: tuple[int, ...], types: Sequence[str] = ("float32",)
+) -> None:
+    if array.shape != shape or str(array.dtype) not in types:
         found = f"{array.shape} of {array.dtype}"
-        raise ValueError(f"tensor {name} has shape {found}, not {shape} of float32")
+        raise ValueError(f"tensor {name} has shape {found}, not {shape} of {' or '.join(types)}")
 
 
 def _digest(content: str, tensors: dict[str, np.ndarray]) -> str:

@@ -9,6 +9,7 @@ import os
 import re
 import signal
 import sys
+import time
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import Field, fields, is_dataclass, replace
@@ -26,6 +27,8 @@ if TYPE_CHECKING:
 
 Options = TypeVar("Options")
 NO_OPTIONS = ("vocab_size",)  # the text decides it
+LINE_SECONDS = 10.0
+"""Between lines about a run in a log file."""
 
 
 # --- options --------------------------------------------------------------------------------
@@ -257,19 +260,21 @@ class StopSignals:
 
 
 class ProgressBar:
-    """Steps done and left, loss and time left, on stderr."""
+    """Steps done and left, losses, time left and samples, on stderr.
+
+    Where lines can't be drawn over, in a log file or a notebook, a line now and then.
+    """
 
     def __init__(self, state: "TrainingState") -> None:
-        # In a log file, where lines can't be drawn over, a line every now and then is enough.
-        interval = 0.1 if sys.stderr.isatty() else 10
+        self.steps, self.losses = state.config.max_iters, {}
         self.bar = tqdm(
-            total=state.config.max_iters,
+            total=self.steps,
             initial=state.progress.step,
             unit="step",
-            mininterval=interval,
             dynamic_ncols=True,
+            disable=None,  # where stderr is no terminal
         )
-        self.losses: dict[str, str] = {}
+        self.last_line = time.monotonic()
 
     def __enter__(self) -> "ProgressBar":
         return self
@@ -283,6 +288,25 @@ class ProgressBar:
             self.losses["loss"] = f"{report.train_loss:.3f}"
         if report.val_loss is not None:
             self.losses["val"] = f"{report.val_loss:.3f}"
-        if report.train_loss is not None:
-            self.bar.set_postfix(self.losses, refresh=False)
-        self.bar.update(report.step - self.bar.n)
+        if self.bar.disable:
+            self._show_line(report)
+        else:
+            self.bar.update(report.step - self.bar.n)
+            if report.train_loss is not None:
+                self.bar.set_postfix(self.losses, refresh=report.sample is not None)
+        if report.sample is not None:
+            end = "" if self.bar.disable else "\n"
+            say(f"{end}    {' '.join(report.sample.split())}")
+
+    def _show_line(self, report: "Report") -> None:
+        now = time.monotonic()
+        is_due = report.train_loss is not None and now - self.last_line >= LINE_SECONDS
+        if not is_due and report.val_loss is None:
+            return
+        self.last_line = now
+        losses = ", ".join(f"{name} {loss}" for name, loss in self.losses.items())
+        left = report.seconds / report.step * (self.steps - report.step)
+        say(
+            f"step {report.step:,} of {self.steps:,}: {losses}; "
+            f"{tqdm.format_interval(report.seconds)} gone, {tqdm.format_interval(left)} left"
+        )

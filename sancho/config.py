@@ -242,6 +242,8 @@ class RunConfig:
     """Go on with the run in out_dir, with the options it had unless you give others."""
     overwrite: bool = False
     """Replace the run in out_dir."""
+    tensorboard: bool = False
+    """Write event files for TensorBoard too, into out_dir/tensorboard."""
     init_from: Path | None = None
     """Start a new run from the weights of this checkpoint, a model of the same shape."""
 
@@ -279,8 +281,9 @@ class TrainOptions:
 class SampleOptions:
     """Let a trained model go on with a text. The text goes to stdout, all else to stderr."""
 
-    checkpoint: Path = Path("out/best.safetensors")
-    """The checkpoint to load."""
+    checkpoint: Path | None = None
+    """The checkpoint to load (default: out/best.safetensors; where that is missing, the sancho that
+    comes with the project)."""
     start: str = "\n"
     """The text to go on with; FILE:path takes it from a file, - from standard input."""
     num_samples: int = 1

@@ -1,4 +1,4 @@
-"""What a run leaves in its folder: two checkpoints, its metrics, its configuration."""
+"""What a run leaves in its folder: two checkpoints, metrics and their curve, its configuration."""
 
 import json
 import math
@@ -6,28 +6,38 @@ import time
 from contextlib import AbstractContextManager
 from dataclasses import asdict
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from sancho import checkpoint
 from sancho.checkpoint import Checkpoint
 from sancho.config import TrainOptions
 from sancho.corpus import Corpus
+from sancho.curve import draw_curve
 from sancho.errors import MissingFile, UserError
 from sancho.files import atomic_write, locked
 from sancho.training import Report, TrainingState
+
+if TYPE_CHECKING:
+    from torch.utils.tensorboard import SummaryWriter
 
 SAVE_SECONDS = 60.0
 """last.safetensors is never older than this, so a kill costs no more of a run."""
 
 
 class RunFolder:
-    """best.safetensors, last.safetensors, metrics.jsonl and config.json of one run."""
+    """best.safetensors, last.safetensors, metrics.jsonl, curve.svg and config.json of one run."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, *, tensorboard: bool = False) -> None:
+        """Raises UserError where TensorBoard's event files are asked for and it is missing."""
         self.path = path
         self.best = path / "best.safetensors"
         self.last = path / "last.safetensors"
         self.metrics = path / "metrics.jsonl"
+        self.curve = path / "curve.svg"
         self.config = path / "config.json"
+        self.events = path / "tensorboard"
+        self._new_writer = _find_tensorboard() if tensorboard else None
+        self._writer: SummaryWriter | None = None
         self._last_save = time.monotonic()
 
     def held(self) -> AbstractContextManager[None]:
@@ -48,10 +58,11 @@ class RunFolder:
                 f"{self.path} holds a run already; go on with it (--resume), replace it "
                 "(--overwrite), or choose another --out_dir"
             )
-        for file in (*checkpoints, self.metrics, self.config):
+        for file in (*checkpoints, self.metrics, self.curve, self.config, *self.events.glob("*")):
             file.unlink(missing_ok=True)
         with atomic_write(self.config) as out:
             out.write(json.dumps(asdict(options), indent=1, default=str).encode())
+        self._open_events(0)
 
     def take_back(self, step: int) -> None:
         """Remove from metrics.jsonl the lines of later steps, and what is no whole line."""
@@ -59,6 +70,7 @@ class RunFolder:
             lines = self.metrics.read_bytes().splitlines(keepends=True)
             with atomic_write(self.metrics) as out:
                 out.writelines(line for line in lines if _step_of(line) <= step)
+        self._open_events(step)
 
     def load_last(self) -> Checkpoint:
         """Return the last checkpoint. Raises MissingFile where there is none."""
@@ -83,9 +95,15 @@ class RunFolder:
             "val_bpc": report.val_bpc,
             "lr": report.lr,
             "tokens_per_second": round(report.tokens_per_second),
+            "sample": report.sample,
         }
         with open(self.metrics, "a", encoding="utf-8") as file:
             file.write(json.dumps(line) + "\n")
+        if self._writer:
+            for name in ("train_loss", "val_loss", "val_bpc", "lr", "tokens_per_second"):
+                if line[name] is not None:
+                    self._writer.add_scalar(name, line[name], report.step)
+            self._writer.flush()
 
     @property
     def is_save_due(self) -> bool:
@@ -93,11 +111,31 @@ class RunFolder:
         return time.monotonic() - self._last_save >= SAVE_SECONDS
 
     def save(self, state: TrainingState, corpus: Corpus, *, is_best: bool) -> None:
-        """Write last.safetensors, and best.safetensors if this is the best model so far."""
+        """Write last.safetensors, best.safetensors if this is the best model so far, curve.svg."""
         if is_best:
             checkpoint.save(self.best, state.to_checkpoint(corpus, with_optimizer=False))
         checkpoint.save(self.last, state.to_checkpoint(corpus, with_optimizer=True))
         self._last_save = time.monotonic()
+        if self.metrics.exists():
+            lines = self.metrics.read_text(encoding="utf-8").splitlines()
+            with atomic_write(self.curve) as out:
+                out.write(draw_curve([json.loads(line) for line in lines]).encode())
+
+    def _open_events(self, step: int) -> None:
+        """Begin a file of events, before which those of later steps do not count."""
+        if self._new_writer:
+            self._writer = self._new_writer(str(self.events), purge_step=step + 1)
+
+
+def _find_tensorboard() -> "type[SummaryWriter]":
+    try:
+        from torch.utils.tensorboard import SummaryWriter
+    except ImportError:
+        raise UserError(
+            "--tensorboard needs the package tensorboard; install it (pip install tensorboard), "
+            "or leave --tensorboard out"
+        ) from None
+    return SummaryWriter
 
 
 def _step_of(line: bytes) -> float:

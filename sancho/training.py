@@ -17,6 +17,7 @@ from sancho.corpus import Corpus, require_length
 from sancho.device import Device, compiled, torch_seed
 from sancho.errors import UserError
 from sancho.evaluate import bits_per_character, evaluate
+from sancho.generate import generate
 from sancho.model import GPT
 from sancho.objective import Objective
 from sancho.optim import (
@@ -28,6 +29,9 @@ from sancho.optim import (
     set_learning_rate,
 )
 from sancho.streams import Stream, generator
+
+SAMPLE_LENGTH = 80
+"""Characters that are written at an evaluation."""
 
 
 class NonFiniteLoss(UserError):
@@ -63,6 +67,9 @@ class Report:
     """Over the whole validation split; only at an evaluation."""
     is_best: bool = False
     """Whether val_loss is the lowest so far."""
+    sample: str | None = None
+    """What the model writes now after the first character of the validation part; only at an
+    evaluation."""
 
     @property
     def val_bpc(self) -> float | None:
@@ -274,11 +281,12 @@ def _report(
     # Reading a loss from a GPU makes the GPU wait, so there it is done only when it is shown.
     if is_log or device.where.type == "cpu":
         state.settle_losses()
-    train_loss, val_loss, is_best = None, None, False
+    train_loss, val_loss, is_best, sample = None, None, False, None
     if is_evaluation:
         with device.autocast(), clock.pause():
             val_loss = evaluate(state.model, corpus.val)
-        is_best = state.take_evaluation(val_loss)
+            is_best = state.take_evaluation(val_loss)
+            sample = _sample(state, corpus)
     progress.seconds, speed = clock.read(progress, restart=is_log)
     if is_log:
         train_loss = sum(progress.recent_losses) / len(progress.recent_losses)
@@ -292,7 +300,15 @@ def _report(
         train_loss=train_loss,
         val_loss=val_loss,
         is_best=is_best,
+        sample=sample,
     )
+
+
+def _sample(state: TrainingState, corpus: Corpus) -> str:
+    """Return what the model writes now, always from the same start and random numbers."""
+    start, seed = corpus.val[:1], state.config.seed
+    ids = generate(state.model, start, max_new_tokens=SAMPLE_LENGTH, seed=seed)
+    return corpus.tokenizer.decode([new for (new,) in ids])
 
 
 class _Clock:

@@ -141,7 +141,7 @@ def test_a_preset_chooses_the_defaults(name):
 
 
 TRAIN_NAMES = """
-    preset out_dir resume overwrite init_from dataset corpus
+    preset out_dir resume overwrite tensorboard init_from dataset corpus
     block_size n_layer n_head n_embd dropout bias norm position activation ngram_size ngram_rows
     ngram_dropout embedding_skip qk_norm tie_embeddings
     max_iters batch_size gradient_accumulation_steps optimizer learning_rate muon_learning_rate
@@ -153,7 +153,7 @@ SAMPLE_NAMES = """
     min_p repetition_penalty device dtype
 """
 SWITCHES = {"resume", "overwrite", "bias", "embedding_skip", "qk_norm", "tie_embeddings"}
-SWITCHES |= {"compile", "stream"}
+SWITCHES |= {"compile", "stream", "tensorboard"}
 
 
 @pytest.mark.parametrize(
@@ -254,7 +254,7 @@ BAD_LINES = [
     ("sample.py", "--seed -1", "--seed"),
     ("sample.py", "--unknown ignore", "--unknown", "nearest", "skip"),
     ("sample.py", "--stop", "--stop"),
-    ("sample.py", "", "out/best.safetensors", "does not exist"),
+    ("sample.py", "--checkpoint out/best.safetensors", "out/best.safetensors", "does not exist"),
     ("sample.py", "--checkpoint data", "data", "folder"),
     ("prepare.py", "--nam x", "--nam", "--name"),
     ("prepare.py", "--name other", "--input"),
@@ -558,6 +558,7 @@ def test_train_from_beginning_to_end(project):
     assert files_in(project / "out") == [
         "best.safetensors",
         "config.json",
+        "curve.svg",
         "last.safetensors",
         "metrics.jsonl",
     ]
@@ -568,7 +569,7 @@ def test_train_from_beginning_to_end(project):
     assert f"{best.progress.val_loss / 0.6931471805599453:.3f} bits" in result.err
     assert f"{best.build_model().count_parameters():,} parameters" in result.err
     assert f"python sample.py --checkpoint {Path('out', 'best.safetensors')}" in result.err
-    assert "6/6" in result.err
+    assert "step 6 of 6: loss" in result.err
     assert "Traceback" not in result.err
     lines = (project / "out" / "metrics.jsonl").read_text("utf-8").splitlines()
     assert [json.loads(line)["step"] for line in lines] == [2, 4, 6]
@@ -806,7 +807,8 @@ def test_a_kill_costs_no_more_than_a_minute(project, monkeypatch):
         patch.setattr(cli.ProgressBar, "show", show_a_step_later)
         train.main(line)
     assert found == [0, 0, 0, 3, 3, 3, 6, 6]  # each before the step's own save
-    assert files_in(project / "out") == ["config.json", "last.safetensors", "metrics.jsonl"]
+    expected = ["config.json", "curve.svg", "last.safetensors", "metrics.jsonl"]
+    assert files_in(project / "out") == expected
 
     assert run("train.py", "--resume", "--device=cpu").status == 0
     assert run("train.py", *line, "--out_dir=whole").status == 0
@@ -1201,6 +1203,7 @@ def test_of_two_that_start_at_once_one_trains(own_project):
     assert files_in(own_project / "new") == [
         "best.safetensors",
         "config.json",
+        "curve.svg",
         "last.safetensors",
         "metrics.jsonl",
     ]

@@ -20,7 +20,7 @@ PAGES = ("README.md", "README.es.md")
 # From the bottom up. A module imports what is below it, or beside it without a circle.
 LAYERS = (
     {"config", "tokenizer", "errors", "files", "streams"},
-    {"download", "layout", "presets", "plain", "corpus", "device", "ngrams"},
+    {"download", "layout", "presets", "plain", "corpus", "device", "ngrams", "curve"},
     {"model"},
     {"objective", "optim", "evaluate", "generate", "checkpoint", "analysis"},
     {"training"},

@@ -1,5 +1,6 @@
 import io
 import json
+import sys
 from dataclasses import asdict, fields, is_dataclass, replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -13,6 +14,7 @@ from sancho.config import ModelConfig, RunConfig, TrainConfig, TrainOptions, fro
 from sancho.corpus import Corpus, prepare
 from sancho.device import Device
 from sancho.errors import MissingFile, UserError
+from sancho.generate import generate
 from sancho.run_folder import RunFolder
 from sancho.training import Report, TrainingState, fit
 
@@ -26,8 +28,9 @@ METRICS = [
     "val_bpc",
     "lr",
     "tokens_per_second",
+    "sample",
 ]
-FILES = ["best.safetensors", "config.json", "last.safetensors", "metrics.jsonl"]
+FILES = ["best.safetensors", "config.json", "curve.svg", "last.safetensors", "metrics.jsonl"]
 
 
 @pytest.fixture(scope="module")
@@ -89,7 +92,7 @@ def one_line(error: BaseException) -> str:
 # --- what is left there ---------------------------------------------------------------------
 
 
-def test_a_run_leaves_four_files(tmp_path, corpus):
+def test_a_run_leaves_five_files(tmp_path, corpus):
     folder, state = train_run(corpus, options_for(corpus, tmp_path / "runs" / "out"))
     assert files_in(folder.path) == FILES
     last, best = checkpoint.load(folder.last), checkpoint.load(folder.best)
@@ -140,6 +143,7 @@ def test_figures_are_written_as_they_are(tmp_path):
         "val_bpc": report_at(3, val_loss=2 / 3).val_bpc,
         "lr": 0.1,
         "tokens_per_second": 100,
+        "sample": None,
     }
 
 
@@ -213,7 +217,7 @@ def test_a_folder_that_holds_a_run_is_refused(tmp_path, corpus, name):
     assert left == {name: "what was there", "config.json": "how it began"}
 
 
-@pytest.mark.parametrize("names", [["config.json"], ["metrics.jsonl"], FILES[1::2]])
+@pytest.mark.parametrize("names", [["config.json"], ["metrics.jsonl"], [FILES[1], *FILES[2::2]]])
 def test_a_folder_without_a_checkpoint_has_nothing_to_lose(tmp_path, corpus, names):
     for name in names:
         (tmp_path / name).write_text("what was there")
@@ -349,3 +353,74 @@ def test_a_best_model_alone_is_nothing_to_go_on_with(tmp_path, corpus):
     folder.last.unlink()
     with pytest.raises(MissingFile, match=r"last\.safetensors is missing"):
         folder.load_last()
+
+
+# --- samples and TensorBoard ----------------------------------------------------------------
+
+
+def test_an_evaluation_says_what_the_model_writes(tmp_path, corpus):
+    folder, state = train_run(corpus, options_for(corpus, tmp_path))
+    lines = lines_of(folder)
+    assert [line["sample"] is not None for line in lines] == [False, True, False, True]
+    for line in lines:
+        if line["sample"] is not None:
+            assert len(line["sample"]) == 80
+            assert set(line["sample"]) <= set(corpus.tokenizer.characters)
+    ids = generate(state.model, corpus.val[:1], max_new_tokens=80, seed=1605)
+    assert lines[-1]["sample"] == corpus.tokenizer.decode([new for (new,) in ids])
+
+
+def events_in(folder: RunFolder) -> dict[str, list[tuple[int, float]]]:
+    module = pytest.importorskip("tensorboard.backend.event_processing.event_accumulator")
+    found = module.EventAccumulator(str(folder.events)).Reload()
+    return {
+        name: [(event.step, event.value) for event in found.Scalars(name)]
+        for name in found.Tags()["scalars"]
+    }
+
+
+def with_events(corpus: Corpus, options: TrainOptions, steps: int, *, go_on: bool) -> RunFolder:
+    """Train up to `steps`, as a run that was just begun or as one that goes on."""
+    folder = RunFolder(options.run.out_dir, tensorboard=True)
+    if go_on:
+        state = TrainingState.restore(folder.load_last(), options.train, CPU)
+        folder.take_back(state.progress.step)
+    else:
+        state = TrainingState.start(options.model, options.train, CPU)
+        folder.begin(options)
+    for report in fit(state, corpus, CPU):
+        folder.record(report)
+        if report.step == 2 and not go_on:
+            folder.save(state, corpus, is_best=True)
+        if report.step == steps:
+            return folder
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_tensorboard_shows_what_metrics_hold_after_a_resume_too(tmp_path, corpus):
+    pytest.importorskip("tensorboard")
+    options = options_for(corpus, tmp_path, max_iters=8, log_interval=1)
+    with_events(corpus, options, 5, go_on=False)  # the last save was at step 2
+    folder = with_events(corpus, options, 8, go_on=True)
+    found, lines = events_in(folder), lines_of(folder)
+    assert [line["step"] for line in lines] == list(range(1, 9))
+    for name in ("train_loss", "val_loss", "val_bpc", "lr", "tokens_per_second"):
+        expected = [(line["step"], line[name]) for line in lines if line[name] is not None]
+        steps, values = zip(*found.pop(name), strict=True)
+        assert (steps, values) == (
+            tuple(step for step, _ in expected),
+            pytest.approx([value for _, value in expected], rel=1e-6),
+        )
+    assert not found
+    folder.begin(replace(options, run=replace(options.run, overwrite=True)))
+    assert not any(value for value in events_in(folder).values())
+
+
+def test_tensorboard_that_is_missing_is_one_line_before_anything_is_touched(tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "tensorboard", None)
+    for name in [name for name in sys.modules if name.startswith("torch.utils.tensorboard")]:
+        monkeypatch.delitem(sys.modules, name)
+    with pytest.raises(UserError) as caught:
+        RunFolder(tmp_path / "new", tensorboard=True)
+    assert "pip install tensorboard" in one_line(caught.value)
+    assert not (tmp_path / "new").exists()
