@@ -65,6 +65,22 @@ def character_losses(model: GPT, ids: np.ndarray, batch_size: int = 16) -> np.nd
     return torch.cat(losses).cpu().numpy()
 
 
+def sliding_losses(model: GPT, ids: np.ndarray, losses: np.ndarray) -> np.ndarray:
+    """Return the losses where each character has at least half a block before it, (n − 1,).
+
+    losses: `character_losses(model, ids)`. What stands in the first half of a window is replaced
+    by its loss in windows that begin half a block later; the very first ones stay.
+    """
+    block = model.config.block_size
+    half, places = block // 2, np.arange(len(losses))
+    early = np.flatnonzero((places % block < half) & (places >= half))
+    if not len(early):
+        return losses
+    longer = losses.copy()
+    longer[early] = character_losses(model, ids[half:])[early - half]
+    return longer
+
+
 @torch.inference_mode()
 def _watch(model: GPT, ids: Tensor, modules: list[nn.Module], note: Callable) -> list[Tensor]:
     """Read ids; return what `note(module, inputs, output)` says of each module."""

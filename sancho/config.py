@@ -310,6 +310,20 @@ class SampleOptions:
         _require("" not in self.stop, "stop", "", "a text of one character or more")
 
 
+@dataclass(frozen=True, kw_only=True)
+class EvaluateOptions:
+    """Say what a trained model is worth: its loss, and the text that it writes."""
+
+    checkpoint: Path | None = None
+    """The checkpoint to load (default: out/best.safetensors; where that is missing, the sancho that
+    comes with the project)."""
+    dataset: str | None = None
+    """A prepared folder under data/ (default: the one that the model learned from)."""
+    json: bool = False
+    """Write JSON instead of a table."""
+    device: DeviceConfig = field(default_factory=DeviceConfig)
+
+
 def from_dict(cls: type[Config], values: object) -> Config:
     """Return a dataclass made from what a JSON file holds.
 

@@ -24,7 +24,7 @@ import torch
 from conftest import ROOT, TEXT, make_project, parse_train, run, use_data
 
 import train
-from sancho import checkpoint, cli, run_folder
+from sancho import assessment, checkpoint, cli, run_folder
 from sancho import generate as sancho_generate
 from sancho.config import ModelConfig, RunConfig, SampleOptions, TrainConfig, from_dict
 from sancho.corpus import prepare_files
@@ -1336,3 +1336,42 @@ def test_a_start_does_not_load_the_machinery_of_torch_compile(project):
     environment = os.environ | {"PYTHONPATH": str(ROOT)}
     done = subprocess.run([sys.executable, "-c", program], env=environment, capture_output=True)
     assert done.returncode == 0, done.stderr.decode()
+
+
+# --- evaluate.py ----------------------------------------------------------------------------
+
+
+def test_evaluate_writes_a_table_or_json(trained, monkeypatch):
+    monkeypatch.setattr(assessment, "SAMPLE_LENGTH", 30)
+    result = run("evaluate.py")
+    assert (result.status, result.err) == (0, "")
+    assert "nothing known" in result.out and "the author" in result.out
+    result = run("evaluate.py", "--checkpoint", "out/best.safetensors", "--json")
+    loss = checkpoint.load(Path("out/best.safetensors")).progress.val_loss
+    losses = json.loads(result.out)["losses"]
+    assert losses["this model, in windows of 8"] == pytest.approx(loss, abs=1e-5)
+
+
+def test_evaluate_on_another_text_says_so(project, trained, monkeypatch):
+    monkeypatch.setattr(assessment, "SAMPLE_LENGTH", 30)
+    other = "".join(sorted(set(TEXT))) * 20
+    (project / "data" / "other.txt").write_text(other, encoding="utf-8")
+    result = run("evaluate.py", "--dataset", "other")
+    assert result.status == 0
+    assert "learned from another text than other" in result.err
+
+
+@pytest.mark.parametrize(
+    ("line", "words"),
+    [
+        ("--dataset nothing", ["nothing", "prepare.py"]),
+        ("--checkpoint nothing.safetensors", ["nothing.safetensors", "does not exist"]),
+        ("--dataset strange", ["strange", "does not know", "'ψ'"]),
+        ("--dataset short", ["short", "characters"]),
+        ("--tables", ["--tables"]),
+    ],
+)
+def test_evaluate_refuses_in_one_line(project, trained, line, words):
+    for name, text in (("strange", "ψ" + TEXT), ("short", TEXT[:9])):
+        (project / "data" / f"{name}.txt").write_text(text, encoding="utf-8")
+    assert_refused(run("evaluate.py", *line.split()), "evaluate.py", *words)

@@ -15,15 +15,15 @@ from sancho import checkpoint, cli
 from sancho.config import ModelConfig, SampleOptions, TrainConfig, TrainOptions
 
 MODULES = sorted(path.stem for path in (ROOT / "sancho").glob("*.py") if path.stem != "__init__")
-PATHS = ("train.py", "sample.py", "data/prepare.py")
+PATHS = ("train.py", "sample.py", "evaluate.py", "data/prepare.py")
 PAGES = ("README.md", "README.es.md")
 # From the bottom up. A module imports what is below it, or beside it without a circle.
 LAYERS = (
     {"config", "tokenizer", "errors", "files", "streams"},
-    {"download", "layout", "presets", "plain", "corpus", "device", "ngrams", "curve"},
+    {"download", "layout", "presets", "plain", "corpus", "device", "ngrams", "curve", "quality"},
     {"model"},
-    {"objective", "optim", "evaluate", "generate", "checkpoint", "analysis"},
-    {"training"},
+    {"objective", "optim", "evaluate", "generate", "checkpoint", "analysis", "baselines"},
+    {"training", "assessment"},
     {"run_folder"},
     {"start"},
     {"cli"},
@@ -216,7 +216,7 @@ def test_the_library_neither_prints_nor_exits(module):
     assert not called & forbidden
 
 
-@pytest.mark.parametrize(("script", "limit"), [("train.py", 80), ("sample.py", 60)])
+@pytest.mark.parametrize(("script", "limit"), [("train.py", 80), ("sample.py", 60), ("evaluate.py", 60)])
 def test_the_recipes_are_short(script, limit):
     assert len((ROOT / script).read_text(encoding="utf-8").splitlines()) <= limit
 
