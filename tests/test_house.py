@@ -216,7 +216,9 @@ def test_the_library_neither_prints_nor_exits(module):
     assert not called & forbidden
 
 
-@pytest.mark.parametrize(("script", "limit"), [("train.py", 80), ("sample.py", 60), ("evaluate.py", 60)])
+@pytest.mark.parametrize(
+    ("script", "limit"), [("train.py", 80), ("sample.py", 60), ("evaluate.py", 60)]
+)
 def test_the_recipes_are_short(script, limit):
     assert len((ROOT / script).read_text(encoding="utf-8").splitlines()) <= limit
 
