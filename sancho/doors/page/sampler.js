@@ -61,9 +61,9 @@ function shapeLogits(raw, context, options) {
     return logits;
   }
   logits = logits.map((value) => value / options.temperature);
-  if (options.top_k !== null) keepFirst(logits, ranking(logits), options.top_k);
-  if (options.top_p !== null) keepTopP(logits, options.top_p);
-  if (options.min_p !== null) keepMinP(logits, options.min_p);
+  if (options.top_k != null) keepFirst(logits, ranking(logits), options.top_k);
+  if (options.top_p != null) keepTopP(logits, options.top_p);
+  if (options.min_p != null) keepMinP(logits, options.min_p);
   return logits;
 }
 
