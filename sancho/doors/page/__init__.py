@@ -180,7 +180,7 @@ def page_facts(
 
 def nearest_known(tokenizer: CharTokenizer) -> dict[str, str]:
     """Return what stands for each unknown character of the scripts near to ours."""
-    ranges = (range(0x20, 0x3000), range(0xFB00, 0xFB07), range(0xFF00, 0xFFF0))
+    ranges = (range(1, 0x3000), range(0xFB00, 0xFB07), range(0xFF00, 0xFFF0))
     unknown = {chr(code) for codes in ranges for code in codes} - set(tokenizer.characters)
     unknown = [c for c in unknown if unicodedata.normalize("NFC", c) == c]
     found = ((c, tokenizer.nearest(c)) for c in sorted(unknown))

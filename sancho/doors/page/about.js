@@ -27,7 +27,7 @@ function shapeInWords() {
     `ancho ${c.n_embd}`,
     { rmsnorm: 'RMSNorm', layernorm: 'LayerNorm' }[c.norm],
     positions[c.position],
-    `activación ${c.activation}`,
+    ACTIVATION_NAMES[c.activation],
   ];
   if (c.qk_norm) parts.push('QK-norm');
   if (c.ngram_size > 1) parts.push(`tabla de secuencias de hasta ${c.ngram_size} letras`);

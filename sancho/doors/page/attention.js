@@ -35,10 +35,12 @@ views.mira = {
     this.table = element('tbody');
     box.append(
       element('p', { class: 'hint' }, 'Cada cuadro es una cabeza: una fila por letra que pregunta, una columna por letra a la que mira, las últimas veinte. Encima de la diagonal está el futuro: nadie mira allí. ', chapter('04_autoatencion'), '.'),
-      heads,
-      this.sentence,
-      this.text,
-      this.detail,
+      element(
+        'div',
+        { class: 'beside' },
+        heads,
+        element('div', {}, this.sentence, this.text, this.detail),
+      ),
       element(
         'table',
         {},

@@ -11,7 +11,7 @@ views.viaje = {
       element('button', { type: 'button', 'aria-label': label, onclick: () => this.step(by) }, arrow);
     this.room = element(
       'div',
-      { class: 'room', role: 'tabpanel', id: 'sala', tabindex: 0, 'aria-live': 'off' },
+      { class: 'room', role: 'region', tabindex: 0 },
       element('div', { class: 'chosen' }, step(-1, 'Sala anterior', '←'), this.title, step(1, 'Sala siguiente', '→')),
       this.text,
       this.numbers,
@@ -33,7 +33,7 @@ views.viaje = {
   enter(n, follow = false) {
     this.at = n;
     this.rooms.forEach((room, i) => {
-      room.node.setAttribute('aria-selected', i === n);
+      room.node.setAttribute('aria-pressed', i === n);
       room.node.setAttribute('tabindex', i === n ? 0 : -1);
     });
     this.room.setAttribute('aria-label', this.rooms[n].title);
@@ -59,7 +59,7 @@ views.viaje = {
 
   /** Returns the drawing; each room gets its node. */
   draw() {
-    const drawing = svg('svg', { class: 'plan', role: 'tablist', 'aria-orientation': 'vertical', 'aria-label': 'Las salas del modelo, de la entrada a la salida' });
+    const drawing = svg('svg', { class: 'plan', role: 'group', 'aria-label': 'Las salas del modelo, de la entrada a la salida' });
     let y = 8;
     let block = null;
     const line = svg('path', { class: 'stream' });
@@ -69,10 +69,10 @@ views.viaje = {
         block = room.block;
         if (block !== undefined) {
           drawing.append(frame(y, block));
-          y += 40;
+          y += 44;
         }
       }
-      room.node = svg('g', { class: `place ${room.shape}`, role: 'tab', 'aria-controls': 'sala', 'aria-label': room.title }, ...SHAPES[room.shape](y, room));
+      room.node = svg('g', { class: `place ${room.shape}`, role: 'button', 'aria-label': `${room.title} ${room.size || ''}`.trim() }, ...SHAPES[room.shape](y, room));
       room.node.addEventListener('click', () => this.enter(this.rooms.indexOf(room), true));
       room.node.addEventListener('keydown', (event) => this.key(event));
       drawing.append(room.node);
@@ -101,7 +101,7 @@ const calm = () => matchMedia('(prefers-reduced-motion: reduce)').matches;
 // --- the drawing ----------------------------------------------------------------------------
 
 /** How far below a room the next one begins: a sum and its sublayer stand in one row. */
-const HEIGHTS = { hall: 44, norm: 0, attention: 42, forward: 42, sum: 44, last: 44 };
+const HEIGHTS = { hall: 44, norm: 0, attention: 46, forward: 46, sum: 46 };
 
 const SHAPES = {
   hall: (y, room) => [
@@ -115,20 +115,32 @@ const SHAPES = {
     label(99, y + 4, 'norma', 'middle'),
   ],
   attention: (y, room) => [
-    svg('path', { class: 'wire', d: `M128 ${y}H144M214 ${y + 15}V${y + 42}H52` }),
-    svg('rect', { x: 144, y: y - 15, width: 140, height: 30, rx: 4 }),
-    label(214, y + 4, room.size, 'middle'),
+    ...wires(y),
+    svg('rect', { x: 144, y: y - 19, width: 140, height: 38, rx: 4 }),
+    ...twoLines(y, 'atención', room.size),
   ],
   forward: (y, room) => [
-    svg('path', { class: 'wire', d: `M128 ${y}H144M214 ${y + 15}V${y + 42}H52` }),
-    svg('path', { class: 'body', d: `M144 ${y - 9}L166 ${y - 15}H262L284 ${y - 9}V${y + 9}L262 ${y + 15}H166L144 ${y + 9}Z` }),
-    label(214, y + 4, room.size, 'middle'),
+    ...wires(y),
+    svg('path', {
+      class: 'body',
+      d: `M144 ${y - 11}L166 ${y - 19}H262L284 ${y - 11}V${y + 11}L262 ${y + 19}H166L144 ${y + 11}Z`,
+    }),
+    ...twoLines(y, 'feed-forward', room.size),
   ],
   sum: (y) => [
     svg('circle', { cx: 40, cy: y, r: 12 }),
     svg('path', { class: 'cross', d: `M34 ${y}H46M40 ${y - 6}V${y + 6}` }),
   ],
 };
+
+/** Returns the ways into a sublayer and from it back to the sum. */
+function wires(y) {
+  return [svg('path', { class: 'wire', d: `M128 ${y}H144M214 ${y + 19}V${y + 46}H52` })];
+}
+
+function twoLines(y, name, size) {
+  return [label(214, y - 2, name, 'middle'), label(214, y + 12, size, 'middle')];
+}
 
 function label(x, y, text, anchor = 'start') {
   return svg('text', { x, y, 'text-anchor': anchor, 'aria-hidden': true }, text);
@@ -138,7 +150,7 @@ function frame(y, block) {
   return svg(
     'g',
     { 'aria-hidden': true },
-    svg('rect', { class: 'frame', x: 2, y: y - 4, width: 296, height: 196, rx: 8 }),
+    svg('rect', { class: 'frame', x: 2, y: y - 4, width: 296, height: 214, rx: 8 }),
     label(60, y + 14, `bloque ${block + 1}`),
   );
 }
@@ -247,7 +259,7 @@ function normRoom(block, name, before) {
       : 'RMSNorm divide por la raíz de la media de los cuadrados';
   const skip = embedding_skip && block && name === 'norm1' ? ` Antes se ha sumado otra vez el embedding, multiplicado por ${decimals(app.model.weights.skips[block])}.` : '';
   return {
-    title: 'norma',
+    title: name === 'norm1' ? 'norma de la atención' : 'norma de la feed-forward',
     shape: 'norm',
     chapter: '03_normalizacion_y_residuales',
     say: () => `${what}: la subcapa recibe siempre números de la misma escala. Se normaliza una copia (pre-norm); la corriente sigue su camino sin tocar.${skip}`,
@@ -307,7 +319,7 @@ function sumRoom(block, before, added, after) {
 
 function forwardRoom(block) {
   const { n_embd: C, hidden_size, is_gated, activation } = app.model.config;
-  const names = { relu: 'ReLU', relu2: 'ReLU²', gelu: 'GELU', silu: 'SiLU', geglu: 'GEGLU', swiglu: 'SwiGLU' };
+  const name = ACTIVATION_NAMES[activation];
   return {
     title: 'feed-forward',
     size: `${C} → ${thousands(hidden_size)} → ${C}`,
@@ -316,14 +328,14 @@ function forwardRoom(block) {
     say: ({ notes }) => {
       const gates = notes.blocks[block].expanded.subarray(is_gated ? hidden_size : 0);
       const awake = gates.filter((x) => x > 0).length;
-      return `El taller: cada letra piensa a solas. Se ensancha a ${thousands(hidden_size)} neuronas, ${names[activation]} decide cuáles se encienden y se vuelve a ${C}. Despiertas ahora: ${thousands(awake)} de ${thousands(hidden_size)} (${percent(awake / hidden_size)}).`;
+      return `El taller: cada letra piensa a solas. Se ensancha a ${thousands(hidden_size)} neuronas, ${name} decide cuáles se encienden y se vuelve a ${C}. Despiertas ahora: ${thousands(awake)} de ${thousands(hidden_size)} (${percent(awake / hidden_size)}).`;
     },
     show: ({ notes }) => {
       const { expanded, active, feedForward } = notes.blocks[block];
       const wide = is_gated
         ? [picture(expanded.subarray(0, hidden_size), 'Contenido'), picture(expanded.subarray(hidden_size), 'Puerta')]
         : [picture(expanded, 'Ensanchado')];
-      return [...wide, picture(active, `Después de ${names[activation]}`), picture(feedForward, 'Lo que se suma a la corriente')];
+      return [...wide, picture(active, `Después de ${name}`), picture(feedForward, 'Lo que se suma a la corriente')];
     },
   };
 }

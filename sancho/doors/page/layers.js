@@ -16,7 +16,7 @@ views.capas = {
 
   show({ notes, id }) {
     const streams = [notes.blocks[0].input, ...notes.blocks.map((block) => block.output)];
-    this.written.textContent = `${visible(app.vocabulary.characters[id])} (escrita)`;
+    this.written.textContent = `«${visible(app.vocabulary.characters[id])}», la escrita`;
     this.body.textContent = '';
     streams.forEach((stream, layer) => {
       const logits = app.model.logits(stream);
@@ -43,7 +43,7 @@ function guessCell(id, p, isWritten) {
     { class: isWritten ? 'guess right' : 'guess' },
     element('b', { class: 'glyph' }, visible(app.vocabulary.characters[id])),
     isWritten ? element('span', { class: 'tick' }, '✓') : null,
-    element('span', {}, percent(p)),
+    element('span', {}, shortPercent(p)),
     bar(p),
   );
 }

@@ -15,7 +15,7 @@ async function chooseLetter(i) {
   asking.chosen = i;
   story.letters.mark(i);
   await showLetter(i);
-  if (asking.moment && asking.chosen === i) $('dicho').textContent = inWords(asking.moment);
+  if (asking.chosen === i) $('dicho').textContent = asking.moment ? inWords(asking.moment) : '';
 }
 
 /** Reads up to a letter and shows the moment before it was written. */
@@ -24,6 +24,7 @@ async function showLetter(i) {
   if (i === null || i === undefined || i >= story.ids.length) return;
   const moment = await momentBefore(i, () => request === asking.request);
   if (request !== asking.request) return;
+  if (!moment && i > 0) return;
   asking.moment = moment;
   showPlace(i);
   showMoment();
@@ -56,6 +57,7 @@ function showPlace(i) {
   const after = letters(i + 1, i + 8).replace(/\n/g, '↵');
   const place = $('lugar');
   place.textContent = '';
+  place.classList.remove('idle');
   place.append(
     element('span', { class: 'context' }, before),
     element('mark', {}, visible(app.vocabulary.characters[story.ids[i]])),
@@ -68,6 +70,7 @@ function showMoment() {
   const box = $(`vista-${asking.view}`);
   const { moment } = asking;
   box.classList.toggle('empty', !moment);
+  $('nada').hidden = Boolean(moment) || !story.ids.length;
   if (moment) views[asking.view].show(moment);
 }
 
@@ -134,6 +137,7 @@ views.letra = {
 function barsOfLetter() {
   const row = {
     glyph: element('b', { class: 'glyph' }),
+    name: aside(''),
     bars: [bar(0), bar(0, 'after')],
     figures: [element('span'), element('span')],
     tag: element('span', { class: 'tag' }),
@@ -142,18 +146,24 @@ function barsOfLetter() {
   row.button = element(
     'button',
     { type: 'button', onclick: () => row.act && row.act() },
-    row.glyph,
+    element('span', {}, row.glyph, row.name),
     element('span', { class: 'pair' }, ...row.bars),
-    element('span', { class: 'figures' }, ...row.figures),
-    row.tag,
+    element('span', { class: 'figures' }, row.figures[0], aside('con los mandos'), row.figures[1]),
+    element('span', {}, row.tag, aside('¿Y si…? Sigue desde aquí con esta letra.')),
   );
   row.item = element('li', {}, row.button);
   return row;
 }
 
+/** Returns words that are heard and not seen. */
+function aside(words) {
+  return element('span', { class: 'hidden' }, words);
+}
+
 function fillRow(row, { i, one, p, after, longest, drawn }) {
   const character = app.vocabulary.characters[one];
   row.glyph.textContent = visible(character);
+  row.name.textContent = /\s/.test(character) ? spoken(character) : '';
   row.tag.textContent = drawn ? '✓ escrita' : '';
   row.item.classList.toggle('drawn', drawn);
   row.figures[0].textContent = percent(p[one]);
@@ -161,11 +171,6 @@ function fillRow(row, { i, one, p, after, longest, drawn }) {
   row.bars[0].firstChild.style.width = `${(100 * p[one]) / longest}%`;
   row.bars[1].firstChild.style.width = `${(100 * after[one]) / longest}%`;
   row.act = () => whatIf(i, one);
-  row.button.setAttribute(
-    'aria-label',
-    `${spoken(character)}: ${percent(p[one])}; con los mandos, ${percent(after[one])}` +
-      `${drawn ? '; es la escrita' : ''}. Sigue desde aquí con ella.`,
-  );
 }
 
 // --- tabs and steps -------------------------------------------------------------------------

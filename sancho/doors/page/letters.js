@@ -4,10 +4,11 @@ class Letters {
   /** ask(i): a letter is pointed at (null: no more). choose(i): one was chosen. */
   constructor(box, { ask, choose }) {
     this.box = box;
-    this.chosen = null;
+    this.chosen = this.pointed = null;
     this.actions = { ask, choose };
-    box.addEventListener('pointerover', (event) => this._point(event));
-    box.addEventListener('pointerleave', () => ask(null));
+    // Not pointerover: a text that moves under a resting pointer asks for nothing.
+    box.addEventListener('pointermove', (event) => this._point(event));
+    box.addEventListener('pointerleave', () => this._point(null));
     box.addEventListener('click', (event) => this._click(event));
     box.addEventListener('keydown', (event) => this._key(event));
   }
@@ -18,7 +19,7 @@ class Letters {
 
   clear() {
     this.box.textContent = '';
-    this.chosen = null;
+    this.chosen = this.pointed = null;
   }
 
   /** Adds letters; dress(span, i) may say how each of them looks. */
@@ -51,7 +52,10 @@ class Letters {
   }
 
   _point(event) {
-    if (event.pointerType === 'mouse' && !event.buttons) this.actions.ask(this._index(event));
+    if (event && (event.pointerType !== 'mouse' || event.buttons)) return;
+    const i = event ? this._index(event) : null;
+    if (i !== this.pointed) this.actions.ask(i);
+    this.pointed = i;
   }
 
   _click(event) {

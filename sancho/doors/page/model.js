@@ -56,21 +56,43 @@ function products(vectors, start, stride, rows, x, from, n) {
   return out;
 }
 
-/** Returns the sum of vectors, each as often as its weight says: the same layout. */
-function mixture(vectors, start, stride, weights, n) {
+/** Returns the sum of vectors of n numbers, each at its place, as often as its weight says. */
+function mixture(vectors, places, weights, n) {
   const out = new Float64Array(n);
-  const rows = weights.length;
+  const rows = places.length;
   let row = 0;
   for (; row + 3 < rows; row += 4) {
-    const i = start + row * stride, j = i + stride, k = j + stride, l = k + stride;
+    const i = places[row], j = places[row + 1], k = places[row + 2], l = places[row + 3];
     const a = weights[row], b = weights[row + 1], c = weights[row + 2], d = weights[row + 3];
     for (let p = 0; p < n; p++) {
       out[p] += a * vectors[i + p] + b * vectors[j + p] + c * vectors[k + p] + d * vectors[l + p];
     }
   }
   for (; row < rows; row++) {
-    for (let p = 0; p < n; p++) out[p] += weights[row] * vectors[start + row * stride + p];
+    for (let p = 0; p < n; p++) out[p] += weights[row] * vectors[places[row] + p];
   }
+  return out;
+}
+
+/** Returns W · x, W being given by its columns; those that meet a zero are not even read. */
+function sparseProduct(columns, x, rows) {
+  const places = new Int32Array(x.length);
+  const weights = new Float64Array(x.length);
+  let awake = 0;
+  for (let unit = 0; unit < x.length; unit++) {
+    if (x[unit] === 0) continue;
+    places[awake] = unit * rows;
+    weights[awake++] = x[unit];
+  }
+  const sum = mixture(columns, places.subarray(0, awake), weights, rows);
+  return new Float32Array(sum);
+}
+
+/** Returns the columns of a matrix of (rows, columns), one after another. */
+function transposed(matrix, rows) {
+  const columns = matrix.length / rows;
+  const out = new Float32Array(matrix.length);
+  for (let i = 0; i < matrix.length; i++) out[(i % columns) * rows + Math.floor(i / columns)] = matrix[i];
   return out;
 }
 
@@ -112,6 +134,9 @@ class GPT {
     this.config = config;
     this.weights = weights;
     this.activation = ACTIVATIONS[config.activation];
+    this.contractions = Array.from({ length: config.n_layer }, (_, layer) =>
+      transposed(weights[`blocks.${layer}.feed_forward.proj.weight`], config.n_embd),
+    );
     if (config.tie_embeddings) weights['head.weight'] = weights['token_embedding.weight'];
     if (config.position === 'rope') {
       const angles = (t) => anglesAt(t, config.head_size);
@@ -282,9 +307,11 @@ class Reader {
     });
     note('qkv', qkv, layer);
     const mixed = new Float32Array(C);
+    const places = new Int32Array(t + 1);
     for (let h = 0; h < H; h++) {
       const { weights } = this.attention(layer, h, t);
-      mixed.set(mixture(this.values[layer], h * D, C, weights, D), h * D);
+      for (let s = 0; s <= t; s++) places[s] = s * C + h * D;
+      mixed.set(mixture(this.values[layer], places, weights, D), h * D);
     }
     note('mixed', mixed, layer);
     const out = model.linear(`${name}.attention.proj`, mixed, C);
@@ -304,7 +331,10 @@ class Reader {
     const active = expanded.subarray(is_gated ? hidden_size : 0).map(model.activation);
     if (is_gated) for (let p = 0; p < hidden_size; p++) active[p] *= expanded[p];
     note('active', active, layer);
-    const out = model.linear(`${name}.feed_forward.proj`, active, C);
+    // Most units of a relu sleep, and a third of the block's weights need not be looked at.
+    const out = sparseProduct(model.contractions[layer], active, C);
+    const bias = model.weights[`${name}.feed_forward.proj.bias`];
+    if (bias) add(out, bias);
     note('feedForward', out, layer);
     return out;
   }

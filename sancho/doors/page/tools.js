@@ -44,8 +44,13 @@ function breather() {
 // --- numbers and letters in words -----------------------------------------------------------
 
 function percent(p) {
-  if (p > 0 && p < 0.0005) return '< 0.1 %';
-  return `${(100 * p).toFixed(1)} %`;
+  if (p > 0 && p < 0.0005) return '< 0.1\u00a0%';
+  return `${(100 * p).toFixed(1)}\u00a0%`;
+}
+
+/** Returns a percentage for where there is little room. */
+function shortPercent(p) {
+  return p < 0.005 ? '< 1\u00a0%' : `${Math.round(100 * p)}\u00a0%`;
 }
 
 function decimals(x, digits = 2) {
@@ -129,6 +134,15 @@ function barRow(numbers, width, largest) {
     svg('path', { d: path(-1), class: 'minus' }),
   );
 }
+
+const ACTIVATION_NAMES = {
+  relu: 'ReLU',
+  relu2: 'ReLU²',
+  gelu: 'GELU',
+  silu: 'SiLU',
+  geglu: 'GEGLU',
+  swiglu: 'SwiGLU',
+};
 
 /** Returns a link to a chapter of the course, or its name where the page has no address for it. */
 function chapter(file) {
