@@ -72,7 +72,12 @@ views.viaje = {
           y += 44;
         }
       }
-      room.node = svg('g', { class: `place ${room.shape}`, role: 'button', 'aria-label': `${room.title} ${room.size || ''}`.trim() }, ...SHAPES[room.shape](y, room));
+      room.node = svg(
+        'g',
+        { class: `place ${room.shape}`, role: 'button' },
+        svg('title', {}, room.title),
+        ...SHAPES[room.shape](y, room),
+      );
       room.node.addEventListener('click', () => this.enter(this.rooms.indexOf(room), true));
       room.node.addEventListener('keydown', (event) => this.key(event));
       drawing.append(room.node);
