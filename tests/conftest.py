@@ -13,6 +13,7 @@ from typing import TypeVar
 import pytest
 import torch
 
+import convert
 import sample
 import train
 from sancho import cli, start
@@ -65,7 +66,12 @@ def load_prepare() -> ModuleType:
     return module
 
 
-SCRIPTS = {"train.py": train, "sample.py": sample, "prepare.py": load_prepare()}
+SCRIPTS = {
+    "train.py": train,
+    "sample.py": sample,
+    "convert.py": convert,
+    "prepare.py": load_prepare(),
+}
 
 
 def make_project(folder: Path) -> Path:
@@ -77,7 +83,7 @@ def make_project(folder: Path) -> Path:
 
 def use_data(patch: pytest.MonkeyPatch, data: Path) -> None:
     """Let the scripts keep their corpora in another folder than the repository's data/."""
-    for name in ("train.py", "prepare.py"):
+    for name in ("train.py", "convert.py", "prepare.py"):
         patch.setattr(SCRIPTS[name], "DATA", data)
 
 

@@ -16,14 +16,14 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from conftest import ROOT, SCRIPTS, TEXT, random_gpt, run
+from conftest import ROOT, TEXT, random_gpt, run
 from golden.make import FAMILIES, FOLDER
 
-import convert
 from sancho import checkpoint, corpus
 from sancho.checkpoint import Checkpoint, Progress
 from sancho.config import ModelConfig, SampleConfig, TrainConfig
 from sancho.doors import page
+from sancho.doors.page import packing
 from sancho.errors import UserError
 from sancho.generate import continue_text
 from sancho.presets import PRESETS
@@ -72,7 +72,7 @@ def facts_in(path: Path) -> dict:
 def numbers_in(path: Path) -> np.ndarray:
     """What the page's weights are, by another way than the page's own."""
     packed = base64.b64decode(part(path.read_text("utf-8"), r'id="weights">(.*?)</script>'))
-    kind = page.TYPES[facts_in(path)["precision"]]
+    kind = packing.TYPES[facts_in(path)["precision"]]
     planes = np.frombuffer(zlib.decompress(packed), np.uint8).reshape(kind.itemsize, -1)
     return np.ascontiguousarray(planes.T).view(kind)[:, 0].astype(np.float32)
 
@@ -94,7 +94,7 @@ def test_the_weights_come_back(tmp_path, family, precision):
     saved, _ = golden(family)
     path = write(saved, tmp_path / "page.html", precision)
     numbers = numbers_in(path)
-    expected = page.rounded(saved, precision).weights
+    expected = packing.rounded(saved, precision).weights
     start = 0
     for name, shape in facts_in(path)["layout"]:
         end = start + int(np.prod(shape))
@@ -166,7 +166,7 @@ def test_no_two_scripts_have_a_name_in_common():
 def test_every_file_of_the_folder_is_part_of_the_page():
     files = {path.name for path in page.FOLDER.iterdir() if path.is_file()}
     scripts = {f"{name}.js" for name in page.SCRIPTS}
-    assert files == scripts | {"__init__.py", "skeleton.html", "style.css"}
+    assert files == scripts | {"__init__.py", "packing.py", "skeleton.html", "style.css"}
 
 
 def test_what_stands_for_an_unknown_character_is_the_tokenizers():
@@ -194,8 +194,8 @@ def test_the_curve_keeps_every_evaluation_and_nothing_that_is_no_number():
 def test_the_cost_is_the_difference_of_two_losses():
     saved = small_checkpoint()
     ids = saved.tokenizer.encode(TEXT, "skip")[:150]
-    packed = page.rounded(saved, "float16")
-    cost = page.packing_cost(saved, packed, ids, "x")
+    packed = packing.rounded(saved, "float16")
+    cost = packing.packing_cost(saved, packed, ids, "x")
     assert (cost.text, cost.characters) == ("x", 149)
 
     from sancho.evaluate import evaluate
@@ -203,7 +203,7 @@ def test_the_cost_is_the_difference_of_two_losses():
     for loss, of in ((cost.before, saved), (cost.after, packed)):
         assert loss == pytest.approx(evaluate(of.build_model(), ids), abs=1e-5)
     assert 0 < abs(cost.after - cost.before) < 0.002
-    assert page.packing_cost(saved, packed, ids[:1], "x") is None
+    assert packing.packing_cost(saved, packed, ids[:1], "x") is None
 
 
 # --- the command ----------------------------------------------------------------------------
@@ -213,7 +213,6 @@ def test_the_cost_is_the_difference_of_two_losses():
 def here(tmp_path, monkeypatch) -> Path:
     """A folder to work in with a checkpoint in out/; its texts are the project's own sample."""
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setitem(SCRIPTS, "convert.py", convert)
     (tmp_path / "out").mkdir()
     checkpoint.save(Path("out/best.safetensors"), small_checkpoint())
     return tmp_path
@@ -231,16 +230,15 @@ def test_to_page_says_what_it_made(here):
     assert facts_in(Path("sancho.html"))["precision"] == "float32"
 
 
-def test_packing_is_measured_on_the_models_own_text(here, monkeypatch):
+def test_packing_is_measured_on_the_models_own_text(here):
     (here / "tiny.txt").write_text(TEXT, encoding="utf-8")
     made = corpus.prepare_files([here / "tiny.txt"], here / "data" / "tiny")
-    monkeypatch.setattr(convert, "DATA", here / "data")
     saved = small_checkpoint(characters=made.tokenizer.characters)
     own = replace(saved, corpus_name="tiny", corpus_sha256=made.sha256)
-    name, ids = convert.measuring_text(own)
+    name, ids = packing.measuring_text(own, here / "data")
     assert name == "tiny"
     assert (ids == made.val).all()
-    assert convert.measuring_text(saved) is None
+    assert packing.measuring_text(saved, here / "data") is None
 
 
 def test_the_curve_lies_beside_the_checkpoint(here):
@@ -538,7 +536,7 @@ def test_texts_are_those_of_sample(visit, preset):
 def test_a_packed_page_writes_what_rounded_weights_write(visit):
     saved = small_checkpoint("base")
     tab = visit(saved, "float16")
-    expected = continuation(page.rounded(saved, "float16"), "un lugar", 200, 3)
+    expected = continuation(packing.rounded(saved, "float16"), "un lugar", 200, 3)
     assert tab.later("sancho.write('un lugar', 200, { seed: 3 })") == expected
 
 

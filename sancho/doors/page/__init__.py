@@ -1,9 +1,7 @@
 """A checkpoint as one HTML file: the model runs in it, in any browser, without a network.
 
 The scripts of this folder and a style sheet are put into skeleton.html one after the other, as they
-are. The weights are rounded to half precision (or keep every bit), and laid out as planes: the
-first byte of every number, then the second one of every number, and so on. The byte with sign and
-exponent repeats itself, and among its like it compresses; then come zlib and base64.
+are, and the weights as packing.py lays them out.
 
 A Content-Security-Policy allows the page's own script and style, by their hashes, and nothing else:
 it can't ask any server for anything. What comes from the checkpoint is JSON in the page.
@@ -14,19 +12,28 @@ import hashlib
 import html
 import json
 import math
+import os
 import re
 import unicodedata
-import zlib
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict
 from pathlib import Path
 
 import numpy as np
 
+from sancho import checkpoint
 from sancho.checkpoint import Checkpoint
-from sancho.config import ModelConfig, PagePrecision
+from sancho.config import PagePrecision, ToPageOptions
+from sancho.doors.page.packing import (
+    PackingCost,
+    layout_of,
+    measuring_text,
+    pack,
+    packing_cost,
+    rounded,
+)
 from sancho.errors import UserError
 from sancho.files import atomic_write
-from sancho.layout import count_parameters, weight_shapes
+from sancho.layout import count_parameters
 from sancho.tokenizer import CharTokenizer
 
 FOLDER = Path(__file__).resolve().parent
@@ -35,89 +42,41 @@ SCRIPTS = (
     "surprise about start"
 ).split()
 """In the order in which they stand in the page: none uses a later one before all are read."""
-TYPES = {"float16": np.dtype("<f2"), "float32": np.dtype("<f4")}
 MARK = b'<meta name="generator" content="sancho-mini">'
 START = "En un lugar de la Mancha"
 
 
-@dataclass(frozen=True, kw_only=True)
-class PackingCost:
-    """The loss on some text before and after packing, in nats per character."""
+def to_page(options: ToPageOptions, data: Path) -> list[str]:
+    """Do what the command to-page does; return what there is to tell the user.
 
-    text: str
-    """Which text."""
-    characters: int
-    """How many of them were predicted."""
-    before: float
-    after: float
-
-
-# --- the weights ----------------------------------------------------------------------------
-
-
-def rounded(saved: Checkpoint, precision: PagePrecision) -> Checkpoint:
-    """Return the checkpoint with the weights that a page of this precision holds.
-
-    Raises UserError where a weight is too large for half precision.
+    data: the folder of the texts, to measure with one of them what packing costs.
     """
-    kind, weights = TYPES[precision], {}
-    for name, array in saved.weights.items():
-        with np.errstate(over="ignore"):
-            weights[name] = array.astype(kind).astype(np.float32)
-        if not np.isfinite(weights[name]).all():
-            raise UserError(
-                f"weight {name} reaches {np.abs(array).max():.3g}, too much for half precision; "
-                "use --precision float32"
-            )
-    return replace(saved, weights=weights)
+    saved = checkpoint.load(options.checkpoint)
+    course = options.course
+    if Path(course).is_dir():
+        course = Path(os.path.relpath(course, options.output.parent)).as_posix()
+    size, cost = write_page(
+        saved,
+        options.output,
+        precision=options.precision,
+        text=measuring_text(saved, data),
+        metrics=read_metrics(options.checkpoint.with_name("metrics.jsonl")),
+        course=course,
+    )
+    lines = [f"{options.output}: {size / 1e6:.2f} MB, weights in {options.precision}"]
+    if cost:
+        change = f"{cost.before:.5f} → {cost.after:.5f} nats per character"
+        lines.append(f"packing: loss {change}, on {cost.characters} characters of {cost.text}")
+    return [*lines, "open it with a double click, or send it to a friend: it needs no network"]
 
 
-def layout_of(config: ModelConfig) -> list[tuple[str, tuple[int, ...]]]:
-    """Return name and shape of each weight in the page, in their order; a tied head is left out."""
-    shapes = weight_shapes(config)
-    if config.tie_embeddings:
-        del shapes["head.weight"]
-    return list(shapes.items())
-
-
-def pack(saved: Checkpoint, precision: PagePrecision) -> str:
-    """Return the weights in base64: their numbers' bytes, plane after plane, compressed."""
-    names = [name for name, _ in layout_of(saved.model)]
-    numbers = np.concatenate([saved.weights[name].reshape(-1) for name in names])
-    numbers = numbers.astype(TYPES[precision])
-    planes = numbers.view(np.uint8).reshape(len(numbers), -1).T  # (bytes of a number, numbers)
-    return base64.b64encode(zlib.compress(planes.tobytes(), 9)).decode()
-
-
-def packing_cost(
-    saved: Checkpoint, packed: Checkpoint, ids: np.ndarray, text: str
-) -> PackingCost | None:
-    """Return what packing costs on a text, (n,) ids; None where there is nothing to predict."""
-    if len(ids) < 2:
-        return None
-    losses = [_loss(checkpoint, ids) for checkpoint in (saved, packed)]
-    return PackingCost(text=text, characters=len(ids) - 1, before=losses[0], after=losses[1])
-
-
-def _loss(saved: Checkpoint, ids: np.ndarray) -> float:
-    """Return the mean loss over the windows of `evaluate`, in nats per character."""
-    model, T, total = saved.build_plain(), saved.model.block_size, 0.0
-    ids = ids.astype(np.int64)
-    for first in range(0, len(ids) - 1, T):
-        window = ids[first : first + T + 1]
-        total += _surprise(model.logits(window[None, :-1])[0], window[1:])
-    return total / (len(ids) - 1)
-
-
-def _surprise(logits: np.ndarray, targets: np.ndarray) -> float:
-    """Return the sum of −ln p(target): (T, V), (T,) -> nats."""
-    logits = logits.astype(np.float64)
-    logits -= logits.max(-1, keepdims=True)
-    normaliser = np.log(np.exp(logits).sum(-1))
-    return float((normaliser - logits[np.arange(len(targets)), targets]).sum())
-
-
-# --- the page -------------------------------------------------------------------------------
+def read_metrics(path: Path) -> list[dict]:
+    """Return the lines of a metrics.jsonl; none where there is no such file or it is damaged."""
+    try:
+        lines = map(json.loads, path.read_text(encoding="utf-8").splitlines())
+        return [line for line in lines if isinstance(line, dict)]
+    except (OSError, ValueError):
+        return []
 
 
 def write_page(
