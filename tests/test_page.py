@@ -868,6 +868,11 @@ def test_everybody_can_use_it(visit, width, scheme):
             )
             assert found == []
             assert tab.js("document.documentElement.scrollWidth") <= width
+            outside = "(node) => node.getBoundingClientRect().right > innerWidth + 1"
+            assert (
+                tab.js(f"Array.from(document.querySelectorAll('td, th, p, svg')).filter({outside})")
+                == []
+            )
     finally:
         tab.driver.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
         tab.driver.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": []})

@@ -12,7 +12,11 @@ views.mira = {
   open(box) {
     const { n_layer, n_head } = app.model.config;
     this.pictures = [];
-    const heads = element('fieldset', { class: 'heads' }, element('legend', {}, 'Elige una cabeza'));
+    const heads = element(
+      'fieldset',
+      { class: 'heads' },
+      element('legend', {}, 'Elige una cabeza'),
+    );
     for (let layer = 0; layer < n_layer; layer++) {
       const row = element('div', { class: 'layer' }, element('span', {}, `bloque ${layer + 1}`));
       for (let head = 0; head < n_head; head++) row.append(this.headChoice(layer, head, n_head));
@@ -34,7 +38,13 @@ views.mira = {
     this.detail = element('p', { class: 'detail', 'aria-live': 'polite' });
     this.table = element('tbody');
     box.append(
-      element('p', { class: 'hint' }, 'Cada cuadro es una cabeza: una fila por letra que pregunta, una columna por letra a la que mira, las últimas veinte. Encima de la diagonal está el futuro: nadie mira allí. ', chapter('04_autoatencion'), '.'),
+      element(
+        'p',
+        { class: 'hint' },
+        'Cada cuadro es una cabeza: una fila por letra que pregunta, una columna por letra a la que mira, las últimas veinte. Encima de la diagonal está el futuro: nadie mira allí. ',
+        chapter('04_autoatencion'),
+        '.',
+      ),
       element(
         'div',
         { class: 'beside' },
@@ -120,7 +130,8 @@ views.mira = {
       );
     }
     // Always as many rows, so that nothing below moves.
-    for (let n = order.length; n < STRONGEST; n++) this.table.append(tableRow('\u00a0', '', '', '', ''));
+    for (let n = order.length; n < STRONGEST; n++)
+      this.table.append(tableRow('\u00a0', '', '', '', ''));
   },
 
   glyph(s) {

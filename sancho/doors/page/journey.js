@@ -8,17 +8,31 @@ views.viaje = {
     this.numbers = element('div', { class: 'numbers-of-room' });
     this.link = element('p', { class: 'hint' });
     const step = (by, label, arrow) =>
-      element('button', { type: 'button', 'aria-label': label, onclick: () => this.step(by) }, arrow);
+      element(
+        'button',
+        { type: 'button', 'aria-label': label, onclick: () => this.step(by) },
+        arrow,
+      );
     this.room = element(
       'div',
       { class: 'room', role: 'region', tabindex: 0 },
-      element('div', { class: 'chosen' }, step(-1, 'Sala anterior', '←'), this.title, step(1, 'Sala siguiente', '→')),
+      element(
+        'div',
+        { class: 'chosen' },
+        step(-1, 'Sala anterior', '←'),
+        this.title,
+        step(1, 'Sala siguiente', '→'),
+      ),
       this.text,
       this.numbers,
       this.link,
     );
     box.append(
-      element('p', { class: 'hint' }, 'El modelo entero, de arriba abajo, con sus medidas. Elige una sala y mira qué números deja en ella la última letra leída antes de la elegida.'),
+      element(
+        'p',
+        { class: 'hint' },
+        'El modelo entero, de arriba abajo, con sus medidas. Elige una sala y mira qué números deja en ella la última letra leída antes de la elegida.',
+      ),
       element('div', { class: 'house' }, this.draw(), this.room),
     );
     this.enter(0);
@@ -38,7 +52,8 @@ views.viaje = {
     });
     this.room.setAttribute('aria-label', this.rooms[n].title);
     this.fill();
-    if (follow) this.room.scrollIntoView({ block: 'nearest', behavior: calm() ? 'auto' : 'smooth' });
+    if (follow)
+      this.room.scrollIntoView({ block: 'nearest', behavior: calm() ? 'auto' : 'smooth' });
   },
 
   step(by) {
@@ -59,7 +74,11 @@ views.viaje = {
 
   /** Returns the drawing; each room gets its node. */
   draw() {
-    const drawing = svg('svg', { class: 'plan', role: 'group', 'aria-label': 'Las salas del modelo, de la entrada a la salida' });
+    const drawing = svg('svg', {
+      class: 'plan',
+      role: 'group',
+      'aria-label': 'Las salas del modelo, de la entrada a la salida',
+    });
     let y = 8;
     let block = null;
     const line = svg('path', { class: 'stream' });
@@ -198,7 +217,8 @@ function embeddingRoom() {
     size: `${C} números`,
     shape: 'hall',
     chapter: '02_embeddings_y_posiciones',
-    say: () => `El número se cambia por una fila de una tabla: ${C} números que el modelo aprendió y que dicen cómo se usa esa letra.`,
+    say: () =>
+      `El número se cambia por una fila de una tabla: ${C} números que el modelo aprendió y que dicen cómo se usa esa letra.`,
     show: ({ notes }) => [picture(notes.token, 'El vector de la letra')],
   };
 }
@@ -210,18 +230,30 @@ function tableRoom() {
     size: `${thousands(ngram_rows)} filas`,
     shape: 'hall',
     chapter: '06_bloque_y_gpt',
-    say: () => `Las últimas 2, 3… hasta ${ngram_size} letras juntas señalan cada una una fila de una tabla grande. Esas filas se suman al embedding: lo que se repite mucho no hay que deducirlo, se recuerda.`,
+    say: () =>
+      `Las últimas 2, 3… hasta ${ngram_size} letras juntas señalan cada una una fila de una tabla grande. Esas filas se suman al embedding: lo que se repite mucho no hay que deducirlo, se recuerda.`,
     show: ({ notes, i, start }) => {
       const sum = new Float32Array(notes.token.length);
       const lines = notes.tableRows.map((row, n) => {
         const vector = app.model.row('ngram_embedding.weight', row);
         add(sum, vector);
         const from = Math.max(start, i - n - 2);
-        const sequence = Array.from(story.ids.slice(from, i), (id) => visible(app.vocabulary.characters[id]));
-        return tableRow(element('b', { class: 'glyph' }, sequence.join('')), thousands(row), decimals(lengthOf(vector)));
+        const sequence = Array.from(story.ids.slice(from, i), (id) =>
+          visible(app.vocabulary.characters[id]),
+        );
+        return tableRow(
+          element('b', { class: 'glyph' }, sequence.join('')),
+          thousands(row),
+          decimals(lengthOf(vector)),
+        );
       });
       return [
-        element('table', {}, headRow('secuencia', 'fila', 'longitud'), element('tbody', {}, ...lines)),
+        element(
+          'table',
+          {},
+          headRow('secuencia', 'fila', 'longitud'),
+          element('tbody', {}, ...lines),
+        ),
         picture(sum, 'La suma de esas filas'),
       ];
     },
@@ -236,7 +268,8 @@ function positionRoom() {
     size: `${thousands(block_size)} sitios`,
     shape: 'hall',
     chapter: '02_embeddings_y_posiciones',
-    say: ({ t }) => `La atención no sabe de orden. Por eso se suma un vector ${how} que dice en qué sitio del contexto está la letra: el ${t + 1}.`,
+    say: ({ t }) =>
+      `La atención no sabe de orden. Por eso se suma un vector ${how} que dice en qué sitio del contexto está la letra: el ${t + 1}.`,
     show: ({ notes }) => [
       picture(notes.position, 'El vector del sitio'),
       picture(notes.embedding, 'La suma, que entra en el primer bloque'),
@@ -262,12 +295,16 @@ function normRoom(block, name, before) {
     norm === 'layernorm'
       ? 'LayerNorm resta la media y divide por la desviación típica'
       : 'RMSNorm divide por la raíz de la media de los cuadrados';
-  const skip = embedding_skip && block && name === 'norm1' ? ` Antes se ha sumado otra vez el embedding, multiplicado por ${decimals(app.model.weights.skips[block])}.` : '';
+  const skip =
+    embedding_skip && block && name === 'norm1'
+      ? ` Antes se ha sumado otra vez el embedding, multiplicado por ${decimals(app.model.weights.skips[block])}.`
+      : '';
   return {
     title: name === 'norm1' ? 'norma de la atención' : 'norma de la feed-forward',
     shape: 'norm',
     chapter: '03_normalizacion_y_residuales',
-    say: () => `${what}: la subcapa recibe siempre números de la misma escala. Se normaliza una copia (pre-norm); la corriente sigue su camino sin tocar.${skip}`,
+    say: () =>
+      `${what}: la subcapa recibe siempre números de la misma escala. Se normaliza una copia (pre-norm); la corriente sigue su camino sin tocar.${skip}`,
     show: ({ notes }) => [
       picture(notes.blocks[block][before], 'Lo que trae la corriente'),
       picture(notes.blocks[block][name], 'Normalizado'),
@@ -277,24 +314,38 @@ function normRoom(block, name, before) {
 
 function attentionRoom(block) {
   const { n_embd: C, n_head: H, head_size: D, position, qk_norm } = app.model.config;
-  const turn = position === 'rope' ? ' Consultas y claves giran según su posición (RoPE): así se sabe a qué distancia está cada letra.' : '';
+  const turn =
+    position === 'rope'
+      ? ' Consultas y claves giran según su posición (RoPE): así se sabe a qué distancia está cada letra.'
+      : '';
   const normed = qk_norm ? ' Las dos se normalizan antes de multiplicarse.' : '';
   return {
     title: 'atención',
     size: `${count(H, 'cabeza', 'cabezas')} de ${D}`,
     shape: 'attention',
     chapter: '04_autoatencion',
-    say: () => `El único lugar donde las letras se hablan. Cada cabeza compara su consulta con las claves de todo lo leído y mezcla los valores en esa proporción.${turn}${normed}`,
+    say: () =>
+      `El único lugar donde las letras se hablan. Cada cabeza compara su consulta con las claves de todo lo leído y mezcla los valores en esa proporción.${turn}${normed}`,
     show: ({ notes, reader, t, start }) => {
       const { qkv, mixed, attention } = notes.blocks[block];
       const heads = Array.from({ length: H }, (_, head) => {
         const { weights } = reader.attention(block, head, t);
         const s = ranking(weights)[0];
         const away = s === t ? 'ella misma' : `hace ${t - s}`;
-        return tableRow(String(head + 1), element('b', { class: 'glyph' }, visible(letterAt(start + s))), away, percent(weights[s]));
+        return tableRow(
+          String(head + 1),
+          element('b', { class: 'glyph' }, visible(letterAt(start + s))),
+          away,
+          percent(weights[s]),
+        );
       });
       return [
-        element('table', {}, headRow('cabeza', 'más mira', 'hace', 'peso'), element('tbody', {}, ...heads)),
+        element(
+          'table',
+          {},
+          headRow('cabeza', 'más mira', 'hace', 'peso'),
+          element('tbody', {}, ...heads),
+        ),
         picture(qkv.subarray(0, C), 'Consulta'),
         picture(qkv.subarray(C, 2 * C), 'Clave'),
         picture(qkv.subarray(2 * C), 'Valor'),
@@ -338,9 +389,16 @@ function forwardRoom(block) {
     show: ({ notes }) => {
       const { expanded, active, feedForward } = notes.blocks[block];
       const wide = is_gated
-        ? [picture(expanded.subarray(0, hidden_size), 'Contenido'), picture(expanded.subarray(hidden_size), 'Puerta')]
+        ? [
+            picture(expanded.subarray(0, hidden_size), 'Contenido'),
+            picture(expanded.subarray(hidden_size), 'Puerta'),
+          ]
         : [picture(expanded, 'Ensanchado')];
-      return [...wide, picture(active, `Después de ${name}`), picture(feedForward, 'Lo que se suma a la corriente')];
+      return [
+        ...wide,
+        picture(active, `Después de ${name}`),
+        picture(feedForward, 'Lo que se suma a la corriente'),
+      ];
     },
   };
 }
@@ -351,7 +409,8 @@ function lastNormRoom() {
     size: `${app.model.config.n_embd} números`,
     shape: 'hall',
     chapter: '07_salida',
-    say: () => 'Lo que dejó el último bloque, puesto a una escala fija: desde aquí solo cuenta hacia dónde apunta.',
+    say: () =>
+      'Lo que dejó el último bloque, puesto a una escala fija: desde aquí solo cuenta hacia dónde apunta.',
     show: ({ notes }) => [picture(notes.norm, 'Normalizado')],
   };
 }
@@ -364,8 +423,12 @@ function headRoom() {
     size: `${V} logits`,
     shape: 'hall',
     chapter: '07_salida',
-    say: () => `Cada una de las ${V} letras compara su fila con el vector: el producto son sus puntos, su logit.${tied}`,
-    show: ({ logits }) => [picture(logits, 'Los logits'), bestTable(logits, (id) => decimals(logits[id]), 'logit')],
+    say: () =>
+      `Cada una de las ${V} letras compara su fila con el vector: el producto son sus puntos, su logit.${tied}`,
+    show: ({ logits }) => [
+      picture(logits, 'Los logits'),
+      bestTable(logits, (id) => decimals(logits[id]), 'logit'),
+    ],
   };
 }
 
@@ -375,10 +438,18 @@ function softmaxRoom() {
     size: 'suman 1',
     shape: 'hall',
     chapter: '07_salida',
-    say: ({ id }) => `La exponencial hace positivos los puntos y una división los hace sumar 1. De estas probabilidades sale, por sorteo, la letra siguiente; la escrita es ${spoken(app.vocabulary.characters[id])}.`,
+    say: ({ id }) =>
+      `La exponencial hace positivos los puntos y una división los hace sumar 1. De estas probabilidades sale, por sorteo, la letra siguiente; la escrita es ${spoken(app.vocabulary.characters[id])}.`,
     show: ({ logits }) => {
       const p = softmax(logits);
-      return [bestTable(logits, (id) => percent(p[id]), 'probabilidad', (id) => bar(p[id]))];
+      return [
+        bestTable(
+          logits,
+          (id) => percent(p[id]),
+          'probabilidad',
+          (id) => bar(p[id]),
+        ),
+      ];
     },
   };
 }
@@ -386,6 +457,12 @@ function softmaxRoom() {
 function bestTable(logits, figure, name, extra = () => '') {
   const rows = ranking(logits)
     .slice(0, SHOWN)
-    .map((id) => tableRow(element('b', { class: 'glyph' }, visible(app.vocabulary.characters[id])), figure(id), extra(id)));
+    .map((id) =>
+      tableRow(
+        element('b', { class: 'glyph' }, visible(app.vocabulary.characters[id])),
+        figure(id),
+        extra(id),
+      ),
+    );
   return element('table', {}, headRow('letra', name, ''), element('tbody', {}, ...rows));
 }

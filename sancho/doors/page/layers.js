@@ -9,8 +9,20 @@ views.capas = {
     const head = headRow('después de', 'primera', 'segunda', 'tercera');
     head.firstChild.append(this.written);
     box.append(
-      element('p', { class: 'hint' }, 'Cada bloque suma algo a la corriente residual. Aquí la cabeza de salida la lee antes de tiempo: lo que respondería el modelo si terminara ahí. ', chapter('11_rayos_x'), '.'),
-      element('table', { class: 'lens' }, element('caption', {}, 'Cómo crece la respuesta'), head, this.body),
+      element(
+        'p',
+        { class: 'hint' },
+        'Cada bloque suma algo a la corriente residual. Aquí la cabeza de salida la lee antes de tiempo: lo que respondería el modelo si terminara ahí. ',
+        chapter('11_rayos_x'),
+        '.',
+      ),
+      element(
+        'table',
+        { class: 'lens' },
+        element('caption', {}, 'Cómo crece la respuesta'),
+        head,
+        this.body,
+      ),
     );
   },
 
@@ -28,9 +40,9 @@ views.capas = {
         element(
           'tr',
           {},
-          element('th', { scope: 'row' }, layer ? `bloque ${layer}` : 'embedding'),
+          element('th', { scope: 'row' }, layer ? `bloque ${layer}` : 'entrada'),
           ...cells.map((cell) => element('td', {}, cell)),
-          element('td', {}, percent(p[id]), bar(p[id])),
+          element('td', {}, shortPercent(p[id]), bar(p[id])),
         ),
       );
     });

@@ -119,7 +119,7 @@ views.letra = {
     const place = order.indexOf(id);
     const surprise = bitsOf(p[id]);
     this.verdict.textContent =
-      `Le daba ${percent(p[id])}: la ${place + 1}.ª de ${logits.length}. ` +
+      `El modelo le daba un ${percent(p[id])}: era la ${place + 1}.ª de ${logits.length}. ` +
       `Sorpresa: ${surprise.toFixed(1)} bits.`;
     const after = softmax(shapeLogits(logits, [], samplingOptions()));
     const shown = order.slice(0, SHOWN);

@@ -66,7 +66,15 @@ class Letters {
 
   _key(event) {
     const to = this._target(event.key);
-    if (to === undefined || event.ctrlKey || event.metaKey || event.altKey || !this.length) return;
+    if (
+      to === undefined ||
+      event.shiftKey ||
+      event.ctrlKey ||
+      event.metaKey ||
+      event.altKey ||
+      !this.length
+    )
+      return;
     event.preventDefault();
     this.actions.choose(Math.max(0, Math.min(this.length - 1, to)));
   }

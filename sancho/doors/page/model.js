@@ -38,8 +38,14 @@ function products(vectors, start, stride, rows, x, from, n) {
   let row = 0;
   // Four at once: no sum waits for the one before it.
   for (; row + 3 < rows; row += 4) {
-    const i = start + row * stride, j = i + stride, k = j + stride, l = k + stride;
-    let a = 0, b = 0, c = 0, d = 0;
+    const i = start + row * stride,
+      j = i + stride,
+      k = j + stride,
+      l = k + stride;
+    let a = 0,
+      b = 0,
+      c = 0,
+      d = 0;
     for (let p = 0; p < n; p++) {
       const value = x[from + p];
       a += vectors[i + p] * value;
@@ -62,8 +68,14 @@ function mixture(vectors, places, weights, n) {
   const rows = places.length;
   let row = 0;
   for (; row + 3 < rows; row += 4) {
-    const i = places[row], j = places[row + 1], k = places[row + 2], l = places[row + 3];
-    const a = weights[row], b = weights[row + 1], c = weights[row + 2], d = weights[row + 3];
+    const i = places[row],
+      j = places[row + 1],
+      k = places[row + 2],
+      l = places[row + 3];
+    const a = weights[row],
+      b = weights[row + 1],
+      c = weights[row + 2],
+      d = weights[row + 3];
     for (let p = 0; p < n; p++) {
       out[p] += a * vectors[i + p] + b * vectors[j + p] + c * vectors[k + p] + d * vectors[l + p];
     }
@@ -92,7 +104,8 @@ function sparseProduct(columns, x, rows) {
 function transposed(matrix, rows) {
   const columns = matrix.length / rows;
   const out = new Float32Array(matrix.length);
-  for (let i = 0; i < matrix.length; i++) out[(i % columns) * rows + Math.floor(i / columns)] = matrix[i];
+  for (let i = 0; i < matrix.length; i++)
+    out[(i % columns) * rows + Math.floor(i / columns)] = matrix[i];
   return out;
 }
 
@@ -202,8 +215,7 @@ class GPT {
 class Reader {
   constructor(model) {
     const { n_layer, block_size, n_embd } = model.config;
-    const room = () =>
-      Array.from({ length: n_layer }, () => new Float32Array(block_size * n_embd));
+    const room = () => Array.from({ length: n_layer }, () => new Float32Array(block_size * n_embd));
     this.model = model;
     [this.queries, this.keys, this.values] = [room(), room(), room()]; // each (t, C) by layer
     this.ids = [];

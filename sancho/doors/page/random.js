@@ -56,7 +56,7 @@ function seedSequence(seed, key, count) {
 class Generator {
   constructor(seed, key) {
     const [a, b, c, d] = seedSequence(seed, key, 4);
-    this.increment = (((c << 64n) | d) << 1n | 1n) & MASK128;
+    this.increment = ((((c << 64n) | d) << 1n) | 1n) & MASK128;
     this.state = 0n;
     this._step();
     this.state = (this.state + ((a << 64n) | b)) & MASK128;

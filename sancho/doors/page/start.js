@@ -55,6 +55,7 @@ window.sancho.ready.then(
     return goOn(FIRST_TEXT);
   },
   (error) => {
-    $('estado').textContent = `El modelo no se pudo abrir (${error.message}). Prueba con un navegador más reciente.`;
+    $('estado').textContent =
+      `El modelo no se pudo abrir (${error.message}). Prueba con un navegador más reciente.`;
   },
 );

@@ -74,8 +74,19 @@ function showSurprises(ids, bits, unknown) {
   box.append(
     element('p', { class: 'figure' }, `${mean.toFixed(2)} bits por carácter`),
     comparison(mean, bits.length),
-    unknown.length ? element('p', { class: 'notice' }, `Nunca ha visto ${describeUnknown(unknown)}. Ha leído en su lugar lo más parecido, o nada.`) : '',
-    element('div', { class: 'columns even' }, element('div', {}, tintLegend(), text, reading.detail, reading.turn), element('div', {}, surprisingPlaces())),
+    unknown.length
+      ? element(
+          'p',
+          { class: 'notice' },
+          `Nunca ha visto ${describeUnknown(unknown)}. Ha leído en su lugar lo más parecido, o nada.`,
+        )
+      : '',
+    element(
+      'div',
+      { class: 'columns even' },
+      element('div', {}, tintLegend(), text, reading.detail, reading.turn),
+      element('div', {}, surprisingPlaces()),
+    ),
   );
   showPage(0);
 }
@@ -91,7 +102,11 @@ function comparison(mean, n) {
   return element(
     'table',
     { class: 'comparison' },
-    element('caption', {}, `Media de ${count(n, 'letra', 'letras')}. Menos bits: lo esperaba mejor.`),
+    element(
+      'caption',
+      {},
+      `Media de ${count(n, 'letra', 'letras')}. Menos bits: lo esperaba mejor.`,
+    ),
     headRow('texto', 'bits por carácter', ''),
     element('tbody', {}, ...lines),
   );
@@ -117,7 +132,15 @@ function showPage(first) {
   const pages = Math.ceil(ids.length / PAGE);
   if (pages === 1) return;
   const to = (label, place) =>
-    element('button', { type: 'button', disabled: place < 0 || place >= ids.length, onclick: () => showPage(place) }, label);
+    element(
+      'button',
+      {
+        type: 'button',
+        disabled: place < 0 || place >= ids.length,
+        onclick: () => showPage(place),
+      },
+      label,
+    );
   turn.append(
     to('← Antes', first - PAGE),
     element('span', {}, `página ${first / PAGE + 1} de ${pages}`),
@@ -139,8 +162,12 @@ function saySurprise(i) {
 
 function surprisingPlaces() {
   const { ids, bits } = reading;
-  const order = Array.from(bits.keys()).slice(1).sort((a, b) => bits[b] - bits[a]).slice(0, PLACES);
-  const letters = (from, to) => app.vocabulary.decode(ids.slice(Math.max(0, from), to)).replace(/\n/g, '↵');
+  const order = Array.from(bits.keys())
+    .slice(1)
+    .sort((a, b) => bits[b] - bits[a])
+    .slice(0, PLACES);
+  const letters = (from, to) =>
+    app.vocabulary.decode(ids.slice(Math.max(0, from), to)).replace(/\n/g, '↵');
   const rows = order.map((i) => {
     const go = element(
       'button',

@@ -17,7 +17,8 @@ function svg(tag, attributes = {}, ...children) {
 function furnish(node, attributes, children) {
   for (const [name, value] of Object.entries(attributes)) {
     if (name.startsWith('on')) node.addEventListener(name.slice(2), value);
-    else if (value !== null && value !== false) node.setAttribute(name, value === true ? '' : value);
+    else if (value !== null && value !== false)
+      node.setAttribute(name, value === true ? '' : value);
   }
   node.append(...children.filter((child) => child !== null));
   return node;
@@ -102,7 +103,10 @@ function picture(values, title) {
   const largest = Math.max(1e-9, ...numbers.map(Math.abs));
   const caption = element('figcaption', {}, element('b', {}, title), ` ${summary(numbers)}`);
   const rows = [];
-  const width = numbers.length > WIDEST ? Math.ceil(numbers.length / Math.ceil(numbers.length / WIDEST)) : numbers.length;
+  const width =
+    numbers.length > WIDEST
+      ? Math.ceil(numbers.length / Math.ceil(numbers.length / WIDEST))
+      : numbers.length;
   for (let i = 0; i < numbers.length; i += width) {
     rows.push(barRow(numbers.slice(i, i + width), width, largest));
   }
@@ -123,12 +127,15 @@ function summary(numbers) {
 
 function barRow(numbers, width, largest) {
   const path = (sign) =>
-    numbers
-      .map((x, i) => (x * sign > 0 ? `M${i} 20h.8v${(-19 * x) / largest}h-.8z` : ''))
-      .join('');
+    numbers.map((x, i) => (x * sign > 0 ? `M${i} 20h.8v${(-19 * x) / largest}h-.8z` : '')).join('');
   return svg(
     'svg',
-    { viewBox: `0 0 ${width} 40`, preserveAspectRatio: 'none', class: 'strip', 'aria-hidden': true },
+    {
+      viewBox: `0 0 ${width} 40`,
+      preserveAspectRatio: 'none',
+      class: 'strip',
+      'aria-hidden': true,
+    },
     svg('path', { d: `M0 20H${width}`, class: 'axis' }),
     svg('path', { d: path(1), class: 'plus' }),
     svg('path', { d: path(-1), class: 'minus' }),

@@ -4,6 +4,7 @@ const BASE64_AT_ONCE = 1 << 20; // a multiple of 4: each piece is base64 by itse
 
 /** Returns the bytes that base64 text holds, inflated; lets others work in between. */
 async function inflate(base64) {
+  const breath = breather();
   const pieces = new ReadableStream({
     async pull(controller) {
       if (this.at >= base64.length) return controller.close();
@@ -12,6 +13,7 @@ async function inflate(base64) {
       for (let i = 0; i < bytes.length; i++) bytes[i] = binary.charCodeAt(i);
       this.at += BASE64_AT_ONCE;
       controller.enqueue(bytes);
+      await breath();
     },
     at: 0,
   });
