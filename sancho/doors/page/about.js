@@ -1,12 +1,18 @@
 // Sobre este modelo: its size, what it is made of, what it read, how it learned.
 
+const PRECISION_NAMES = {
+  float16: 'media precisión (float16)',
+  float32: 'precisión simple (float32), sin perder un bit',
+};
+
 function openAbout() {
   const { corpus, parameters, precision, cost, progress } = app.facts;
   const { block_size, vocab_size } = app.model.config;
   const facts = [
     [
       'Qué leyó',
-      `«${corpus}»: ${count(progress.tokens, 'letra', 'letras')} en ${count(progress.step, 'paso', 'pasos')}, contando las veces que volvió sobre ellas`,
+      `«${corpus}»: ${count(progress.tokens, 'letra', 'letras')} en ` +
+        `${count(progress.step, 'paso', 'pasos')}, contando las veces que volvió sobre ellas`,
     ],
     ['Cuánto tardó', duration(progress.seconds)],
     ['Tamaño', `${thousands(parameters)} números aprendidos`],
@@ -20,10 +26,7 @@ function openAbout() {
       'Lo que no leyó',
       progress.val_loss === null ? 'aún sin medir' : lossInWords(progress.val_loss),
     ],
-    [
-      'Pesos en esta página',
-      `${precision === 'float16' ? 'media precisión (float16)' : 'precisión simple (float32), sin perder un bit'}${costInWords(cost)}`,
-    ],
+    ['Pesos en esta página', PRECISION_NAMES[precision] + costInWords(cost)],
   ];
   const list = element(
     'dl',
@@ -39,7 +42,8 @@ function openAbout() {
     ),
   );
   $('lema').textContent =
-    `Un modelo pequeño que leyó «${corpus}» letra a letra y aprendió a escribir. Está entero en esta página y no necesita red.`;
+    `Un modelo pequeño que leyó «${corpus}» letra a letra y aprendió a escribir. Está entero ` +
+    `en esta página y no necesita red.`;
 }
 
 function shapeInWords() {
@@ -79,7 +83,10 @@ function costInWords(cost) {
   if (!cost) return '';
   const change = cost.after - cost.before;
   const sign = change < 0 ? '−' : '+';
-  return `; guardarlos así cambia la pérdida en ${sign}${Math.abs(change).toFixed(5)} nats, medido en ${thousands(cost.characters)} letras de «${cost.text}»`;
+  return (
+    `; guardarlos así cambia la pérdida en ${sign}${Math.abs(change).toFixed(5)} nats, ` +
+    `medido en ${thousands(cost.characters)} letras de «${cost.text}»`
+  );
 }
 
 // --- the learning curve ---------------------------------------------------------------------
@@ -107,7 +114,8 @@ function learningCurve() {
       viewBox: '0 0 400 200',
       class: 'curve',
       role: 'img',
-      'aria-label': `La pérdida baja de ${high.toFixed(2)} a ${low.toFixed(2)} nats en ${last} pasos`,
+      'aria-label':
+        `La pérdida baja de ${high.toFixed(2)} a ${low.toFixed(2)} nats en ` + `${last} pasos`,
     },
     svg('path', { class: 'axis', d: 'M40 10V170H395' }),
     label(36, 24, high.toFixed(2), 'end'),
@@ -154,7 +162,8 @@ function makeYourOwn() {
     element(
       'p',
       {},
-      'Después abre sancho.html con un doble clic. Para los curiosos, la consola del navegador entiende ',
+      'Después abre sancho.html con un doble clic. Para los curiosos, la consola del ' +
+        'navegador entiende ',
       element('code', {}, 'await sancho.write("En un", 100, {seed: 1605})'),
       '.',
     ),

@@ -41,7 +41,9 @@ views.mira = {
       element(
         'p',
         { class: 'hint' },
-        'Cada cuadro es una cabeza: una fila por letra que pregunta, una columna por letra a la que mira, las últimas veinte. Encima de la diagonal está el futuro: nadie mira allí. ',
+        'Cada cuadro es una cabeza: una fila por letra que pregunta, una columna por letra a ' +
+          'la que mira, las últimas veinte. Encima de la diagonal está el futuro: nadie mira ' +
+          'allí. ',
         chapter('04_autoatencion'),
         '.',
       ),

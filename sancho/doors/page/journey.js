@@ -31,7 +31,8 @@ views.viaje = {
       element(
         'p',
         { class: 'hint' },
-        'El modelo entero, de arriba abajo, con sus medidas. Elige una sala y mira qué números deja en ella la última letra leída antes de la elegida.',
+        'El modelo entero, de arriba abajo, con sus medidas. Elige una sala y mira qué ' +
+          'números deja en ella la última letra leída antes de la elegida.',
       ),
       element('div', { class: 'house' }, this.draw(), this.room),
     );
@@ -147,7 +148,9 @@ const SHAPES = {
     ...wires(y),
     svg('path', {
       class: 'body',
-      d: `M144 ${y - 11}L166 ${y - 19}H262L284 ${y - 11}V${y + 11}L262 ${y + 19}H166L144 ${y + 11}Z`,
+      d:
+        `M144 ${y - 11}L166 ${y - 19}H262L284 ${y - 11}V${y + 11}L262 ${y + 19}H166L144 ` +
+        `${y + 11}Z`,
     }),
     ...twoLines(y, 'feed-forward', room.size),
   ],
@@ -203,7 +206,8 @@ function letterRoom() {
     shape: 'hall',
     chapter: '01_tokens',
     say: ({ i }) =>
-      `Viaja la última letra leída, ${spoken(letterAt(i - 1))}. El modelo no ve su forma: para él es un número, su sitio en el vocabulario.`,
+      `Viaja la última letra leída, ${spoken(letterAt(i - 1))}. El modelo no ve su forma: ` +
+      `para él es un número, su sitio en el vocabulario.`,
     show: ({ i }) => [
       element('p', { class: 'big' }, `${visible(letterAt(i - 1))} → ${story.ids[i - 1]}`),
     ],
@@ -218,7 +222,8 @@ function embeddingRoom() {
     shape: 'hall',
     chapter: '02_embeddings_y_posiciones',
     say: () =>
-      `El número se cambia por una fila de una tabla: ${C} números que el modelo aprendió y que dicen cómo se usa esa letra.`,
+      `El número se cambia por una fila de una tabla: ${C} números que el modelo aprendió y ` +
+      `que dicen cómo se usa esa letra.`,
     show: ({ notes }) => [picture(notes.token, 'El vector de la letra')],
   };
 }
@@ -231,7 +236,9 @@ function tableRoom() {
     shape: 'hall',
     chapter: '06_bloque_y_gpt',
     say: () =>
-      `Las últimas 2, 3… hasta ${ngram_size} letras juntas señalan cada una una fila de una tabla grande. Esas filas se suman al embedding: lo que se repite mucho no hay que deducirlo, se recuerda.`,
+      `Las últimas 2, 3… hasta ${ngram_size} letras juntas señalan cada una una fila de una ` +
+      `tabla grande. Esas filas se suman al embedding: lo que se repite mucho no hay que ` +
+      `deducirlo, se recuerda.`,
     show: ({ notes, i, start }) => {
       const sum = new Float32Array(notes.token.length);
       const lines = notes.tableRows.map((row, n) => {
@@ -269,7 +276,8 @@ function positionRoom() {
     shape: 'hall',
     chapter: '02_embeddings_y_posiciones',
     say: ({ t }) =>
-      `La atención no sabe de orden. Por eso se suma un vector ${how} que dice en qué sitio del contexto está la letra: el ${t + 1}.`,
+      `La atención no sabe de orden. Por eso se suma un vector ${how} que dice en qué sitio ` +
+      `del contexto está la letra: el ${t + 1}.`,
     show: ({ notes }) => [
       picture(notes.position, 'El vector del sitio'),
       picture(notes.embedding, 'La suma, que entra en el primer bloque'),
@@ -297,14 +305,16 @@ function normRoom(block, name, before) {
       : 'RMSNorm divide por la raíz de la media de los cuadrados';
   const skip =
     embedding_skip && block && name === 'norm1'
-      ? ` Antes se ha sumado otra vez el embedding, multiplicado por ${decimals(app.model.weights.skips[block])}.`
+      ? ` Antes se ha sumado otra vez el embedding, multiplicado por ` +
+        `${decimals(app.model.weights.skips[block])}.`
       : '';
   return {
     title: name === 'norm1' ? 'norma de la atención' : 'norma de la feed-forward',
     shape: 'norm',
     chapter: '03_normalizacion_y_residuales',
     say: () =>
-      `${what}: la subcapa recibe siempre números de la misma escala. Se normaliza una copia (pre-norm); la corriente sigue su camino sin tocar.${skip}`,
+      `${what}: la subcapa recibe siempre números de la misma escala. Se normaliza una copia ` +
+      `(pre-norm); la corriente sigue su camino sin tocar.${skip}`,
     show: ({ notes }) => [
       picture(notes.blocks[block][before], 'Lo que trae la corriente'),
       picture(notes.blocks[block][name], 'Normalizado'),
@@ -316,7 +326,8 @@ function attentionRoom(block) {
   const { n_embd: C, n_head: H, head_size: D, position, qk_norm } = app.model.config;
   const turn =
     position === 'rope'
-      ? ' Consultas y claves giran según su posición (RoPE): así se sabe a qué distancia está cada letra.'
+      ? ' Consultas y claves giran según su posición (RoPE): así se sabe a qué distancia está ' +
+        'cada letra.'
       : '';
   const normed = qk_norm ? ' Las dos se normalizan antes de multiplicarse.' : '';
   return {
@@ -325,7 +336,8 @@ function attentionRoom(block) {
     shape: 'attention',
     chapter: '04_autoatencion',
     say: () =>
-      `El único lugar donde las letras se hablan. Cada cabeza compara su consulta con las claves de todo lo leído y mezcla los valores en esa proporción.${turn}${normed}`,
+      `El único lugar donde las letras se hablan. Cada cabeza compara su consulta con las ` +
+      `claves de todo lo leído y mezcla los valores en esa proporción.${turn}${normed}`,
     show: ({ notes, reader, t, start }) => {
       const { qkv, mixed, attention } = notes.blocks[block];
       const heads = Array.from({ length: H }, (_, head) => {
@@ -364,7 +376,10 @@ function sumRoom(block, before, added, after) {
     say: ({ notes }) => {
       const parts = notes.blocks[block];
       const lengths = [before, added, after].map((name) => decimals(lengthOf(parts[name]), 1));
-      return `La corriente residual: nada se borra, se suma. Traía un vector de longitud ${lengths[0]}; le llega uno de ${lengths[1]}; sale uno de ${lengths[2]}.`;
+      return (
+        `La corriente residual: nada se borra, se suma. Traía un vector de longitud ` +
+        `${lengths[0]}; le llega uno de ${lengths[1]}; sale uno de ${lengths[2]}.`
+      );
     },
     show: ({ notes }) => [
       picture(notes.blocks[block][added], 'Lo que se suma'),
@@ -384,7 +399,11 @@ function forwardRoom(block) {
     say: ({ notes }) => {
       const gates = notes.blocks[block].expanded.subarray(is_gated ? hidden_size : 0);
       const awake = gates.filter((x) => x > 0).length;
-      return `El taller: cada letra piensa a solas. Se ensancha a ${thousands(hidden_size)} neuronas, ${name} decide cuáles se encienden y se vuelve a ${C}. Despiertas ahora: ${thousands(awake)} de ${thousands(hidden_size)} (${percent(awake / hidden_size)}).`;
+      return (
+        `El taller: cada letra piensa a solas. Se ensancha a ${thousands(hidden_size)} ` +
+        `neuronas, ${name} decide cuáles se encienden y se vuelve a ${C}. Despiertas ahora: ` +
+        `${thousands(awake)} de ${thousands(hidden_size)} (${percent(awake / hidden_size)}).`
+      );
     },
     show: ({ notes }) => {
       const { expanded, active, feedForward } = notes.blocks[block];
@@ -410,7 +429,8 @@ function lastNormRoom() {
     shape: 'hall',
     chapter: '07_salida',
     say: () =>
-      'Lo que dejó el último bloque, puesto a una escala fija: desde aquí solo cuenta hacia dónde apunta.',
+      'Lo que dejó el último bloque, puesto a una escala fija: desde aquí solo cuenta hacia ' +
+      'dónde apunta.',
     show: ({ notes }) => [picture(notes.norm, 'Normalizado')],
   };
 }
@@ -424,7 +444,8 @@ function headRoom() {
     shape: 'hall',
     chapter: '07_salida',
     say: () =>
-      `Cada una de las ${V} letras compara su fila con el vector: el producto son sus puntos, su logit.${tied}`,
+      `Cada una de las ${V} letras compara su fila con el vector: el producto son sus puntos, ` +
+      `su logit.${tied}`,
     show: ({ logits }) => [
       picture(logits, 'Los logits'),
       bestTable(logits, (id) => decimals(logits[id]), 'logit'),
@@ -439,7 +460,9 @@ function softmaxRoom() {
     shape: 'hall',
     chapter: '07_salida',
     say: ({ id }) =>
-      `La exponencial hace positivos los puntos y una división los hace sumar 1. De estas probabilidades sale, por sorteo, la letra siguiente; la escrita es ${spoken(app.vocabulary.characters[id])}.`,
+      `La exponencial hace positivos los puntos y una división los hace sumar 1. De estas ` +
+      `probabilidades sale, por sorteo, la letra siguiente; la escrita es ` +
+      `${spoken(app.vocabulary.characters[id])}.`,
     show: ({ logits }) => {
       const p = softmax(logits);
       return [

@@ -12,7 +12,8 @@ views.capas = {
       element(
         'p',
         { class: 'hint' },
-        'Cada bloque suma algo a la corriente residual. Aquí la cabeza de salida la lee antes de tiempo: lo que respondería el modelo si terminara ahí. ',
+        'Cada bloque suma algo a la corriente residual. Aquí la cabeza de salida la lee antes ' +
+          'de tiempo: lo que respondería el modelo si terminara ahí. ',
         chapter('11_rayos_x'),
         '.',
       ),

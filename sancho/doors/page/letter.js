@@ -81,7 +81,8 @@ function inWords({ i, id, logits }) {
   const name = (id) => spoken(app.vocabulary.characters[id]);
   return (
     `${name(id)}, letra ${i + 1}: probabilidad ${percent(p[id])}, ` +
-    `sorpresa ${bitsOf(p[id]).toFixed(1)} bits. La más probable era ${name(best)}, ${percent(p[best])}.`
+    `sorpresa ${bitsOf(p[id]).toFixed(1)} bits. La más probable era ${name(best)}, ` +
+    `${percent(p[best])}.`
   );
 }
 

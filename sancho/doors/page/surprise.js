@@ -78,7 +78,8 @@ function showSurprises(ids, bits, unknown) {
       ? element(
           'p',
           { class: 'notice' },
-          `Nunca ha visto ${describeUnknown(unknown)}. Ha leído en su lugar lo más parecido, o nada.`,
+          `Nunca ha visto ${describeUnknown(unknown)}. Ha leído en su lugar lo más parecido, ` +
+            `o nada.`,
         )
       : '',
     element(
