@@ -236,9 +236,9 @@ function tableRoom() {
     shape: 'hall',
     chapter: '06_bloque_y_gpt',
     say: () =>
-      `Las últimas 2, 3… hasta ${ngram_size} letras juntas señalan cada una una fila de una ` +
-      `tabla grande. Esas filas se suman al embedding: lo que se repite mucho no hay que ` +
-      `deducirlo, se recuerda.`,
+      `Las dos últimas letras juntas señalan una fila de una tabla grande; las tres últimas, ` +
+      `otra; y así hasta ${ngram_size}. Esas filas se suman al embedding: lo que se repite ` +
+      `mucho no hay que deducirlo, se recuerda.`,
     show: ({ notes, i, start }) => {
       const sum = new Float32Array(notes.token.length);
       const lines = notes.tableRows.map((row, n) => {
