@@ -34,18 +34,36 @@ LINE_SECONDS = 10.0
 # --- options --------------------------------------------------------------------------------
 
 
-def parse(default: Options, args: Sequence[str]) -> Options:
+def parse(default: Options, args: Sequence[str], command: str = "") -> Options:
     """Return the options in `args`; those that are not there are as in `default`, a dataclass.
 
     Its fields become options, and so do those of the dataclasses in it. Raises UserError for an
     unknown option, a value of the wrong type or out of range. --help prints the help and exits.
     """
     given = {_spelling(arg): arg for arg in args}
-    found, unknown = _Parser(default).parse_known_args(list(map(_spelling, args)))
+    found, unknown = _Parser(default, command).parse_known_args(list(map(_spelling, args)))
     if unknown:
         name = next((arg for arg in unknown if arg.startswith("-")), unknown[0])
         raise UserError(_unknown_option(given.get(name, name).partition("=")[0], default))
     return _with_values(default, vars(found))
+
+
+def parse_command(commands: dict[str, Options], args: Sequence[str]) -> tuple[str, Options]:
+    """Return the command that comes first in `args`, and its options.
+
+    Raises UserError for none or an unknown one. --help in its place lists them and exits.
+    """
+    name = args[0].replace("_", "-") if args else ""
+    if name in commands:
+        return name, parse(commands[name], args[1:], name)
+    if name in ("-h", "--help"):
+        print(f"usage: {Path(sys.argv[0]).name} COMMAND [--help]\n\ncommands:")
+        for command, options in commands.items():
+            print(f"  {command:20} {inspect.getdoc(type(options))}")
+        sys.exit(0)
+    near = difflib.get_close_matches(name, commands, n=1)
+    hint = f"did you mean {near[0]}?" if near else f"there is {', '.join(commands)}"
+    raise UserError(f"{f'unknown command {args[0]}' if args else 'give a command'}; {hint}")
 
 
 def parse_part(default: Options, args: Sequence[str]) -> Options:
@@ -62,8 +80,9 @@ def option_names(options: object) -> list[str]:
 class _Parser(argparse.ArgumentParser):
     """Options for the fields of dataclasses; what is not on the command line is left out."""
 
-    def __init__(self, options: object) -> None:
+    def __init__(self, options: object, command: str = "") -> None:
         super().__init__(
+            prog=f"{Path(sys.argv[0]).name} {command}".strip(),
             description=inspect.getdoc(type(options)),
             argument_default=argparse.SUPPRESS,
             allow_abbrev=False,

@@ -277,6 +277,27 @@ class TrainOptions:
     """Compile the model with torch.compile (for a GPU and long runs)."""
 
 
+PagePrecision = Literal["float16", "float32"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class ToPageOptions:
+    """Make one HTML file of a checkpoint: the model writes in it, in any browser, offline."""
+
+    checkpoint: Path | None = None
+    """The checkpoint to load (default: out/best.safetensors; where that is missing, the sancho that
+    comes with the project); the curve is drawn from a metrics.jsonl beside it."""
+    output: Path = Path("sancho.html")
+    """The page; an older page there is replaced."""
+    precision: PagePrecision = "float16"
+    """Type of the weights in the page; float32 keeps every bit, in about twice the size."""
+    course: str = "notebooks"
+    """Where the page's links to the chapters lead: a folder, or its address on the web."""
+
+    def __post_init__(self) -> None:
+        _check_choices(self)
+
+
 @dataclass(frozen=True, kw_only=True)
 class SampleOptions:
     """Let a trained model go on with a text. The text goes to stdout, all else to stderr."""

@@ -13,6 +13,7 @@ from typing import TypeVar
 import pytest
 import torch
 
+import convert
 import evaluate
 import sample
 import train
@@ -70,6 +71,7 @@ SCRIPTS = {
     "train.py": train,
     "sample.py": sample,
     "evaluate.py": evaluate,
+    "convert.py": convert,
     "prepare.py": load_prepare(),
 }
 
@@ -83,7 +85,7 @@ def make_project(folder: Path) -> Path:
 
 def use_data(patch: pytest.MonkeyPatch, data: Path) -> None:
     """Let the scripts keep their corpora in another folder than the repository's data/."""
-    for name in ("train.py", "evaluate.py", "prepare.py"):
+    for name in ("train.py", "evaluate.py", "convert.py", "prepare.py"):
         patch.setattr(SCRIPTS[name], "DATA", data)
 
 

@@ -11,10 +11,12 @@ from sancho import config as config_module
 from sancho.config import (
     CorpusConfig,
     DeviceConfig,
+    EvaluateOptions,
     ModelConfig,
     RunConfig,
     SampleConfig,
     SampleOptions,
+    ToPageOptions,
     TrainConfig,
     TrainOptions,
     from_dict,
@@ -359,6 +361,8 @@ def test_all_configurations_were_found():
         CorpusConfig,
         TrainOptions,
         SampleOptions,
+        EvaluateOptions,
+        ToPageOptions,
     }
 
 

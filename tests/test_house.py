@@ -12,10 +12,15 @@ import pytest
 from conftest import ROOT, SCRIPTS, parse_train, random_gpt
 
 from sancho import checkpoint, cli
-from sancho.config import ModelConfig, SampleOptions, TrainConfig, TrainOptions
+from sancho.config import ModelConfig, SampleOptions, ToPageOptions, TrainConfig, TrainOptions
 
 MODULES = sorted(path.stem for path in (ROOT / "sancho").glob("*.py") if path.stem != "__init__")
-PATHS = ("train.py", "sample.py", "evaluate.py", "data/prepare.py")
+DOORS = sorted(
+    path.relative_to(ROOT).as_posix()
+    for path in (ROOT / "sancho" / "doors").rglob("*.py")
+    if path.parent != ROOT / "sancho" / "doors" or path.stem != "__init__"
+)
+PATHS = ("train.py", "sample.py", "evaluate.py", "convert.py", "data/prepare.py")
 PAGES = ("README.md", "README.es.md")
 # From the bottom up. A module imports what is below it, or beside it without a circle.
 LAYERS = (
@@ -77,13 +82,25 @@ def test_imports_go_in_no_circle():
             del graph[module]
 
 
-@pytest.mark.parametrize("module", MODULES)
-def test_modules_import_nothing_from_the_scripts(module):
-    outer = {name.partition(".")[0] for name in imports_of(f"sancho/{module}.py")}
-    assert not outer & {"train", "sample", "data", "prepare", "tests", "benchmarks"}
+def test_only_scripts_go_through_the_doors():
+    assert DOORS
+    for module in MODULES:
+        assert "doors" not in inner_imports(module)
 
 
-@pytest.mark.parametrize("path", [*(f"sancho/{name}.py" for name in MODULES), *PATHS])
+@pytest.mark.parametrize("path", DOORS)
+def test_doors_are_above_the_checkpoint_and_beside_each_other(path):
+    allowed = set().union(*LAYERS[:4]) | {"doors"}
+    assert {name.split(".")[1] for name in imports_of(path) if name[:7] == "sancho."} <= allowed
+
+
+@pytest.mark.parametrize("path", [*(f"sancho/{name}.py" for name in MODULES), *DOORS])
+def test_modules_import_nothing_from_the_scripts(path):
+    outer = {name.partition(".")[0] for name in imports_of(path)}
+    assert not outer & {"train", "sample", "convert", "data", "prepare", "tests", "benchmarks"}
+
+
+@pytest.mark.parametrize("path", [*(f"sancho/{name}.py" for name in MODULES), *DOORS, *PATHS])
 def test_only_required_packages_are_imported(path):
     lines = (ROOT / "requirements.txt").read_text(encoding="utf-8").splitlines()
     required = {re.match(r"[\w-]+", line)[0].replace("-", "_") for line in lines if line.strip()}
@@ -131,7 +148,8 @@ sys.exit(json.dumps(changed) if changed else 0)
 
 
 def test_importing_does_nothing(tmp_path):
-    names = [f"sancho.{module}" for module in MODULES] + ["train", "sample"]
+    names = [f"sancho.{module}" for module in MODULES] + ["sancho.doors.page"]
+    names += ["train", "sample", "convert"]
     result = subprocess.run(
         [sys.executable, "-c", LOOK_AROUND, *names],
         cwd=tmp_path,
@@ -161,7 +179,7 @@ def torch_modules_of(program: str, *args: str | Path) -> tuple[list[str], str]:
     return json.loads(done.stderr.splitlines()[-1]), done.stdout.decode()
 
 
-@pytest.mark.parametrize("module", ["checkpoint", "generate", "plain", "cli"])
+@pytest.mark.parametrize("module", ["checkpoint", "generate", "plain", "cli", "doors.page"])
 def test_who_writes_imports_no_torch(module):
     assert torch_modules_of(f"import sancho.{module}") == ([], "")
 
@@ -204,12 +222,10 @@ def functions_of(path: str) -> Iterator[ast.FunctionDef]:
             yield node
 
 
-@pytest.mark.parametrize("module", [name for name in MODULES if name != "cli"])
-def test_the_library_neither_prints_nor_exits(module):
+@pytest.mark.parametrize("path", [*(f"sancho/{n}.py" for n in MODULES if n != "cli"), *DOORS])
+def test_the_library_neither_prints_nor_exits(path):
     called = {
-        ast.unparse(node.func)
-        for node in ast.walk(tree_of(f"sancho/{module}.py"))
-        if isinstance(node, ast.Call)
+        ast.unparse(node.func) for node in ast.walk(tree_of(path)) if isinstance(node, ast.Call)
     }
     forbidden = {"print", "exit", "quit", "input", "sys.exit", "os._exit", "os.abort"}
     forbidden |= {"sys.stdout.write", "sys.stderr.write", "SystemExit"}
@@ -217,15 +233,16 @@ def test_the_library_neither_prints_nor_exits(module):
 
 
 @pytest.mark.parametrize(
-    ("script", "limit"), [("train.py", 80), ("sample.py", 60), ("evaluate.py", 60)]
+    ("script", "limit"),
+    [("train.py", 80), ("sample.py", 60), ("evaluate.py", 60), ("convert.py", 60)],
 )
 def test_the_recipes_are_short(script, limit):
     assert len((ROOT / script).read_text(encoding="utf-8").splitlines()) <= limit
 
 
-@pytest.mark.parametrize("module", MODULES)
-def test_a_function_fits_on_a_screen(module):
-    for function in functions_of(f"sancho/{module}.py"):
+@pytest.mark.parametrize("path", [*(f"sancho/{name}.py" for name in MODULES), *DOORS])
+def test_a_function_fits_on_a_screen(path):
+    for function in functions_of(path):
         length = function.end_lineno - function.lineno + 1
         assert length <= 60, f"{function.name} has {length} lines"
 
@@ -239,7 +256,7 @@ def public_definitions(body: list[ast.stmt], prefix: str = "") -> Iterator[tuple
                 yield from public_definitions(node.body, f"{prefix}{node.name}.")
 
 
-@pytest.mark.parametrize("path", [*(f"sancho/{name}.py" for name in MODULES), *PATHS])
+@pytest.mark.parametrize("path", [*(f"sancho/{name}.py" for name in MODULES), *DOORS, *PATHS])
 def test_every_public_name_has_a_docstring(path):
     tree = tree_of(path)
     assert ast.get_docstring(tree)
@@ -308,6 +325,7 @@ def python_commands(text: str) -> list[tuple[str, list[str]]]:
 OPTIONS = {
     "train.py": TrainOptions(),
     "sample.py": SampleOptions(),
+    "convert.py": ToPageOptions(),
     "data/prepare.py": SCRIPTS["prepare.py"].PrepareOptions(),
 }
 
@@ -321,6 +339,8 @@ def option_names() -> set[str]:
 def parse_as_the_script_does(script: str, args: list[str]) -> None:
     if script == "train.py":
         parse_train(args)
+    elif script == "convert.py":
+        cli.parse_command({"to-page": OPTIONS[script]}, args)
     else:
         cli.parse(OPTIONS[script], args)
 

@@ -1,0 +1,210 @@
+// Esta letra: what the model expected in its place. And who is asked, for all the other views.
+
+const SHOWN = 10;
+const asking = { chosen: null, view: 'letra', request: 0, moment: null };
+const inspector = { reader: null, start: null, version: null };
+const views = {}; // by name: { open(box), show(moment) }; each view's file adds its own
+
+/** A letter is pointed at: it is shown for as long as that lasts. */
+function askLetter(i) {
+  if (!story.running) showLetter(i ?? asking.chosen);
+}
+
+/** A letter is chosen, and stays so. */
+async function chooseLetter(i) {
+  asking.chosen = i;
+  story.letters.mark(i);
+  await showLetter(i);
+  if (asking.chosen === i) $('dicho').textContent = asking.moment ? inWords(asking.moment) : '';
+}
+
+/** Reads up to a letter and shows the moment before it was written. */
+async function showLetter(i) {
+  const request = ++asking.request;
+  if (i === null || i === undefined || i >= story.ids.length) return;
+  const moment = await momentBefore(i, () => request === asking.request);
+  if (request !== asking.request) return;
+  if (!moment && i > 0) return;
+  asking.moment = moment;
+  showPlace(i);
+  showMoment();
+}
+
+/** Returns what the model computes before letter i; null before the first, which nothing foretells. */
+async function momentBefore(i, isWanted) {
+  if (i === 0) return null;
+  const start = story.starts[i];
+  const { version } = story;
+  if (inspector.start !== start || inspector.version !== version) {
+    inspector.reader.restart();
+    Object.assign(inspector, { start, version });
+  }
+  const { reader } = inspector;
+  const breath = breather();
+  while (reader.length < i - start) {
+    reader.read(story.ids[start + reader.length], false);
+    await breath();
+    if (!isWanted() || story.version !== version) return null;
+  }
+  const t = i - 1 - start;
+  const notes = reader.look(t);
+  return { i, t, start, reader, notes, id: story.ids[i], logits: notes.logits };
+}
+
+function showPlace(i) {
+  const letters = (from, to) => app.vocabulary.decode(story.ids.slice(Math.max(0, from), to));
+  const before = letters(i - 14, i).replace(/\n/g, '↵');
+  const after = letters(i + 1, i + 8).replace(/\n/g, '↵');
+  const place = $('lugar');
+  place.textContent = '';
+  place.classList.remove('idle');
+  place.append(
+    element('span', { class: 'context' }, before),
+    element('mark', {}, visible(app.vocabulary.characters[story.ids[i]])),
+    element('span', { class: 'context' }, after),
+  );
+}
+
+/** Shows the moment in the view that is open. */
+function showMoment() {
+  const box = $(`vista-${asking.view}`);
+  const { moment } = asking;
+  box.classList.toggle('empty', !moment);
+  $('nada').hidden = Boolean(moment) || !story.ids.length;
+  if (moment) views[asking.view].show(moment);
+}
+
+/** Returns a moment as it is read aloud. */
+function inWords({ i, id, logits }) {
+  const p = softmax(logits);
+  const best = ranking(logits)[0];
+  const name = (id) => spoken(app.vocabulary.characters[id]);
+  return (
+    `${name(id)}, letra ${i + 1}: probabilidad ${percent(p[id])}, ` +
+    `sorpresa ${bitsOf(p[id]).toFixed(1)} bits. La más probable era ${name(best)}, ` +
+    `${percent(p[best])}.`
+  );
+}
+
+// --- the view -------------------------------------------------------------------------------
+
+views.letra = {
+  open(box) {
+    this.verdict = element('p', { class: 'verdict' });
+    this.rows = Array.from({ length: SHOWN + 1 }, () => barsOfLetter());
+    const list = element('ol', { class: 'bars' }, ...this.rows.map((row) => row.item));
+    box.append(
+      this.verdict,
+      element(
+        'p',
+        { class: 'legend', 'aria-hidden': true },
+        element('span', { class: 'key' }, bar(1), 'lo que dice el modelo'),
+        element('span', { class: 'key' }, bar(1, 'after'), 'lo que dejan los mandos'),
+      ),
+      list,
+      element(
+        'p',
+        { class: 'hint' },
+        'Toca otra letra y el texto sigue desde aquí con ella: ¿y si…? ',
+        chapter('07_salida'),
+        '. ',
+        chapter('09_generacion'),
+        '.',
+      ),
+    );
+  },
+
+  show({ i, id, logits }) {
+    const p = softmax(logits);
+    const order = ranking(logits);
+    const place = order.indexOf(id);
+    const surprise = bitsOf(p[id]);
+    this.verdict.textContent =
+      `El modelo le daba un ${percent(p[id])}: era la ${place + 1}.ª de ${logits.length}. ` +
+      `Sorpresa: ${surprise.toFixed(1)} bits.`;
+    const after = softmax(shapeLogits(logits, [], samplingOptions()));
+    const shown = order.slice(0, SHOWN);
+    if (place >= SHOWN) shown.push(id);
+    const longest = Math.max(p[order[0]], ...shown.map((one) => after[one]));
+    this.rows.forEach((row, n) => {
+      const one = shown[n];
+      row.item.classList.toggle('absent', one === undefined);
+      row.button.disabled = one === undefined;
+      if (one !== undefined) fillRow(row, { i, one, p, after, longest, drawn: one === id });
+    });
+  },
+};
+
+function barsOfLetter() {
+  const row = {
+    glyph: element('b', { class: 'glyph' }),
+    name: aside(''),
+    bars: [bar(0), bar(0, 'after')],
+    figures: [element('span'), element('span')],
+    tag: element('span', { class: 'tag' }),
+    act: null,
+  };
+  row.button = element(
+    'button',
+    { type: 'button', onclick: () => row.act && row.act() },
+    element('span', {}, row.glyph, row.name),
+    element('span', { class: 'pair' }, ...row.bars),
+    element('span', { class: 'figures' }, row.figures[0], aside('con los mandos'), row.figures[1]),
+    element('span', {}, row.tag, aside('¿Y si…? Sigue desde aquí con esta letra.')),
+  );
+  row.item = element('li', {}, row.button);
+  return row;
+}
+
+/** Returns words that are heard and not seen. */
+function aside(words) {
+  return element('span', { class: 'hidden' }, words);
+}
+
+function fillRow(row, { i, one, p, after, longest, drawn }) {
+  const character = app.vocabulary.characters[one];
+  row.glyph.textContent = visible(character);
+  row.name.textContent = /\s/.test(character) ? spoken(character) : '';
+  row.tag.textContent = drawn ? '✓ escrita' : '';
+  row.item.classList.toggle('drawn', drawn);
+  row.figures[0].textContent = percent(p[one]);
+  row.figures[1].textContent = percent(after[one]);
+  row.bars[0].firstChild.style.width = `${(100 * p[one]) / longest}%`;
+  row.bars[1].firstChild.style.width = `${(100 * after[one]) / longest}%`;
+  row.act = () => whatIf(i, one);
+}
+
+// --- tabs and steps -------------------------------------------------------------------------
+
+function openAsking() {
+  inspector.reader = new Reader(app.model);
+  for (const [name, view] of Object.entries(views)) view.open($(`vista-${name}`));
+  const tabs = Array.from($('vistas').children);
+  tabs.forEach((tab, n) => {
+    tab.addEventListener('click', () => openView(tab.id.slice(4)));
+    tab.addEventListener('keydown', (event) => {
+      const step = { ArrowRight: 1, ArrowLeft: -1 }[event.key];
+      if (!step) return;
+      const next = tabs[(n + step + tabs.length) % tabs.length];
+      openView(next.id.slice(4));
+      next.focus();
+    });
+  });
+  const step = (by) => () => {
+    const to = (asking.chosen ?? 0) + by;
+    if (to >= 0 && to < story.ids.length) chooseLetter(to);
+  };
+  $('anterior').addEventListener('click', step(-1));
+  $('siguiente').addEventListener('click', step(1));
+}
+
+function openView(name) {
+  asking.view = name;
+  for (const tab of $('vistas').children) {
+    const isOpen = tab.id === `tab-${name}`;
+    tab.setAttribute('aria-selected', isOpen);
+    tab.tabIndex = isOpen ? 0 : -1;
+    $(tab.getAttribute('aria-controls')).hidden = !isOpen;
+  }
+  showMoment();
+}

@@ -1,0 +1,175 @@
+// Small things that every part of the page uses.
+
+const $ = (id) => document.getElementById(id);
+
+/** What the page is made of, once start.js has opened it. */
+const app = { facts: null, model: null, vocabulary: null };
+
+/** Returns an element; children that are strings become text, never HTML. */
+function element(tag, attributes = {}, ...children) {
+  return furnish(document.createElement(tag), attributes, children);
+}
+
+function svg(tag, attributes = {}, ...children) {
+  return furnish(document.createElementNS('http://www.w3.org/2000/svg', tag), attributes, children);
+}
+
+function furnish(node, attributes, children) {
+  for (const [name, value] of Object.entries(attributes)) {
+    if (name.startsWith('on')) node.addEventListener(name.slice(2), value);
+    else if (value !== null && value !== false)
+      node.setAttribute(name, value === true ? '' : value);
+  }
+  node.append(...children.filter((child) => child !== null));
+  return node;
+}
+
+/**
+ * Returns a function to await in long work: every 12 ms it calls what it is given, and lets the
+ * browser draw and answer.
+ */
+function breather() {
+  const channel = new MessageChannel();
+  let since = performance.now();
+  return async (before = () => {}) => {
+    if (performance.now() - since < 12) return;
+    before();
+    await new Promise((resolve) => {
+      channel.port1.onmessage = resolve;
+      channel.port2.postMessage(null);
+    });
+    since = performance.now();
+  };
+}
+
+// --- numbers and letters in words -----------------------------------------------------------
+
+function percent(p) {
+  if (p > 0 && p < 0.0005) return '< 0.1\u00a0%';
+  return `${(100 * p).toFixed(1)}\u00a0%`;
+}
+
+/** Returns a percentage for where there is little room. */
+function shortPercent(p) {
+  return p < 0.005 ? '< 1\u00a0%' : `${Math.round(100 * p)}\u00a0%`;
+}
+
+function decimals(x, digits = 2) {
+  return x.toFixed(digits).replace('-', '−');
+}
+
+function thousands(n) {
+  return String(Math.round(n)).replace(/\B(?=(\d{3})+$)/g, '\u202f');
+}
+
+/** Returns a character so that it can be seen: ␣, ↵, or its code. */
+function visible(character) {
+  if (character === ' ') return '␣';
+  if (character === '\n') return '↵';
+  return /[\p{C}\p{Z}\p{M}]/u.test(character) ? code(character) : character;
+}
+
+/** Returns a character as it is read aloud. */
+function spoken(character) {
+  if (character === ' ') return 'espacio';
+  if (character === '\n') return 'salto de línea';
+  return `«${visible(character)}»`;
+}
+
+function code(character) {
+  return `U+${character.codePointAt(0).toString(16).toUpperCase().padStart(4, '0')}`;
+}
+
+function count(n, one, many) {
+  return `${thousands(n)} ${n === 1 ? one : many}`;
+}
+
+const bitsOf = (p) => -Math.log2(p);
+
+// --- pictures -------------------------------------------------------------------------------
+
+/** Returns a bar of a length between 0 and 1. */
+function bar(length, kind = '') {
+  const box = element('span', { class: `bar ${kind}`, 'aria-hidden': true }, element('span'));
+  box.firstChild.style.width = `${100 * length}%`;
+  return box;
+}
+
+const WIDEST = 192; // numbers side by side
+
+/** Returns a picture of numbers, up for positive and down for negative, and the numbers as text. */
+function picture(values, title) {
+  const numbers = Array.from(values);
+  const largest = Math.max(1e-9, ...numbers.map(Math.abs));
+  const caption = element('figcaption', {}, element('b', {}, title), ` ${summary(numbers)}`);
+  const rows = [];
+  const width =
+    numbers.length > WIDEST
+      ? Math.ceil(numbers.length / Math.ceil(numbers.length / WIDEST))
+      : numbers.length;
+  for (let i = 0; i < numbers.length; i += width) {
+    rows.push(barRow(numbers.slice(i, i + width), width, largest));
+  }
+  const list = element('details', { class: 'numbers' }, element('summary', {}, 'los números'));
+  list.addEventListener('toggle', () => {
+    if (list.open && list.children.length === 1) {
+      list.append(element('p', {}, numbers.map((x) => decimals(x)).join('  ')));
+    }
+  });
+  return element('figure', { class: 'vector' }, caption, ...rows, list);
+}
+
+function summary(numbers) {
+  const [low, high] = [Math.min(...numbers), Math.max(...numbers)];
+  const amount = count(numbers.length, 'número', 'números');
+  return `${amount}, de ${decimals(low)} a ${decimals(high)}`;
+}
+
+function barRow(numbers, width, largest) {
+  const path = (sign) =>
+    numbers.map((x, i) => (x * sign > 0 ? `M${i} 20h.8v${(-19 * x) / largest}h-.8z` : '')).join('');
+  return svg(
+    'svg',
+    {
+      viewBox: `0 0 ${width} 40`,
+      preserveAspectRatio: 'none',
+      class: 'strip',
+      'aria-hidden': true,
+    },
+    svg('path', { d: `M0 20H${width}`, class: 'axis' }),
+    svg('path', { d: path(1), class: 'plus' }),
+    svg('path', { d: path(-1), class: 'minus' }),
+  );
+}
+
+const ACTIVATION_NAMES = {
+  relu: 'ReLU',
+  relu2: 'ReLU²',
+  gelu: 'GELU',
+  silu: 'SiLU',
+  geglu: 'GEGLU',
+  swiglu: 'SwiGLU',
+};
+
+/** Returns a link to a chapter of the course, or its name where the page has no address for it. */
+function chapter(file) {
+  const [number, ...words] = file.split('_');
+  const title = CHAPTERS[file];
+  const text = `Capítulo ${Number(number)}: ${title}`;
+  const { course } = app.facts;
+  if (!course || !words.length) return element('span', {}, text);
+  return element('a', { href: `${course.replace(/\/$/, '')}/${file}.ipynb` }, text);
+}
+
+const CHAPTERS = {
+  '01_tokens': 'Tokens',
+  '02_embeddings_y_posiciones': 'Embeddings y posiciones',
+  '03_normalizacion_y_residuales': 'Normalización y residuales',
+  '04_autoatencion': 'Autoatención',
+  '05_feed_forward': 'La capa feed-forward',
+  '06_bloque_y_gpt': 'El bloque y el GPT',
+  '07_salida': 'La salida',
+  '08_entrenamiento': 'Entrenamiento',
+  '09_generacion': 'Generación',
+  '11_rayos_x': 'Rayos X',
+};

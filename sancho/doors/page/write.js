@@ -1,0 +1,211 @@
+// Escribe: a text to begin with, and what the model makes of it.
+
+const LONGEST_START = 3000; // letters of the start that are shown; the model reads fewer
+
+/** The text on show: its ids, and where the context began from which each of them came. */
+const story = { ids: [], starts: [], version: 0, writer: null, running: false, past: [] };
+
+/** Returns the options of the controls, as sampler.js takes them. */
+function samplingOptions() {
+  const [top_k, top_p] = [$('top-k').valueAsNumber, $('top-p').valueAsNumber];
+  return {
+    ...SAMPLING_DEFAULTS,
+    temperature: $('temperatura').valueAsNumber,
+    top_k: top_k >= 1 ? Math.floor(top_k) : null,
+    top_p: top_p < 1 ? top_p : null,
+    min_p: $('min-p').valueAsNumber || null,
+  };
+}
+
+function seed() {
+  const text = $('semilla').value.trim();
+  return /^\d+$/.test(text) ? BigInt(text) : 1605n;
+}
+
+/** Returns a text's ids; where there are none, those of a new line or of the first character. */
+function startIds(ids) {
+  if (ids.length) return ids;
+  return [app.vocabulary.ids.get('\n') ?? 0];
+}
+
+/** Begins to write, or says which letters of the start are unknown. */
+function begin() {
+  const { ids, unknown } = app.vocabulary.encode($('inicio').value);
+  if (unknown.length) return offerKnown(unknown);
+  $('desconocidas').hidden = true;
+  newStory(startIds(ids));
+  return goOn();
+}
+
+function offerKnown(unknown) {
+  const box = $('desconocidas');
+  box.textContent = '';
+  const use = (label, text) =>
+    element('button', { type: 'button', onclick: () => beginWith(text()) }, label);
+  const start = () => $('inicio').value;
+  const nearest = unknown.some((one) => one.nearest !== undefined);
+  const hopeless = unknown.some((one) => one.nearest === undefined);
+  const label = hopeless ? 'Cambia las que pueda y quita las demás' : 'Cámbialas por esas';
+  box.append(
+    element('p', {}, `El modelo nunca ha visto ${describeUnknown(unknown)}.`),
+    nearest ? use(label, () => app.vocabulary.replaceUnknown(start())) : '',
+    use('Quítalas', () => known(start())),
+  );
+  box.hidden = false;
+}
+
+/** Returns a text without the characters that the model does not know. */
+function known(text) {
+  const { ids } = app.vocabulary.encode(text);
+  return app.vocabulary.decode(ids);
+}
+
+function describeUnknown(unknown) {
+  const shown = unknown.slice(0, 8).map(({ character, position, nearest }) => {
+    const near = nearest === undefined ? 'nada se le parece' : `lo más parecido: «${nearest}»`;
+    return `${spoken(character)} (letra ${position + 1}; ${near})`;
+  });
+  const more = unknown.length - shown.length;
+  return shown.join(', ') + (more ? ` y ${more} más` : '');
+}
+
+function beginWith(text) {
+  $('desconocidas').hidden = true;
+  newStory(startIds(app.vocabulary.encode(text).ids));
+  goOn();
+}
+
+/** Puts another text on show; the one before can be had back. */
+function newStory(ids) {
+  stop();
+  if (story.ids.length) story.past.push({ ids: story.ids, starts: story.starts });
+  const B = app.model.config.block_size;
+  const cut = ids.slice(-Math.max(LONGEST_START, B));
+  const first = Math.max(0, cut.length - B);
+  // What came before the model's context was never read by it; it gets contexts of its own.
+  const starts = cut.map((_, i) => (i > first ? first : Math.max(0, Math.floor((i - 1) / B) * B)));
+  showStory(cut, starts);
+}
+
+function showStory(ids, starts) {
+  Object.assign(story, { ids: ids.slice(), starts: starts.slice(), writer: null });
+  story.version++;
+  story.letters.clear();
+  story.letters.add(ids.map((id) => app.vocabulary.characters[id]));
+  $('texto').scrollTop = $('texto').scrollHeight;
+  $('volver').disabled = !story.past.length;
+}
+
+function stop() {
+  story.running = false;
+}
+
+function wantedLetters() {
+  return Math.max(1, Math.floor($('cuantas').valueAsNumber) || 600);
+}
+
+/** Writes letters until there are enough or it is stopped. */
+async function goOn(limit = wantedLetters()) {
+  if (story.running) return;
+  const run = (story.run = {});
+  story.running = true;
+  showRunning();
+  story.writer = story.writer || new Writer(app.model, story.ids, samplingOptions(), seed());
+  const breath = breather();
+  const began = performance.now();
+  const isMine = () => story.running && story.run === run;
+  let written = 0;
+  let fresh = [];
+  const flush = () => {
+    addWritten(fresh);
+    fresh = [];
+    sayPace(written, began);
+  };
+  while (isMine() && written < limit) {
+    const letter = writeOne();
+    if (letter !== null) {
+      fresh.push(letter);
+      written++;
+    }
+    await breath(flush);
+  }
+  if (story.run !== run) return;
+  flush();
+  story.running = false;
+  showRunning();
+  if (story.ids.length) chooseLetter(story.ids.length - 1);
+}
+
+/** Takes one step; returns the letter that came of it, or null. */
+function writeOne() {
+  const { writer } = story;
+  writer.options = samplingOptions();
+  const start = story.ids.length - writer.context.length;
+  const id = writer.step();
+  if (id === null) return null;
+  story.ids.push(id);
+  story.starts.push(start);
+  return app.vocabulary.characters[id];
+}
+
+function addWritten(characters) {
+  const box = $('texto');
+  const atEnd = box.scrollHeight - box.scrollTop - box.clientHeight < 60;
+  story.letters.add(characters, (span) => span.classList.add('written'));
+  if (atEnd) box.scrollTop = box.scrollHeight;
+}
+
+function sayPace(written, began) {
+  const pace = written / Math.max(0.001, (performance.now() - began) / 1000);
+  $('estado').textContent = `${count(written, 'letra', 'letras')}, ${thousands(pace)} por segundo`;
+}
+
+function showRunning() {
+  $('escribir').textContent = story.running ? 'Para' : 'Escribe';
+  $('seguir').disabled = story.running || !story.ids.length;
+  $('volver').disabled = !story.past.length;
+  // A screen reader is told the last figure, not each on the way.
+  $('estado').setAttribute('aria-live', story.running ? 'off' : 'polite');
+}
+
+function goBack() {
+  stop();
+  story.run = null;
+  const { ids, starts } = story.past.pop();
+  showStory(ids, starts);
+  showRunning();
+  chooseLetter(story.ids.length - 1);
+}
+
+/** Goes on from before letter i with another one in its place: ¿y si…? */
+function whatIf(i, id) {
+  newStory([...story.ids.slice(0, i), id]);
+  goOn();
+}
+
+function showControls() {
+  for (const name of ['temperatura', 'top-p', 'min-p']) {
+    $(`${name}-valor`).textContent = $(name).valueAsNumber.toFixed(2);
+  }
+  const { temperature, top_k, top_p, min_p } = samplingOptions();
+  const parts = [`temperatura ${temperature}`];
+  if (top_k) parts.push(`top-k ${top_k}`);
+  if (top_p) parts.push(`top-p ${top_p}`);
+  if (min_p) parts.push(`min-p ${min_p}`);
+  parts.push(`semilla ${seed()}`);
+  $('resumen').textContent = parts.join(' · ');
+  showMoment();
+}
+
+function openWriting() {
+  story.letters = new Letters($('texto'), { ask: askLetter, choose: chooseLetter });
+  $('inicio').value = app.facts.start;
+  $('escribir').addEventListener('click', () => (story.running ? stop() : begin()));
+  $('seguir').addEventListener('click', () => goOn());
+  $('volver').addEventListener('click', goBack);
+  $('mandos').addEventListener('input', showControls);
+  $('semilla').addEventListener('input', () => (story.writer = null));
+  showControls();
+  showRunning();
+  $('escribir').disabled = false;
+}
