@@ -4,14 +4,16 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from sancho import cli
-from sancho.config import ToHuggingFaceOptions, ToPageOptions
+from sancho.config import ToHuggingFaceOptions, ToOnnxOptions, ToPageOptions
 from sancho.doors.huggingface import to_huggingface
+from sancho.doors.onnx import to_onnx
 from sancho.doors.page import to_page
 
 DATA = Path(__file__).resolve().parent / "data"
 COMMANDS = {
     "to-page": (ToPageOptions(), lambda options: to_page(options, DATA)),
     "to-huggingface": (ToHuggingFaceOptions(), to_huggingface),
+    "to-onnx": (ToOnnxOptions(), to_onnx),
 }
 
 
