@@ -4,8 +4,9 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from sancho import cli
-from sancho.config import ToHuggingFaceOptions, ToOnnxOptions, ToPageOptions
+from sancho.config import FromNanogptOptions, ToHuggingFaceOptions, ToOnnxOptions, ToPageOptions
 from sancho.doors.huggingface import to_huggingface
+from sancho.doors.nanogpt import from_nanogpt
 from sancho.doors.onnx import to_onnx
 from sancho.doors.page import to_page
 
@@ -14,6 +15,7 @@ COMMANDS = {
     "to-page": (ToPageOptions(), lambda options: to_page(options, DATA)),
     "to-huggingface": (ToHuggingFaceOptions(), to_huggingface),
     "to-onnx": (ToOnnxOptions(), to_onnx),
+    "from-nanogpt": (FromNanogptOptions(), from_nanogpt),
 }
 
 
