@@ -49,10 +49,12 @@ def new_folder(path: Path) -> Iterator[Path]:
     Whatever interrupts the block, nothing is left of it. An empty folder may stand at `path`.
     Raises UserError where something else does, OSError where the disk cannot be written.
     """
-    is_empty_folder = path.is_dir() and not path.is_symlink() and not any(path.iterdir())
-    if path.is_dir() and not is_empty_folder:
+    is_folder = path.is_dir()
+    if is_folder and any(path.iterdir()):
         raise UserError(f"--output {path} is a folder that is not empty; choose another name")
-    if not is_empty_folder:
+    if is_folder and (path.is_symlink() or path.samefile(os.curdir)):
+        raise UserError(f"--output {path} is where you are or a link; choose another name")
+    if not is_folder:
         check_new(path)
     temporary = path.with_name(f"{path.name}.{os.getpid()}.tmp")
     temporary.mkdir()
@@ -61,7 +63,7 @@ def new_folder(path: Path) -> Iterator[Path]:
         for file in temporary.iterdir():
             _sync(file)
         _sync(temporary)
-        if is_empty_folder:
+        if is_folder:
             path.rmdir()  # Windows puts nothing in its place
         temporary.rename(path)
     except BaseException:

@@ -8,6 +8,7 @@ import importlib.util
 import json
 import os
 import pickle
+import re
 import sys
 from collections import OrderedDict
 from collections.abc import Callable
@@ -22,6 +23,7 @@ from conftest import ROOT, run
 
 from sancho import checkpoint
 from sancho.doors import nanogpt
+from sancho.doors.huggingface import door_of
 from sancho.errors import UserError
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -222,6 +224,19 @@ def test_a_head_that_is_not_tied_stays_so(files, tmp_path):
     saved = checkpoint.load(tmp_path / "ours.safetensors")
     assert not saved.model.tie_embeddings
     assert (saved.weights["head.weight"] == 1).all()
+
+
+def test_to_transformers_it_is_a_gpt2(files, tmp_path):
+    files()
+    saved = checkpoint.load(tmp_path / "ours.safetensors")
+    door = door_of(saved)
+    assert door.name == "GPT2LMHeadModel"
+    assert (door.config["activation_function"], door.config["n_positions"]) == ("gelu", BLOCK)
+    theirs = their_weights()
+    assert door.weights.keys() == theirs.keys() - {"lm_head.weight"}
+    for name, array in door.weights.items():
+        is_linear = re.search(r"(attn|mlp)\.c_\w+\.weight", name)
+        assert (array == (theirs[name].T if is_linear else theirs[name]).numpy()).all()
 
 
 def test_sampling_and_going_on_work_with_it(files, project):
