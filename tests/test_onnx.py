@@ -97,6 +97,11 @@ def test_the_file_knows_its_vocabulary_and_shape(session, family):
     assert (output.name, output.shape) == ("logits", ["B", "T", len(TOKENIZER.characters)])
 
 
+def ten_lines(page: str) -> str:
+    text = (ROOT / page).read_text(encoding="utf-8")
+    return re.search("```python\n(import json.*?)```", text, re.DOTALL)[1]
+
+
 @needs_libraries
 def test_one_file_and_the_ten_lines_that_write_with_it(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
@@ -109,9 +114,9 @@ def test_one_file_and_the_ten_lines_that_write_with_it(tmp_path, monkeypatch):
     assert (done.status, done.out) == (0, "")
     assert re.fullmatch(r"sancho\.onnx: \d\.\d\d MB; ids \(B, T\) → .* T up to 8\n", done.err)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["a.safetensors", "sancho.onnx"]
-    code = re.search(r"write with it:\n\n(.*)", onnx.__doc__, re.DOTALL)[1]
-    code = re.sub(r"^    ", "", code, flags=re.MULTILINE)
-    code = code.replace("En un lugar de la Mancha", "aé—x").replace("300", "30")
+    codes = {ten_lines(page) for page in ("README.md", "README.es.md")}
+    assert len(codes) == 1
+    code = codes.pop().replace("En un lugar de la Mancha", "aé—x").replace("300", "30")
     found = {}
     exec(code, found)
     assert found["text"].startswith("aé—x")

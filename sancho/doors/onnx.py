@@ -2,22 +2,7 @@
 
 The graph maps `ids`, (B, T) int64, to `logits`, (B, T, V) float32, with 1 ≤ T ≤ block_size; it has
 no cache. The file's metadata hold JSON: `characters`, the vocabulary as one string, and `config`,
-the shape of the model. Ten lines write with it:
-
-    import json
-    import numpy as np
-    import onnxruntime
-
-    session = onnxruntime.InferenceSession("sancho.onnx")
-    facts = session.get_modelmeta().custom_metadata_map
-    characters, block = json.loads(facts["characters"]), json.loads(facts["config"])["block_size"]
-    text = "En un lugar de la Mancha"
-    for _ in range(300):
-        ids = np.array([[characters.index(c) for c in text[-block:]]])
-        logits = session.run(["logits"], {"ids": ids})[0][0, -1].astype(float) / 0.8
-        weights = np.exp(logits - logits.max())
-        text += characters[np.random.choice(len(characters), p=weights / weights.sum())]
-    print(text)
+the shape of the model. README.md shows ten lines that write with it.
 """
 
 import importlib.util
