@@ -269,6 +269,11 @@ def answers(name, question):
         model.save_pretrained("again")
         tokenizer.save_pretrained("again")
         found["again"] = load("again")[0](ids).logits[0].tolist()
+    if question["anew"]:  # from the shape alone; then the weights, but none that isn't trained
+        anew = type(model)(model.config).eval()
+        trained = dict(model.named_parameters())
+        anew.load_state_dict(trained, strict=False)
+        found["anew"] = anew(ids).logits[0].tolist()
     if question["long"]:
         found["long"] = model(torch.tensor([question["long"]])).logits[0].tolist()
     return found
@@ -307,6 +312,7 @@ def transformers_says(tmp_path_factory) -> dict:
             "counts": [BLOCK - len(START), 60],
             "card": name in ("classic", "mini", "qwen"),
             "again": name == "mini",
+            "anew": name in ("mini", "sinusoidal"),
             "long": LONG if name == "window" else [],
         }
     shape = {"vocab_size": len(HOSTILE), "block_size": 8, "n_layer": 1, "n_embd": 4}
@@ -381,6 +387,11 @@ def test_qwen_attends_to_one_block_and_no_further(answer):
 
 def test_what_transformers_saves_again_is_the_same(answer):
     assert answer("mini")["again"] == answer("mini")["logits"]
+
+
+@pytest.mark.parametrize("name", ["mini", "sinusoidal"])
+def test_positions_are_right_in_a_model_that_is_made_anew(answer, name):
+    np.testing.assert_allclose(answer(name)["anew"], answer(name)["logits"], rtol=0, atol=1e-5)
 
 
 @readers

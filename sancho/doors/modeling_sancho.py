@@ -39,6 +39,12 @@ def make_norm(config: SanchoConfig) -> nn.Module:
     return nn.RMSNorm(config.n_embd, eps=1e-6, elementwise_affine=False)
 
 
+def angles(length: int, channels: int) -> Tensor:
+    """Return t / 10000^(j/channels) for t < length and even j < channels, (length, channels/2)."""
+    frequencies = 10000.0 ** (-torch.arange(0, channels, 2, dtype=torch.float64) / channels)
+    return torch.outer(torch.arange(length, dtype=torch.float64), frequencies)
+
+
 def rotate(x: Tensor, turns: Tensor) -> Tensor:
     """Turn each pair of channels (2j, 2j + 1) by its position's angle: rotary positions.
 
@@ -135,10 +141,13 @@ class SanchoForCausalLM(PreTrainedModel, GenerationMixin):
         if config.position == "learned":
             self.position_embedding = nn.Embedding(config.block_size, config.n_embd)
         elif config.position == "sinusoidal":
-            self.register_buffer("positions", torch.zeros(config.block_size, config.n_embd))
+            a = angles(config.block_size, config.n_embd)
+            self.register_buffer(
+                "positions", torch.stack((a.sin(), a.cos()), -1).flatten(1).float()
+            )
         else:
-            pairs = config.n_embd // config.n_head // 2
-            self.register_buffer("turns", torch.zeros(config.block_size, pairs, 2))
+            a = angles(config.block_size, config.n_embd // config.n_head)
+            self.register_buffer("turns", torch.stack((a.cos(), a.sin()), -1).float())
         if config.embedding_skip:
             self.skips = nn.Parameter(torch.zeros(config.n_layer))
         self.blocks = nn.ModuleList(Block(config, layer) for layer in range(config.n_layer))
