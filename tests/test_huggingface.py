@@ -269,6 +269,20 @@ def answers(name, question):
         model.save_pretrained("again")
         tokenizer.save_pretrained("again")
         found["again"] = load("again")[0](ids).logits[0].tolist()
+    if question["chunks"]:
+        first = model(ids[:, :9], use_cache=True).past_key_values
+        found["refused"] = []
+        for given in ({}, {"previous_ids": ids[:, 6:9]}):
+            try:
+                model(ids[:, 9:], past_key_values=first, **given)
+            except ValueError as error:
+                found["refused"].append(str(error))
+        rest = model(ids[:, 9:], past_key_values=first, previous_ids=ids[:, 5:9])
+        found["rest"] = rest.logits[0].tolist()
+        try:
+            model(ids[:, :1], past_key_values=first, previous_ids=ids[:, -4:])
+        except ValueError as error:
+            found["refused"].append(str(error))
     if question["anew"]:  # from the shape alone; then the weights, but none that isn't trained
         anew = type(model)(model.config).eval()
         trained = dict(model.named_parameters())
@@ -312,6 +326,7 @@ def transformers_says(tmp_path_factory) -> dict:
             "counts": [BLOCK - len(START), 60],
             "card": name in ("classic", "mini", "qwen"),
             "again": name == "mini",
+            "chunks": name == "mini",
             "anew": name in ("mini", "sinusoidal"),
             "long": LONG if name == "window" else [],
         }
@@ -387,6 +402,13 @@ def test_qwen_attends_to_one_block_and_no_further(answer):
 
 def test_what_transformers_saves_again_is_the_same(answer):
     assert answer("mini")["again"] == answer("mini")["logits"]
+
+
+def test_with_a_cache_the_table_asks_for_what_came_before(answer):
+    found = answer("mini")
+    needs = "with a cache this model needs 4 previous_ids; see forward()"
+    assert found["refused"] == [needs, needs, "17 characters do not fit block_size, 16"]
+    np.testing.assert_allclose(found["rest"], found["logits"][9:], rtol=0, atol=1e-5)
 
 
 @pytest.mark.parametrize("name", ["mini", "sinusoidal"])

@@ -43,17 +43,22 @@ def longer(family: str) -> Checkpoint:
     return replace(saved, model=replace(saved.model, block_size=BLOCK), weights=weights)
 
 
+@cache
+def exported(family: str) -> bytes:
+    """Each is exported once."""
+    return onnx.onnx_file(longer(family))
+
+
 @pytest.fixture(scope="module")
 def session() -> Callable:
-    """Returns an onnxruntime session of a family: each is exported once."""
+    """Returns an onnxruntime session of a family."""
     import onnxruntime
 
-    @cache
     def opened(family: str) -> onnxruntime.InferenceSession:
         options = onnxruntime.SessionOptions()
         options.intra_op_num_threads = 1
         options.log_severity_level = 4  # a length that is refused is an error we ask for
-        return onnxruntime.InferenceSession(onnx.onnx_file(longer(family)), options)
+        return onnxruntime.InferenceSession(exported(family), options)
 
     return opened
 
@@ -95,6 +100,14 @@ def test_the_file_knows_its_vocabulary_and_shape(session, family):
     assert [(x.name, x.shape) for x in session(family).get_inputs()] == [("ids", ["B", "T"])]
     (output,) = session(family).get_outputs()
     assert (output.name, output.shape) == ("logits", ["B", "T", len(TOKENIZER.characters)])
+
+
+@needs_libraries
+def test_what_the_blocks_share_is_in_the_file_once():
+    import onnx as library
+
+    weights = library.load_from_string(exported("base")).graph.initializer
+    assert sum("turns" in weight.name for weight in weights) == 1
 
 
 def ten_lines(page: str) -> str:

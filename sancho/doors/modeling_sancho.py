@@ -227,11 +227,10 @@ class SanchoForCausalLM(PreTrainedModel, GenerationMixin):
         """
         T, before = ids.shape[1], self.config.ngram_size - 1
         past = real.shape[1] - T
-        if previous_ids is None:
-            if past:
-                raise ValueError("with a cache this model needs previous_ids; see forward()")
-            previous_ids = ids[:, :0]
+        previous_ids = ids[:, :0] if previous_ids is None else previous_ids
         known = previous_ids.shape[1]
+        if known < min(before, past):
+            raise ValueError(f"with a cache this model needs {before} previous_ids; see forward()")
         text = torch.cat((previous_ids, ids), 1).masked_fill(~real[:, past - known :], -1)
         text = F.pad(text, (before - known, 0), value=-1) + 2  # (B, before + T)
         keys, found = text[:, before:], []

@@ -47,10 +47,14 @@ def onnx_file(saved: Checkpoint) -> bytes:
     """Return what the file holds."""
     import torch  # not above: whoever makes a page needs no PyTorch
 
+    model = saved.build_model()
+    if saved.model.position == "rope":  # one table of turns in the file, not one for each block
+        for block in model.blocks:
+            block.attention.turns = model.blocks[0].attention.turns
     example = torch.zeros(2, 2, dtype=torch.int64)  # a size of 1 would become a constant
     with _without_chatter():
         program = torch.onnx.export(
-            saved.build_model(),
+            model,
             (example,),
             input_names=["ids"],
             output_names=["logits"],
