@@ -1,18 +1,26 @@
-"""Take a trained model elsewhere: python convert.py to-page [--help]."""
+"""Take a trained model elsewhere, or bring one in: python convert.py to-page [--help]."""
 
 from collections.abc import Sequence
 from pathlib import Path
 
 from sancho import cli
-from sancho.config import ToPageOptions
+from sancho.config import FromNanogptOptions, ToHuggingFaceOptions, ToOnnxOptions, ToPageOptions
+from sancho.doors.huggingface import to_huggingface
+from sancho.doors.nanogpt import from_nanogpt
+from sancho.doors.onnx import to_onnx
 from sancho.doors.page import to_page
 
 DATA = Path(__file__).resolve().parent / "data"
-COMMANDS = {"to-page": (ToPageOptions(), lambda options: to_page(options, DATA))}
+COMMANDS = {
+    "to-page": (ToPageOptions(), lambda options: to_page(options, DATA)),
+    "to-huggingface": (ToHuggingFaceOptions(), to_huggingface),
+    "to-onnx": (ToOnnxOptions(), to_onnx),
+    "from-nanogpt": (FromNanogptOptions(), from_nanogpt),
+}
 
 
 def main(args: Sequence[str]) -> None:
-    """Command → checkpoint → what others read."""
+    """Command → model → what others read, or what we read."""
     defaults = {name: options for name, (options, _) in COMMANDS.items()}
     name, options = cli.parse_command(defaults, args)
     for line in COMMANDS[name][1](options):

@@ -299,6 +299,40 @@ class ToPageOptions:
 
 
 @dataclass(frozen=True, kw_only=True)
+class ToHuggingFaceOptions:
+    """Make a folder of a checkpoint that Hugging Face's transformers opens."""
+
+    checkpoint: Path | None = None
+    """The checkpoint to load (default: out/best.safetensors; where that is missing, the sancho that
+    comes with the project)."""
+    output: Path = Path("sancho-huggingface")
+    """The folder to make; it must not be there, or be empty."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ToOnnxOptions:
+    """Make one ONNX file of a checkpoint, for onnxruntime and its like."""
+
+    checkpoint: Path | None = None
+    """The checkpoint to load (default: out/best.safetensors; where that is missing, the sancho that
+    comes with the project)."""
+    output: Path = Path("sancho.onnx")
+    """The file to make; it must not be there."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class FromNanogptOptions:
+    """Make a checkpoint of a character model that nanoGPT trained."""
+
+    checkpoint: Path = Path("ckpt.pt")
+    """What nanoGPT's train.py left in its out_dir."""
+    meta: Path | None = None
+    """The characters: the meta.pkl that nanoGPT's prepare.py wrote beside train.bin."""
+    output: Path = Path("nanogpt.safetensors")
+    """The checkpoint to make; it must not be there."""
+
+
+@dataclass(frozen=True, kw_only=True)
 class SampleOptions:
     """Let a trained model go on with a text. The text goes to stdout, all else to stderr."""
 

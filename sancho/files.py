@@ -1,6 +1,7 @@
 """Files that are either whole or not there, and folders that one process has to itself."""
 
 import os
+import shutil
 import socket
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -30,14 +31,52 @@ def atomic_write(path: Path) -> Iterator[BinaryIO]:
     except BaseException:
         temporary.unlink(missing_ok=True)
         raise
-    _sync_folder(path.parent)
+    _sync(path.parent)
 
 
-def _sync_folder(folder: Path) -> None:
-    """Make a rename durable. Windows has no such call and needs none."""
+def check_new(path: Path) -> None:
+    """Raise UserError unless `path` can be made: its folder is there and itself is not."""
+    if not path.parent.is_dir():
+        raise UserError(f"--output {path}: the folder {path.parent} does not exist; make it first")
+    if path.exists() or path.is_symlink():
+        raise UserError(f"--output {path} is there already; choose another name")
+
+
+@contextmanager
+def new_folder(path: Path) -> Iterator[Path]:
+    """Make a folder beside `path` to write in; it becomes `path` when the block ends well.
+
+    Whatever interrupts the block, nothing is left of it. An empty folder may stand at `path`.
+    Raises UserError where something else does, OSError where the disk cannot be written.
+    """
+    is_folder = path.is_dir()
+    if is_folder and any(path.iterdir()):
+        raise UserError(f"--output {path} is a folder that is not empty; choose another name")
+    if is_folder and (path.is_symlink() or path.samefile(os.curdir)):
+        raise UserError(f"--output {path} is where you are or a link; choose another name")
+    if not is_folder:
+        check_new(path)
+    temporary = path.with_name(f"{path.name}.{os.getpid()}.tmp")
+    temporary.mkdir()
+    try:
+        yield temporary
+        for file in temporary.iterdir():
+            _sync(file)
+        _sync(temporary)
+        if is_folder:
+            path.rmdir()  # Windows puts nothing in its place
+        temporary.rename(path)
+    except BaseException:
+        shutil.rmtree(temporary, ignore_errors=True)
+        raise
+    _sync(path.parent)
+
+
+def _sync(path: Path) -> None:
+    """Make what was written durable. Windows has no such call for a folder and needs none."""
     if os.name == "nt":
         return
-    descriptor = os.open(folder, os.O_RDONLY)
+    descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)
     finally:

@@ -12,10 +12,13 @@ from sancho.config import (
     CorpusConfig,
     DeviceConfig,
     EvaluateOptions,
+    FromNanogptOptions,
     ModelConfig,
     RunConfig,
     SampleConfig,
     SampleOptions,
+    ToHuggingFaceOptions,
+    ToOnnxOptions,
     ToPageOptions,
     TrainConfig,
     TrainOptions,
@@ -363,6 +366,9 @@ def test_all_configurations_were_found():
         SampleOptions,
         EvaluateOptions,
         ToPageOptions,
+        ToHuggingFaceOptions,
+        ToOnnxOptions,
+        FromNanogptOptions,
     }
 
 

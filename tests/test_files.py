@@ -10,7 +10,7 @@ import pytest
 from filelock import FileLock
 
 from sancho.errors import UserError
-from sancho.files import atomic_write, locked
+from sancho.files import atomic_write, check_new, locked, new_folder
 
 ROOT = Path(__file__).resolve().parent.parent
 # The folder is argv[1]. The first stays in it until its standard input ends; the second too, but it
@@ -105,6 +105,66 @@ def test_a_block_that_does_not_end_leaves_the_old_file(tmp_path, error):
 def test_a_file_that_cannot_be_written(tmp_path):
     with pytest.raises(OSError, match="nothing"), atomic_write(tmp_path / "nothing" / "x"):
         pytest.fail("there is no such folder")
+
+
+@pytest.mark.parametrize("empty", [False, True])
+def test_a_folder_appears_when_the_block_ends_well(tmp_path, empty):
+    path = tmp_path / "x"
+    if empty:
+        path.mkdir()
+    with new_folder(path) as folder:
+        (folder / "a").write_text("1")
+        assert not path.exists() or names_in(path) == []
+    assert (path / "a").read_text() == "1"
+    assert names_in(tmp_path) == ["x"]
+    ordinary = tmp_path / "ordinary"
+    ordinary.mkdir()
+    assert path.stat().st_mode == ordinary.stat().st_mode
+
+
+@pytest.mark.parametrize("empty", [False, True])
+@pytest.mark.parametrize("error", [ValueError, KeyboardInterrupt, OSError])
+def test_a_block_that_does_not_end_leaves_no_folder(tmp_path, error, empty):
+    path = tmp_path / "x"
+    if empty:
+        path.mkdir()
+    with pytest.raises(error), new_folder(path) as folder:
+        (folder / "a").write_text("1")
+        raise error
+    assert names_in(tmp_path) == ["x"] * empty
+    assert not empty or names_in(path) == []
+
+
+def test_a_folder_takes_no_place_of_anything(tmp_path, monkeypatch):
+    full, file, link, here = (tmp_path / name for name in ("full", "file", "link", "here"))
+    full.mkdir()
+    here.mkdir()
+    (full / "mine").write_text("mine")
+    file.write_text("mine")
+    link.symlink_to(here)
+    monkeypatch.chdir(here)
+    before = names_in(tmp_path)
+    for path, words in (
+        (full, "not empty"),
+        (file, "there already"),
+        (link, "or a link"),
+        (here, "where you are"),
+        (Path(), "where you are"),
+        (tmp_path / "no" / "x", "no does not exist"),
+        (file / "x", "file does not exist"),
+    ):
+        with pytest.raises(UserError, match=words), new_folder(path):
+            pytest.fail("it can't be made")
+    assert names_in(tmp_path) == before
+    assert (full / "mine").read_text() == file.read_text() == "mine"
+
+
+def test_a_new_file_needs_a_place(tmp_path):
+    check_new(tmp_path / "x")
+    (tmp_path / "x").symlink_to("nowhere")
+    for path in (tmp_path, tmp_path / "x", tmp_path / "no" / "x"):
+        with pytest.raises(UserError, match="--output"):
+            check_new(path)
 
 
 # --- one process at a time ------------------------------------------------------------------

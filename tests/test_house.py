@@ -12,7 +12,7 @@ import pytest
 from conftest import ROOT, SCRIPTS, parse_train, random_gpt
 
 from sancho import checkpoint, cli
-from sancho.config import ModelConfig, SampleOptions, ToPageOptions, TrainConfig, TrainOptions
+from sancho.config import ModelConfig, SampleOptions, TrainConfig, TrainOptions
 
 MODULES = sorted(path.stem for path in (ROOT / "sancho").glob("*.py") if path.stem != "__init__")
 DOORS = sorted(
@@ -105,8 +105,17 @@ def test_only_required_packages_are_imported(path):
     lines = (ROOT / "requirements.txt").read_text(encoding="utf-8").splitlines()
     required = {re.match(r"[\w-]+", line)[0].replace("-", "_") for line in lines if line.strip()}
     required -= {"pytest", "hypothesis"}
+    if path in DOORS:  # theirs are extras
+        project = (ROOT / "pyproject.toml").read_text(encoding="utf-8")
+        extras = re.search(r"^convert = \[(.*)\]", project, re.MULTILINE)[1]
+        required |= set(re.findall(r'"(\w+)', extras))
     outer = {name.partition(".")[0] for name in imports_of(path)} - {"sancho"}
     assert outer <= required | sys.stdlib_module_names
+
+
+def test_what_goes_with_the_weights_needs_only_torch_and_transformers():
+    outer = {name.partition(".")[0] for name in imports_of("sancho/doors/modeling_sancho.py")}
+    assert outer == {"torch", "transformers"}
 
 
 def test_the_options_need_only_the_standard_library():
@@ -148,7 +157,8 @@ sys.exit(json.dumps(changed) if changed else 0)
 
 
 def test_importing_does_nothing(tmp_path):
-    names = [f"sancho.{module}" for module in MODULES] + ["sancho.doors.page"]
+    names = [f"sancho.{module}" for module in MODULES]
+    names += [f"sancho.doors.{door}" for door in ("page", "huggingface", "onnx", "nanogpt")]
     names += ["train", "sample", "convert"]
     result = subprocess.run(
         [sys.executable, "-c", LOOK_AROUND, *names],
@@ -179,9 +189,11 @@ def torch_modules_of(program: str, *args: str | Path) -> tuple[list[str], str]:
     return json.loads(done.stderr.splitlines()[-1]), done.stdout.decode()
 
 
-@pytest.mark.parametrize("module", ["checkpoint", "generate", "plain", "cli", "doors.page"])
+@pytest.mark.parametrize(
+    "module", ["sancho.checkpoint", "sancho.generate", "sancho.plain", "sancho.cli", "convert"]
+)
 def test_who_writes_imports_no_torch(module):
-    assert torch_modules_of(f"import sancho.{module}") == ([], "")
+    assert torch_modules_of(f"import {module}") == ([], "")
 
 
 def test_an_import_of_torch_would_be_seen():
@@ -325,13 +337,16 @@ def python_commands(text: str) -> list[tuple[str, list[str]]]:
 OPTIONS = {
     "train.py": TrainOptions(),
     "sample.py": SampleOptions(),
-    "convert.py": ToPageOptions(),
     "data/prepare.py": SCRIPTS["prepare.py"].PrepareOptions(),
 }
 
 
+COMMANDS = {name: options for name, (options, _) in SCRIPTS["convert.py"].COMMANDS.items()}
+
+
 def option_names() -> set[str]:
-    names = [name for options in OPTIONS.values() for name in cli.option_names(options)]
+    all_options = [*OPTIONS.values(), *COMMANDS.values()]
+    names = [name for options in all_options for name in cli.option_names(options)]
     spellings = {spelling for name in names for spelling in (name, f"no_{name}")}
     return {f"--{name}" for name in spellings} | {"--help"}
 
@@ -340,7 +355,7 @@ def parse_as_the_script_does(script: str, args: list[str]) -> None:
     if script == "train.py":
         parse_train(args)
     elif script == "convert.py":
-        cli.parse_command({"to-page": OPTIONS[script]}, args)
+        cli.parse_command(COMMANDS, args)
     else:
         cli.parse(OPTIONS[script], args)
 
