@@ -1,0 +1,96 @@
+"""What sancho/pretrained/README.md says of the sancho in the box, computed anew."""
+
+import re
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+import safetensors
+from conftest import ROOT, run
+
+from sancho import checkpoint
+from sancho.checkpoint import PRETRAINED
+from sancho.corpus import prepare_files
+from sancho.evaluate import evaluate
+from sancho.generate import SampleConfig, continue_text
+
+PAGE = (PRETRAINED.parent / "README.md").read_text(encoding="utf-8")
+
+
+def stated(row: str) -> float:
+    """Return the first number in a row of the page's table."""
+    line = next(line for line in PAGE.splitlines() if line.startswith(f"| {row} |"))
+    return float(re.search(r"[\d.,]+", line.split("|")[2])[0].replace(",", ""))
+
+
+@pytest.fixture(scope="module")
+def box():
+    return checkpoint.pretrained()
+
+
+def test_it_is_small_and_in_half_precision():
+    assert PRETRAINED.stat().st_size == stated("size in bytes") <= 4_500_000
+    with safetensors.safe_open(PRETRAINED, "numpy") as file:
+        assert {file.get_tensor(name).dtype for name in file.keys()} == {np.dtype("float16")}  # noqa: SIM118
+
+
+def test_it_is_a_plain_gpt(box):
+    assert (box.model.ngram_size, box.model.embedding_skip) == (1, False)
+    assert sum(array.size for array in box.weights.values()) == stated("weights")
+    assert box.progress.step == stated("steps")
+    assert box.corpus_sha256 in PAGE
+
+
+def test_its_losses_are_below_what_was_wanted_and_fit_each_other(box):
+    assert box.progress.val_loss == pytest.approx(stated("validation loss, float32"), abs=5e-5)
+    rounded = stated("validation loss, as it is here")
+    assert abs(rounded - box.progress.val_loss) < 0.002
+
+
+def test_its_loss_on_the_sample_text(box, tmp_path):
+    corpus = prepare_files([ROOT / "data" / "apocrifo.txt"], tmp_path)
+    ids = box.tokenizer.encode(corpus.tokenizer.decode(np.asarray(corpus.val)))
+    found = evaluate(box.build_model(), ids)
+    assert found == pytest.approx(stated("loss on the last tenth of data/apocrifo.txt"), abs=1e-3)
+
+
+def test_its_greedy_text(box):
+    start, greedy = "En un lugar de la Mancha", SampleConfig(temperature=0)
+    prompt = box.tokenizer.encode(start)
+    pieces = continue_text(box.build_plain(), box.tokenizer, prompt, greedy, max_new_tokens=200)
+    assert f"```text\n{start}{''.join(pieces)}\n```" in PAGE
+
+
+def test_sample_lets_it_write_where_nothing_is_trained(project):
+    result = run("sample.py", "--max_new_tokens=50", "--seed=3")
+    assert result.status == 0
+    assert len(result.err.splitlines()) == 1
+    for part in ("out/best.safetensors", "comes with the project", "python train.py"):
+        assert part in result.err
+    again = run("sample.py", "--checkpoint", PRETRAINED, "--max_new_tokens=50", "--seed=3")
+    assert (again.out, again.err) == (result.out, "")
+
+
+def test_a_run_can_begin_with_it(project):
+    line = "--dataset tiny --max_iters 1 --batch_size 1 --device cpu --out_dir new --init_from"
+    result = run("train.py", *line.split(), PRETRAINED)
+    assert result.status == 0, result.err
+    tuned, box = checkpoint.load(project / "new" / "best.safetensors"), checkpoint.pretrained()
+    assert tuned.characters == box.characters
+    assert tuned.model == box.model
+
+
+def test_it_is_in_what_pip_installs(tmp_path):
+    """As a wheel holds it: the folder of the package alone, without the repository around it."""
+    command = "import sancho.checkpoint as c; print(c.pretrained().model.n_layer)"
+    done = subprocess.run(
+        [sys.executable, "-c", command],
+        cwd=tmp_path,
+        env={"PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert int(done.stdout) == checkpoint.pretrained().model.n_layer
+    assert '"pretrained/*"' in (ROOT / "pyproject.toml").read_text(encoding="utf-8")
