@@ -12,7 +12,7 @@ import pytest
 from conftest import ROOT, SCRIPTS, parse_train, random_gpt
 
 from sancho import checkpoint, cli
-from sancho.config import ModelConfig, SampleOptions, TrainConfig, TrainOptions
+from sancho.config import EvaluateOptions, ModelConfig, SampleOptions, TrainConfig, TrainOptions
 
 MODULES = sorted(path.stem for path in (ROOT / "sancho").glob("*.py") if path.stem != "__init__")
 DOORS = sorted(
@@ -337,6 +337,7 @@ def python_commands(text: str) -> list[tuple[str, list[str]]]:
 OPTIONS = {
     "train.py": TrainOptions(),
     "sample.py": SampleOptions(),
+    "evaluate.py": EvaluateOptions(),
     "data/prepare.py": SCRIPTS["prepare.py"].PrepareOptions(),
 }
 
