@@ -17,7 +17,7 @@ class Objective(nn.Module):
 
     Head j (from 1) predicts the character j places after the next one. Nothing but training knows
     of them. Gloeckle et al. 2024, arXiv:2404.19737; for characters: Al-Rfou et al. 2018,
-    arXiv:1808.04444, section 2.1.
+    arXiv:1808.04444.
     """
 
     def __init__(self, model: GPT, look_ahead: int) -> None:
