@@ -20,8 +20,9 @@ def count_losses(train: np.ndarray, val: np.ndarray, vocab_size: int) -> np.ndar
     """Return what counting sequences of 1, 2, … letters in `train` reaches on `val`: (LONGEST,).
 
     train, val: ids, (n,), one text. In nats per character. Interpolated Kneser-Ney smoothing with
-    one discount for each length (Kneser & Ney 1995; Chen & Goodman 1999): what a longer sequence leaves over goes to the shorter one, which counts the different letters
-    before it. Shorter than nothing is 1/V.
+    one discount for each length (Kneser & Ney 1995; Chen & Goodman 1999): what a longer
+    sequence leaves over goes to the shorter one, which counts the different letters before it.
+    Shorter than nothing is 1/V.
     """
     ids = np.concatenate((train, val)).astype(np.int64)
     n_train, losses = len(train), []
