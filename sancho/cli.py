@@ -20,9 +20,10 @@ from typing import TYPE_CHECKING, Literal, NoReturn, TypeVar, get_args, get_orig
 
 from tqdm import tqdm
 
-from sancho.errors import UserError
+from sancho.errors import SaidByAnother, UserError
 
 if TYPE_CHECKING:
+    from sancho.distributed import World
     from sancho.training import Report, TrainingState
 
 Options = TypeVar("Options")
@@ -207,6 +208,8 @@ def exit_with(main: Callable[[Sequence[str]], int | None]) -> None:
     _use_utf8()
     try:
         sys.exit(main(sys.argv[1:]))
+    except SaidByAnother:
+        sys.exit(0)
     except UserError as error:
         _fail(str(error))
     except BrokenPipeError:
@@ -229,9 +232,13 @@ def exit_with(main: Callable[[Sequence[str]], int | None]) -> None:
         sys.exit(130)
 
 
-def say(message: str) -> None:
-    """Tell the user something; stdout is kept for the text that a model writes."""
-    print(message, file=sys.stderr, flush=True)
+def say(message: str, world: "World | None" = None) -> None:
+    """Tell the user something; stdout is kept for the text that a model writes.
+
+    Of the processes of a `world` only the first one speaks.
+    """
+    if world is None or world.is_first:
+        print(message, file=sys.stderr, flush=True)
 
 
 def _fail(message: str) -> None:
@@ -251,10 +258,16 @@ def _use_utf8() -> None:
 
 
 class StopSignals:
-    """Inside the block, Ctrl+C and SIGTERM only set `received`; a second Ctrl+C stops at once."""
+    """Inside the block, Ctrl+C and SIGTERM only set `received`; a second Ctrl+C stops at once.
 
-    def __init__(self) -> None:
-        self.received: signal.Signals | None = None
+    Of several processes each may get one Ctrl+C twice, from the terminal and from torchrun, so for
+    them it is one; and they stay deaf until they end, so that none is killed while another leaves.
+    """
+
+    def __init__(self, world: "World") -> None:
+        self.received = 0
+        """The number of the signal, or 0."""
+        self.is_alone = world.size == 1
 
     def __enter__(self) -> "StopSignals":
         self._before = {
@@ -264,18 +277,14 @@ class StopSignals:
         return self
 
     def __exit__(self, *exception) -> None:
-        for number, handler in self._before.items():
-            signal.signal(number, handler)
+        if self.is_alone:
+            for number, handler in self._before.items():
+                signal.signal(number, handler)
 
     def _receive(self, number: int, frame) -> None:
-        if self.received == number == signal.SIGINT:
+        if self.is_alone and self.received == number == signal.SIGINT:
             raise KeyboardInterrupt
-        self.received = signal.Signals(number)
-
-    @property
-    def exit_status(self) -> int:
-        """128 + the signal's number, as shells count; 0 where none came."""
-        return 128 + self.received if self.received else 0
+        self.received = number
 
 
 class ProgressBar:
@@ -284,14 +293,15 @@ class ProgressBar:
     Where lines can't be drawn over, in a log file or a notebook, a line now and then.
     """
 
-    def __init__(self, state: "TrainingState") -> None:
+    def __init__(self, state: "TrainingState", world: "World") -> None:
+        self.world = world
         self.steps, self.losses = state.config.max_iters, {}
         self.bar = tqdm(
             total=self.steps,
             initial=state.progress.step,
             unit="step",
             dynamic_ncols=True,
-            disable=None,  # where stderr is no terminal
+            disable=None if world.is_first else True,  # None: where stderr is no terminal
         )
         self.last_line = time.monotonic()
 
@@ -315,7 +325,7 @@ class ProgressBar:
                 self.bar.set_postfix(self.losses, refresh=report.sample is not None)
         if report.sample is not None:
             end = "" if self.bar.disable else "\n"
-            say(f"{end}    {' '.join(report.sample.split())}")
+            say(f"{end}    {' '.join(report.sample.split())}", self.world)
 
     def _show_line(self, report: "Report") -> None:
         now = time.monotonic()
@@ -327,5 +337,6 @@ class ProgressBar:
         left = report.seconds / report.step * (self.steps - report.step)
         say(
             f"step {report.step:,} of {self.steps:,}: {losses}; "
-            f"{tqdm.format_interval(report.seconds)} gone, {tqdm.format_interval(left)} left"
+            f"{tqdm.format_interval(report.seconds)} gone, {tqdm.format_interval(left)} left",
+            self.world,
         )

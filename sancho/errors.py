@@ -10,5 +10,9 @@ class UserError(ValueError):
     """
 
 
+class SaidByAnother(Exception):
+    """Another process of the run has failed and says why; this one has only to end."""
+
+
 class MissingFile(UserError, FileNotFoundError):
     """A file that was asked for is not there."""

@@ -9,6 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from sancho.distributed import ALONE, World
 from sancho.model import GPT
 
 
@@ -39,24 +40,28 @@ def evaluation_mode(model: GPT) -> Iterator[None]:
 
 
 @torch.inference_mode()
-def evaluate(model: GPT, ids: np.ndarray, batch_size: int = 16) -> float:
+def evaluate(model: GPT, ids: np.ndarray, batch_size: int = 16, world: World = ALONE) -> float:
     """Return the mean loss in nats per character over every window of `ids`.
 
-    Dropout is off; the model's mode is put back afterwards, and no random number is drawn.
-    Raises ValueError for fewer than two ids.
+    Dropout is off; the model's mode is put back afterwards, and no random number is drawn. The
+    processes of a `world` share the batches out. Raises ValueError for fewer than two ids.
     """
     if len(ids) < 2:
         raise ValueError("a loss needs at least two characters")
     device = next(model.parameters()).device
-    total = torch.zeros((), dtype=torch.float64, device="cpu" if device.type == "mps" else device)
+    sums = []
     with evaluation_mode(model):
-        for inputs, targets in windows(ids, model.config.block_size, batch_size):
+        for turn, (inputs, targets) in enumerate(windows(ids, model.config.block_size, batch_size)):
+            if turn % world.size != world.rank:
+                sums.append(torch.zeros((), device=device))
+                continue
             logits = model(inputs.to(device)).float()
             loss = F.cross_entropy(
                 logits.flatten(0, 1), targets.to(device).flatten(), reduction="sum"
             )
-            total += loss.to(total.device)
-    return total.item() / (len(ids) - 1)
+            sums.append(loss)
+    every = torch.cat(world.all(torch.stack(sums).cpu()))
+    return math.fsum(every.tolist()) / (len(ids) - 1)  # exact, whoever computed which
 
 
 def bits_per_character(nats: float) -> float:

@@ -2,6 +2,7 @@
 
 import json
 import math
+import shlex
 import time
 from contextlib import AbstractContextManager
 from dataclasses import asdict
@@ -13,6 +14,7 @@ from sancho.checkpoint import Checkpoint
 from sancho.config import TrainOptions
 from sancho.corpus import Corpus
 from sancho.curve import draw_curve
+from sancho.distributed import launch
 from sancho.errors import MissingFile, UserError
 from sancho.files import atomic_write, locked
 from sancho.training import Report, TrainingState
@@ -27,16 +29,20 @@ SAVE_SECONDS = 60.0
 class RunFolder:
     """best.safetensors, last.safetensors, metrics.jsonl, curve.svg and config.json of one run."""
 
-    def __init__(self, path: Path, *, tensorboard: bool = False) -> None:
-        """Raises UserError where TensorBoard's event files are asked for and it is missing."""
-        self.path = path
+    def __init__(self, path: Path, *, tensorboard: bool = False, writes: bool = True) -> None:
+        """Where several processes share a run, one of them `writes`; to the others it only talks.
+
+        Raises UserError where TensorBoard's event files are asked for and it is missing.
+        """
+        self.path, self.writes = path, writes
         self.best = path / "best.safetensors"
         self.last = path / "last.safetensors"
         self.metrics = path / "metrics.jsonl"
         self.curve = path / "curve.svg"
         self.config = path / "config.json"
         self.events = path / "tensorboard"
-        self._new_writer = _find_tensorboard() if tensorboard else None
+        self.launch = path / ".launch"
+        self._new_writer = _find_tensorboard() if tensorboard and writes else None
         self._writer: SummaryWriter | None = None
         self._last_save = time.monotonic()
 
@@ -46,6 +52,23 @@ class RunFolder:
         Entering it raises UserError where another process is there, or where it can't be written.
         """
         return locked(self.path)
+
+    @property
+    def to_go_on(self) -> str:
+        """The command that goes on with the run."""
+        return f"python train.py --resume --out_dir {shlex.quote(str(self.path))}"
+
+    @property
+    def to_sample(self) -> str:
+        """The command that lets the best model write."""
+        return f"python sample.py --checkpoint {shlex.quote(str(self.best))}"
+
+    def start(self, options: TrainOptions, step: int) -> None:
+        """Make the folder ready for a run that goes on from `step`, or for a new one: `begin`."""
+        if self.writes and options.run.resume:
+            self.take_back(step)
+        elif self.writes:
+            self.begin(options)
 
     def begin(self, options: TrainOptions) -> None:
         """Make the folder ready for a new run. Raises UserError where that would lose another one.
@@ -62,7 +85,7 @@ class RunFolder:
             file.unlink(missing_ok=True)
         with atomic_write(self.config) as out:
             out.write(json.dumps(asdict(options), indent=1, default=str).encode())
-        self._open_events(0)
+        self._note_start(0)
 
     def take_back(self, step: int) -> None:
         """Remove from metrics.jsonl the lines of later steps, and what is no whole line."""
@@ -70,7 +93,7 @@ class RunFolder:
             lines = self.metrics.read_bytes().splitlines(keepends=True)
             with atomic_write(self.metrics) as out:
                 out.writelines(line for line in lines if _step_of(line) <= step)
-        self._open_events(step)
+        self._note_start(step)
 
     def load_last(self) -> Checkpoint:
         """Return the last checkpoint. Raises MissingFile where there is none."""
@@ -84,7 +107,7 @@ class RunFolder:
 
     def record(self, report: Report) -> None:
         """Append a line to metrics.jsonl if the report has figures."""
-        if report.train_loss is None:
+        if report.train_loss is None or not self.writes:
             return
         line = {
             "step": report.step,
@@ -112,6 +135,8 @@ class RunFolder:
 
     def save(self, state: TrainingState, corpus: Corpus, *, is_best: bool) -> None:
         """Write last.safetensors, best.safetensors if this is the best model so far, curve.svg."""
+        if not self.writes:
+            return
         if is_best:
             checkpoint.save(self.best, state.to_checkpoint(corpus, with_optimizer=False))
         checkpoint.save(self.last, state.to_checkpoint(corpus, with_optimizer=True))
@@ -121,10 +146,19 @@ class RunFolder:
             with atomic_write(self.curve) as out:
                 out.write(draw_curve([json.loads(line) for line in lines]).encode())
 
-    def _open_events(self, step: int) -> None:
-        """Begin a file of events, before which those of later steps do not count."""
+    def _note_start(self, step: int) -> None:
+        """Note which torchrun it is, if any, and begin a file of events that hides later ones."""
+        self.launch.unlink(missing_ok=True)
+        if name := launch():
+            self.launch.write_text(name, encoding="utf-8")
         if self._new_writer:
             self._writer = self._new_writer(str(self.events), purge_step=step + 1)
+
+    def is_of(self, launch: str | None) -> bool:
+        """Whether the run here was begun, or gone on with, by this very torchrun."""
+        return (
+            launch is not None and self.launch.exists() and self.launch.read_text("utf-8") == launch
+        )
 
 
 def _find_tensorboard() -> "type[SummaryWriter]":

@@ -8,6 +8,7 @@ from sancho.checkpoint import Checkpoint
 from sancho.config import CorpusConfig, ModelConfig, RunConfig, TrainOptions
 from sancho.corpus import Corpus, recode
 from sancho.device import Device, has_bfloat16
+from sancho.distributed import launch
 from sancho.errors import UserError
 from sancho.presets import PRESETS
 from sancho.run_folder import RunFolder
@@ -24,8 +25,23 @@ def find_source(run: RunConfig) -> Checkpoint | None:
     return checkpoint.load(run.init_from) if run.init_from else None
 
 
-def default_options(run: RunConfig, device: Device, source: Checkpoint | None) -> TrainOptions:
-    """Return the options that hold where the user says nothing: the preset's, or the source's."""
+def after_restart(run: RunConfig) -> RunConfig:
+    """Return `run`; where torchrun starts it once more, that goes on with what it has begun."""
+    folder = RunFolder(run.out_dir)
+    if not folder.is_of(launch()):
+        return run
+    if folder.last.exists():
+        return replace(run, resume=True, overwrite=False, init_from=None)
+    return replace(run, overwrite=not run.resume)
+
+
+def default_options(
+    run: RunConfig, device: Device, source: Checkpoint | None, processes: int = 1
+) -> TrainOptions:
+    """Return the options that hold where the user says nothing: the preset's, or the source's.
+
+    A new run on several GPUs gives each of them a micro-batch of the preset's size.
+    """
     name = run.preset
     if name == "auto" and source:
         name = preset_of(source.model) or name
@@ -37,6 +53,8 @@ def default_options(run: RunConfig, device: Device, source: Checkpoint | None) -
     model, train = source.model if source else preset.model, preset.train
     if run.resume:
         train, data = source.train, CorpusConfig(dataset=source.corpus_name)
+    elif device.where.type == "cuda":
+        train = replace(train, gradient_accumulation_steps=processes)
     return TrainOptions(run=replace(run, preset=name), data=data, model=model, train=train)
 
 

@@ -15,6 +15,7 @@ from sancho.checkpoint import Checkpoint, Progress
 from sancho.config import ModelConfig, TrainConfig
 from sancho.corpus import Corpus, require_length
 from sancho.device import Device, compiled, torch_seed
+from sancho.distributed import ALONE, World
 from sancho.errors import UserError
 from sancho.evaluate import bits_per_character, evaluate
 from sancho.generate import generate
@@ -196,20 +197,30 @@ class Batches:
 
 
 def fit(
-    state: TrainingState, corpus: Corpus, device: Device, *, compile: bool = False
+    state: TrainingState,
+    corpus: Corpus,
+    device: Device,
+    *,
+    world: World = ALONE,
+    compile: bool = False,
 ) -> Iterator[Report]:
     """Train until state.config.max_iters steps are done, and report after every step.
 
     Whenever it yields, `state` stands between two steps and may be saved. Most reports say only
-    the step; see Report. Stops early if state.config.patience asks for it.
-    Raises UserError at once where the corpus is too short; later NonFiniteLoss where the loss, the
-    gradient or the weights are not finite any more.
+    the step; see Report. Stops early if state.config.patience asks for it. All processes of a
+    `world` call it and get the same reports, but for the seconds.
+    Raises UserError at once where the corpus is too short or the processes can't share the
+    micro-steps; later NonFiniteLoss where the loss, the gradient or the weights are not finite any
+    more.
     """
     require_length(corpus, state.model.config.block_size)
-    return _fit(state, corpus, device, compile)
+    world.check(state.config.gradient_accumulation_steps)
+    return _fit(state, corpus, device, world, compile)
 
 
-def _fit(state: TrainingState, corpus: Corpus, device: Device, compile: bool) -> Iterator[Report]:
+def _fit(
+    state: TrainingState, corpus: Corpus, device: Device, world: World, compile: bool
+) -> Iterator[Report]:
     config, progress, objective = state.config, state.progress, state.objective
     batches = Batches(corpus.train, state.model.config.block_size, config, device.where)
     objective.train()
@@ -220,26 +231,32 @@ def _fit(state: TrainingState, corpus: Corpus, device: Device, compile: bool) ->
     while not state.is_done:
         factor = learning_rate_factor(progress.step, config)
         set_learning_rate(state.optimizers, factor)
-        loss = _train_step(objective, state, batches, device)
+        loss = _train_step(objective, state, batches, device, world)
         # Only a call can be interrupted: all three lines are done, or none.
         progress.step += 1
         progress.tokens += per_step
         progress.recent_losses.append(loss)
-        yield _report(state, corpus, device, clock, factor * config.learning_rate)
+        yield _report(state, corpus, device, world, clock, factor * config.learning_rate)
 
 
 def _train_step(
-    objective: torch.nn.Module, state: TrainingState, batches: Batches, device: Device
+    objective: torch.nn.Module,
+    state: TrainingState,
+    batches: Batches,
+    device: Device,
+    world: World,
 ) -> Tensor:
     """Make one optimizer step; return its loss, (), which is NaN if the gradient is not finite."""
-    config = state.config
+    config, parameters = state.config, list(state.objective.parameters())
     total = torch.zeros((), device=device.where)
-    for micro_step in range(config.gradient_accumulation_steps):
-        loss, with_look_ahead = _losses(objective, state, batches, device, micro_step)
-        with_look_ahead.backward()
-        total += loss.detach()
+    for first in range(0, config.gradient_accumulation_steps, world.size):
+        loss, with_look_ahead = _losses(objective, state, batches, device, first + world.rank)
+        with world.summed_gradients(parameters):
+            with_look_ahead.backward()
+        for share in world.all(loss.detach()):
+            total += share
     # The rows of a table are left out: their optimizer sets the length of their steps by itself.
-    dense = [p for p in state.objective.parameters() if p.grad is None or not p.grad.is_sparse]
+    dense = [p for p in parameters if p.grad is None or not p.grad.is_sparse]
     norm = torch.nn.utils.clip_grad_norm_(dense, config.grad_clip or math.inf)
     total += 0 * norm
     for optimizer in state.optimizers:
@@ -271,7 +288,12 @@ def _dropout_stream(state: TrainingState, device: Device, *place: int) -> Abstra
 
 
 def _report(
-    state: TrainingState, corpus: Corpus, device: Device, clock: "_Clock", lr: float
+    state: TrainingState,
+    corpus: Corpus,
+    device: Device,
+    world: World,
+    clock: "_Clock",
+    lr: float,
 ) -> Report:
     """Say what there is to say after a step; evaluate if it is time for that."""
     config, progress = state.config, state.progress
@@ -284,7 +306,7 @@ def _report(
     train_loss, val_loss, is_best, sample = None, None, False, None
     if is_evaluation:
         with device.autocast(), clock.pause():
-            val_loss = evaluate(state.model, corpus.val)
+            val_loss = evaluate(state.model, corpus.val, world=world)
             is_best = state.take_evaluation(val_loss)
             sample = _sample(state, corpus)
     progress.seconds, speed = clock.read(progress, restart=is_log)

@@ -2,10 +2,13 @@
 
 import importlib.util
 import io
+import multiprocessing
+import os
 import shutil
 import sys
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from multiprocessing import forkserver
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import TypeVar
@@ -125,6 +128,25 @@ def run(name: str, *args: str | Path, stdin: bytes = b"") -> SimpleNamespace:
         with pytest.raises(SystemExit) as stop:
             cli.exit_with(SCRIPTS[name].main)
     return SimpleNamespace(status=stop.value.code or 0, out=out.text(), err=err.text())
+
+
+@pytest.fixture(scope="session")
+def server_of_processes() -> None:
+    """Start it in the project's folder, where it finds what it is to import once for all."""
+    multiprocessing.get_context("forkserver").set_forkserver_preload(["train"])
+    before = Path.cwd()
+    os.chdir(ROOT)
+    try:
+        forkserver.ensure_running()
+    finally:
+        os.chdir(before)
+
+
+def start_process(target: Callable, *args: object) -> multiprocessing.Process:
+    """Call `target` in a process that need not import PyTorch first."""
+    process = multiprocessing.get_context("forkserver").Process(target=target, args=args)
+    process.start()
+    return process
 
 
 def parse_train(args: Sequence[str]) -> TrainOptions:

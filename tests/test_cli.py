@@ -30,6 +30,7 @@ from sancho.config import ModelConfig, RunConfig, SampleOptions, TrainConfig, fr
 from sancho.corpus import prepare_files
 from sancho.errors import MissingFile, UserError
 from sancho.presets import PRESETS
+from sancho.run_folder import RunFolder
 
 pytestmark = pytest.mark.usefixtures("project", "one_thread")
 
@@ -916,7 +917,7 @@ def test_init_from_refuses_what_does_not_fit(project, trained):
 
 def test_the_command_to_go_on_can_be_pasted():
     for folder in ("out", "mi carpeta", "it's"):
-        python, name, *args = shlex.split(train.resume(RunConfig(out_dir=Path(folder))))
+        python, name, *args = shlex.split(RunFolder(Path(folder)).to_go_on)
         assert (python, name) == ("python", "train.py")
         assert args == ["--resume", "--out_dir", folder]
 

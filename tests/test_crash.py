@@ -9,15 +9,14 @@ import random
 import signal
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import redirect_stderr, redirect_stdout
-from multiprocessing import forkserver
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
-from conftest import ROOT
+from conftest import start_process
 
 import train
 from sancho import checkpoint, cli, training
@@ -26,7 +25,7 @@ from sancho.optim import AdamW
 from sancho.presets import PRESETS
 from sancho.run_folder import RunFolder
 
-pytestmark = pytest.mark.usefixtures("project", "one_thread")
+pytestmark = pytest.mark.usefixtures("project", "one_thread", "server_of_processes")
 
 # All that has a state: dropout, parts of a step, both optimizers and the table; saved every step.
 ARGS = (
@@ -48,26 +47,6 @@ def train_quietly(project: Path, out: Path, max_iters: int, *more: str) -> int:
         args.append("--resume" if RunFolder(out).last.exists() else "--overwrite")
     with open(os.devnull, "w") as nowhere, redirect_stdout(nowhere), redirect_stderr(nowhere):
         return train.main(args)
-
-
-@pytest.fixture(scope="module", autouse=True)
-def server_of_processes() -> None:
-    """Start it in the project's folder, where it finds what it is to import once for all."""
-    context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["train"])
-    before = Path.cwd()
-    os.chdir(ROOT)
-    try:
-        forkserver.ensure_running()
-    finally:
-        os.chdir(before)
-
-
-def start_process(target: Callable, *args: object) -> multiprocessing.Process:
-    """Call `target` in a process that need not import PyTorch first."""
-    process = multiprocessing.get_context("forkserver").Process(target=target, args=args)
-    process.start()
-    return process
 
 
 def what_was_saved(out: Path) -> list[checkpoint.Checkpoint]:
@@ -174,9 +153,9 @@ class Death:
             move(optimizer)
             self("between two optimizers")
 
-        def watched_evaluate(*args):
+        def watched_evaluate(*args, **options):
             self("before the evaluation")
-            loss = evaluate(*args)
+            loss = evaluate(*args, **options)
             self("after the evaluation")
             return loss
 

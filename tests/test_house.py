@@ -25,7 +25,18 @@ PAGES = ("README.md", "README.es.md")
 # From the bottom up. A module imports what is below it, or beside it without a circle.
 LAYERS = (
     {"config", "tokenizer", "errors", "files", "streams"},
-    {"download", "layout", "presets", "plain", "corpus", "device", "ngrams", "curve", "quality"},
+    {
+        "distributed",
+        "download",
+        "layout",
+        "presets",
+        "plain",
+        "corpus",
+        "device",
+        "ngrams",
+        "curve",
+        "quality",
+    },
     {"model"},
     {"objective", "optim", "evaluate", "generate", "checkpoint", "analysis", "baselines"},
     {"training", "assessment"},

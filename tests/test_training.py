@@ -1143,7 +1143,7 @@ def test_seconds_hold_evaluations_and_speed_does_not(corpus, monkeypatch):
         clock[0] += 1
         return get(batches, *place)
 
-    def slow(model, ids):
+    def slow(model, ids, world):
         clock[0] += 100
         return 1.0
 
