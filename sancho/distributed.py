@@ -25,6 +25,7 @@ PATIENCE_SECONDS = 600.0
 """How long a process waits for another one that does not answer: long enough to prepare a text."""
 LOST = "closed by peer|reset by peer|timed? ?out|broken pipe|refused|unreachable|abort"
 """What gloo and NCCL say where another process is gone."""
+ATTEMPT = "TORCHELASTIC_RESTART_COUNT"
 
 
 @dataclass(frozen=True)
@@ -182,9 +183,15 @@ def joined(device: torch.device) -> Iterator[World]:
             raise UserError(f"this machine has {gpus} GPUs; give --nproc_per_node {gpus} or less")
         torch.cuda.set_device(place)
     backend = "cpu:gloo,cuda:nccl" if device.type == "cuda" else "gloo"
+    patience, attempt = timedelta(seconds=PATIENCE_SECONDS), os.environ.get(ATTEMPT, "0")
     with _others():
-        torch.distributed.init_process_group(backend, timeout=timedelta(seconds=PATIENCE_SECONDS))
-    yield World(int(os.environ["RANK"]), size)
+        store, rank, size = next(torch.distributed.rendezvous("env://", timeout=patience))
+        # torchrun may keep what the processes of the attempt before, now dead, have left in it.
+        store = torch.distributed.PrefixStore(f"attempt {attempt}", store)
+        torch.distributed.init_process_group(
+            backend, store=store, rank=rank, world_size=size, timeout=patience
+        )
+    yield World(rank, size)
     torch.distributed.destroy_process_group()
 
 

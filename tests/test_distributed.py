@@ -7,6 +7,7 @@ import socket
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from contextlib import redirect_stderr, redirect_stdout
 from dataclasses import replace
 from pathlib import Path
@@ -82,12 +83,27 @@ class Group:
     def said(self, rank: int) -> str:
         return (self.project / f"{rank}.txt").read_text("utf-8")
 
-    def wait_until(self, step: int, out: Path) -> None:
-        """Wait until a step is in metrics.jsonl."""
-        begin = time.monotonic()
-        while not (RunFolder(out).metrics.exists() and len(metrics_of(out)) >= step):
-            assert time.monotonic() < begin + 60
-            time.sleep(0.001)
+
+def wait_until(condition: Callable[[], bool]) -> None:
+    begin = time.monotonic()
+    while not condition():
+        assert time.monotonic() < begin + 60
+        time.sleep(0.002)
+
+
+def has_come_to(step: int, out: Path) -> bool:
+    """Return whether a step is in metrics.jsonl."""
+    metrics = RunFolder(out).metrics
+    return metrics.exists() and metrics.read_text("utf-8").count("\n") >= step
+
+
+def is_free(out: Path) -> bool:
+    """Return whether no process holds the folder."""
+    try:
+        with RunFolder(out).held():
+            return True
+    except UserError:
+        return False
 
 
 def run_together(size: int, project: Path, *args: str) -> None:
@@ -171,7 +187,7 @@ def test_a_loss_that_is_not_finite_ends_all(project):
 def test_where_one_is_killed_the_others_say_so_and_the_run_goes_on(project, killed):
     args = [*FOUR, "--max_iters", "400", "--out_dir", "out"]
     group = Group(2, project, *args)
-    group.wait_until(3, project / "out")
+    wait_until(lambda: has_come_to(3, project / "out"))
     group.members[killed].kill()
     statuses = group.end()
     assert statuses[killed] == -signal.SIGKILL
@@ -184,7 +200,7 @@ def test_where_one_is_killed_the_others_say_so_and_the_run_goes_on(project, kill
 
 def test_nobody_waits_for_ever(project):
     group = Group(2, project, *FOUR, "--max_iters", "100000", patience=2)
-    group.wait_until(3, project / "out")
+    wait_until(lambda: has_come_to(3, project / "out"))
     os.kill(group.members[1].pid, signal.SIGSTOP)
     group.members[0].join(30)
     group.members[1].kill()
@@ -198,7 +214,7 @@ def test_nobody_waits_for_ever(project):
 )
 def test_signals_stop_all_at_one_step_saved_once(project, number, to, status):
     group = Group(2, project, *FOUR, "--max_iters", "100000", "--eval_interval", "100000")
-    group.wait_until(3, project / "out")
+    wait_until(lambda: has_come_to(3, project / "out"))
     for rank in to:
         os.kill(group.members[rank].pid, getattr(signal, number))
     assert group.end() == [status, status]
@@ -250,6 +266,16 @@ def test_after_a_kill_torchrun_goes_on_by_itself_and_ends_with_the_same_bits(pro
     process = torchrun(project, *args, "--overwrite", restarts=1, before=DIE)
     assert process.wait(100) == 0, (project / "said.txt").read_text("utf-8")
     train_quietly(project, project / "one", 8, *FOUR[len(ARGS) :])
+    assert_same_run(project / "out", project / "one")
+
+
+def test_without_its_launcher_a_run_comes_to_its_end(project):
+    process = torchrun(project, *FOUR, "--max_iters", "60", "--out_dir", "out")
+    wait_until(lambda: has_come_to(3, project / "out"))
+    process.kill()
+    process.wait()
+    wait_until(lambda: is_free(project / "out"))
+    train_quietly(project, project / "one", 60, *FOUR[len(ARGS) :])
     assert_same_run(project / "out", project / "one")
 
 

@@ -411,8 +411,8 @@ def test_every_option_that_a_page_names_exists(name):
     text = page(name)
     prose = re.sub(r"^[ >]*```.*?^[ >]*```", "", text, flags=re.MULTILINE | re.DOTALL)
     spans = re.findall(r"`([^`\n]+)`", prose)
-    # pip, git and pytest have options of their own.
-    ours = [span for span in spans if not re.match(r"(python -m|pip|git|ruff|pytest)\b", span)]
+    # pip, git, pytest and torchrun have options of their own.
+    ours = [s for s in spans if not re.match(r"(python -m|pip|git|ruff|pytest|torchrun)\b", s)]
     named = {option for span in ours for option in re.findall(r"(?<![\w-])--[a-z][\w-]*", span)}
     assert {option.replace("-", "_").replace("__", "--", 1) for option in named} <= option_names()
 

@@ -1,0 +1,157 @@
+"""What a second process costs and brings on one machine, and what goes over the wire.
+
+    python benchmarks/processes.py [--presets mini classic base] [--rounds 2]
+
+Trains each preset's model on the sample corpus with two micro-steps a step, in turn: one process
+with one thread, one with two, and two processes with one thread each, which torchrun starts. Then
+two processes exchange gradients of the model's size: in the order of the micro-steps, as training
+does, and with PyTorch's all-reduce, as DistributedDataParallel does. Last, on paper, how long that
+takes on other networks, by its bytes alone. Prints tables, then one line of JSON.
+"""
+
+import argparse
+import json
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from dataclasses import replace
+from itertools import pairwise
+from pathlib import Path
+
+import torch
+import torch.distributed
+from torch import nn
+
+ROOT = Path(__file__).resolve().parents[1]
+sys.path.insert(0, str(ROOT))
+
+from sancho.corpus import load, prepare_files  # noqa: E402
+from sancho.device import Device  # noqa: E402
+from sancho.distributed import World, joined  # noqa: E402
+from sancho.layout import weight_shapes  # noqa: E402
+from sancho.presets import PRESETS  # noqa: E402
+from sancho.training import TrainingState, fit  # noqa: E402
+
+WAYS = {"1 process, 1 thread": (1, 1), "1 process, 2 threads": (1, 2), "2 processes": (2, 1)}
+STEPS = {"mini": 40, "classic": 40, "base": 3}
+MICRO_STEPS = 2
+NETWORKS = {  # in each direction, of one GPU or one machine
+    "NVLink 4, 8 GPUs (450 GB/s)": (8, 450e9),
+    "8 machines, 400 Gbit/s": (8, 50e9),
+    "8 machines, 10 Gbit/s": (8, 1.25e9),
+    "8 machines, 1 Gbit/s": (8, 0.125e9),
+}
+
+
+def step_seconds(preset: str, folder: Path, world: World) -> float:
+    """Return the median of the seconds of a step, of which the first one warms up."""
+    corpus, steps = load(folder), STEPS[preset] + 1
+    config = replace(
+        PRESETS[preset].train,
+        gradient_accumulation_steps=MICRO_STEPS,
+        batch_size=PRESETS[preset].train.batch_size // MICRO_STEPS,
+        max_iters=steps + 1,
+        eval_interval=steps + 1,
+    )
+    model = replace(PRESETS[preset].model, vocab_size=corpus.tokenizer.vocab_size)
+    device = Device(torch.device("cpu"), torch.float32)
+    reports = fit(TrainingState.start(model, config, device), corpus, device, world=world)
+    marks = [time.perf_counter() for _ in zip(range(steps), reports, strict=False)]
+    return statistics.median(after - before for before, after in pairwise(marks))
+
+
+def exchange_seconds(preset: str, world: World) -> tuple[float, float]:
+    """Return the medians of the seconds that our exchange and an all-reduce take."""
+    gradient = torch.ones(dense_size(preset))
+    parameter, ordered, reduced = nn.Parameter(torch.zeros_like(gradient)), [], []
+    for _ in range(7):
+        marks = [time.perf_counter()]
+        parameter.grad = None
+        with world.summed_gradients([parameter]):
+            parameter.grad = gradient
+        marks.append(time.perf_counter())
+        torch.distributed.all_reduce(gradient)
+        marks.append(time.perf_counter())
+        ordered.append(marks[1] - marks[0])
+        reduced.append(marks[2] - marks[1])
+    return statistics.median(ordered), statistics.median(reduced)
+
+
+def dense_size(preset: str) -> int:
+    """Return how many numbers have a gradient that is not sparse."""
+    shapes = weight_shapes(PRESETS[preset].model).items()
+    return sum(torch.Size(shape).numel() for name, shape in shapes if "ngram" not in name)
+
+
+def sent_bytes(preset: str, processes: int) -> float:
+    """Return the bytes that one process sends in a round: a slice to each of the others, twice."""
+    config, train = PRESETS[preset].model, PRESETS[preset].train
+    share = (processes - 1) / processes
+    lookups = train.batch_size * config.block_size * (config.ngram_size - 1)
+    return 2 * share * 4 * dense_size(preset) + (processes - 1) * lookups * (8 + 4 * config.n_embd)
+
+
+def be_measured(folder: Path, presets: list[str], exchange: bool) -> None:
+    """Measure as one of the processes; the first one prints what it found as JSON."""
+    with joined(torch.device("cpu")) as world:
+        torch.set_num_threads(int(os.environ["OMP_NUM_THREADS"]))
+        found = {}
+        for preset in presets:
+            found[preset] = {"step": step_seconds(preset, folder, world)}
+            if exchange:
+                found[preset]["ordered"], found[preset]["all_reduce"] = exchange_seconds(
+                    preset, world
+                )
+        if world.is_first:
+            print(json.dumps(found))
+
+
+def start(processes: int, threads: int, *args: str) -> dict:
+    """Run this script once more as `be_measured`, in as many processes; return what it found."""
+    line = [sys.executable, __file__, *args]
+    if processes > 1:
+        line[1:1] = ["-m", "torch.distributed.run", "--nproc_per_node", str(processes)]
+        line += ["--exchange"]
+    env = os.environ | {"OMP_NUM_THREADS": str(threads)}
+    return json.loads(subprocess.run(line, env=env, check=True, stdout=subprocess.PIPE).stdout)
+
+
+def main() -> None:
+    """Read the options, measure in turn, show."""
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("--presets", nargs="+", default=list(PRESETS), choices=list(PRESETS))
+    parser.add_argument("--rounds", type=int, default=2)
+    parser.add_argument("--folder", type=Path, help=argparse.SUPPRESS)
+    parser.add_argument("--exchange", action="store_true", help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    if options.folder:
+        be_measured(options.folder, options.presets, options.exchange)
+        return
+    found = {way: [] for way in WAYS}
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name) / "corpus"
+        prepare_files([ROOT / "data" / "apocrifo.txt"], folder)
+        for _ in range(options.rounds):
+            for way, how in WAYS.items():
+                args = ("--folder", str(folder), "--presets", *options.presets)
+                found[way].append(start(*how, *args))
+    for preset in options.presets:
+        print(f"{preset}, {MICRO_STEPS} micro-steps a step, {dense_size(preset):,} dense gradients")
+        for way, rounds in found.items():
+            steps = [1000 * each[preset]["step"] for each in rounds]
+            middle, spread = statistics.median(steps), f"{min(steps):.1f} to {max(steps):.1f}"
+            print(f"    {way:30}{middle:10.1f} ms a step ({spread})")
+        for name in ("ordered", "all_reduce"):
+            times = [1000 * each[preset][name] for each in found["2 processes"]]
+            print(f"    {'exchange, ' + name:30}{statistics.median(times):10.1f} ms")
+        for network, (processes, speed) in NETWORKS.items():
+            size = sent_bytes(preset, processes)
+            print(f"    {network:30}{1000 * size / speed:10.2f} ms for {size / 1e6:,.1f} MB")
+    print(json.dumps(found))
+
+
+if __name__ == "__main__":
+    main()
