@@ -5,13 +5,15 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
+import curso
 import nbformat
 import pytest
 from nbclient import NotebookClient
 from nbformat import NotebookNode
 
 FOLDER = Path(__file__).resolve().parent
-CHAPTERS = [path.name for path in sorted(FOLDER.glob("[0-9][0-9]_*.ipynb"))]
+CHAPTERS = [chapter.archivo for chapter in curso.CAPITULOS]
+PAGES = ["README.md", "glosario.md", "bibliografia.md"]
 LONGEST_SECONDS = 60
 LARGEST_BYTES = 1_000_000
 VARIES = "varia"
@@ -104,12 +106,26 @@ def test_the_chapter_is_whole(chapter):
     kinds = {kind for cell in cells for kind, _ in outputs_of(cell)}
     assert not kinds & {"error", "stderr"}
     assert not re.search(r"/(home|Users|root|tmp|work)/", text), "a path of one machine"
-    assert notebook.cells[0].source.startswith(f"# {int(chapter[:2])}. ")
     exercises = sum(cell.source.count("<summary>Solución</summary>") for cell in notebook.cells)
     assert 3 <= exercises <= 5
 
 
-@pytest.mark.parametrize("page", ["README.md", *CHAPTERS])
+@pytest.mark.parametrize("chapter", curso.CAPITULOS, ids=CHAPTERS)
+def test_the_chapter_has_its_head_its_sections_in_order_and_its_foot(chapter):
+    notebook = read(chapter.archivo)
+    dressed = read(chapter.archivo)
+    curso.vestir(dressed, chapter)
+    assert dressed == notebook, "run: python notebooks/curso.py"
+    assert notebook.cells[0].source.startswith(f"# {chapter}\n")
+    text = "\n".join(cell.source for cell in notebook.cells if cell.cell_type == "markdown")
+    text = re.sub(r"^```.*?^```", "", text, flags=re.MULTILINE | re.DOTALL)
+    *sections, recap, exercises = re.findall(r"^## (.*)", text, flags=re.MULTILINE)
+    numbers = [section.split()[0] for section in [*sections, recap]]
+    assert numbers == [f"{chapter.numero}.{i}" for i in range(1, len(numbers) + 1)]
+    assert (recap.split(maxsplit=1)[1], exercises) == ("En resumen", "Ejercicios")
+
+
+@pytest.mark.parametrize("page", [*PAGES, *CHAPTERS])
 def test_links_lead_somewhere(page):
     if page.endswith(".ipynb"):
         text = "\n".join(c.source for c in read(page).cells if c.cell_type == "markdown")
@@ -119,8 +135,23 @@ def test_links_lead_somewhere(page):
         assert (FOLDER / target).exists(), target
 
 
-def test_the_course_has_its_twelve_chapters_and_the_page_names_them():
-    assert [int(chapter[:2]) for chapter in CHAPTERS] == list(range(12))
+def test_the_course_is_whole_and_its_index_names_every_chapter():
+    assert sorted(path.name for path in FOLDER.glob("*.ipynb")) == sorted(CHAPTERS)
     page = (FOLDER / "README.md").read_text(encoding="utf-8")
-    for chapter in CHAPTERS:
-        assert f"({chapter})" in page, chapter
+    for chapter in curso.CAPITULOS:
+        assert f"[{chapter}]({chapter.archivo})" in page, chapter
+
+
+def cited(text: str) -> set[tuple[str, str]]:
+    """Return (first author, year) of the works that a text cites."""
+    name, year = r"([A-ZÁÉÍÓÚÑ][\w\-]+)", r",? \(?((?:19|20)\d\d)\b"
+    both = re.findall(rf"\b{name} y otros{year}", text)
+    return set(both + re.findall(rf"\b{name} y [A-Z][\w\-]+{year}", text))
+
+
+@pytest.mark.parametrize("chapter", CHAPTERS)
+def test_what_a_chapter_cites_is_in_the_bibliography(chapter):
+    text = "\n".join(cell.source for cell in read(chapter).cells)
+    bibliography = (FOLDER / "bibliografia.md").read_text(encoding="utf-8")
+    for author, year in cited(text):
+        assert re.search(rf"{author}\b[^\n]*\b{year}\b", bibliography), (author, year)

@@ -270,12 +270,12 @@ def test_after_a_kill_torchrun_goes_on_by_itself_and_ends_with_the_same_bits(pro
 
 
 def test_without_its_launcher_a_run_comes_to_its_end(project):
-    process = torchrun(project, *FOUR, "--max_iters", "60", "--out_dir", "out")
+    process = torchrun(project, *FOUR, "--max_iters", "30", "--out_dir", "out")
     wait_until(lambda: has_come_to(3, project / "out"))
     process.kill()
     process.wait()
     wait_until(lambda: is_free(project / "out"))
-    train_quietly(project, project / "one", 60, *FOUR[len(ARGS) :])
+    train_quietly(project, project / "one", 30, *FOUR[len(ARGS) :])
     assert_same_run(project / "out", project / "one")
 
 

@@ -1,0 +1,149 @@
+"""Los capítulos en su orden, y lo que encabeza y cierra cada uno.
+
+    python notebooks/curso.py
+
+escribe en cada capítulo su cabecera (título, capítulo anterior y siguiente, mapa, botones de Colab y
+Binder), la celda que prepara Colab y el pie. Después de cambiar aquí DIRECCION, un título o el orden,
+basta con ejecutarlo.
+"""
+
+from dataclasses import dataclass
+from pathlib import Path
+from urllib.parse import quote, urlsplit
+
+import nbformat
+from nbformat import NotebookNode
+
+DIRECCION = "https://github.com/sancho-mini/sancho-mini"
+"""Dónde está el proyecto en la red: el único sitio en el que se dice."""
+CARPETA = Path(__file__).resolve().parent
+CABECERA, PREPARAR, PIE = "cabecera", "preparar", "pie"
+"""Las etiquetas de las celdas que se escriben aquí."""
+
+
+@dataclass(frozen=True)
+class Capitulo:
+    """Un cuaderno del curso. Un anexo (una letra) cuelga de un capítulo y se puede saltar."""
+
+    archivo: str
+    numero: str
+    titulo: str
+    anexo_de: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.numero}. {self.titulo}"
+
+
+CAPITULOS = (
+    Capitulo("00_primeros_pasos.ipynb", "0", "Primeros pasos"),
+    Capitulo("00b_herramientas.ipynb", "0½", "Herramientas"),
+    Capitulo("01_tokens.ipynb", "1", "Tokens"),
+    Capitulo("02_embeddings_y_posiciones.ipynb", "2", "Embeddings y posiciones"),
+    Capitulo("03_normalizacion_y_residuales.ipynb", "3", "Normalización y residuales"),
+    Capitulo("04_autoatencion.ipynb", "4", "Autoatención"),
+    Capitulo("05_feed_forward.ipynb", "5", "La subcapa feed-forward"),
+    Capitulo("06_bloque_y_gpt.ipynb", "6", "El bloque y el GPT"),
+    Capitulo("07_salida.ipynb", "7", "La salida"),
+    Capitulo("08_entrenamiento.ipynb", "8", "Entrenamiento"),
+    Capitulo("09_generacion.ipynb", "9", "Generación"),
+    Capitulo("10_codificador_y_descodificador.ipynb", "10", "Codificador y descodificador"),
+    Capitulo("11_rayos_x.ipynb", "11", "Rayos X"),
+    Capitulo("12_de_sancho_a_un_asistente.ipynb", "12", "De sancho a un asistente"),
+    Capitulo("A_la_tabla_de_secuencias.ipynb", "A", "La tabla de secuencias", anexo_de="2"),
+    Capitulo("B_muon.ipynb", "B", "Muon", anexo_de="8"),
+)
+
+CELDA_DE_COLAB = """\
+# En Colab, esta celda trae el proyecto y lo instala. En tu máquina y en Binder no hace nada.
+import importlib.util
+
+if importlib.util.find_spec("sancho") is None:
+    !git clone --quiet --depth 1 {direccion} sancho-mini
+    %pip install --quiet ./sancho-mini matplotlib
+    %cd -q sancho-mini/notebooks"""
+
+
+def vecinos(capitulo: Capitulo) -> tuple[Capitulo | None, Capitulo | None]:
+    """Dar el capítulo anterior y el siguiente; los de un anexo son los de donde cuelga."""
+    camino = [otro for otro in CAPITULOS if not otro.anexo_de]
+    numeros = [otro.numero for otro in camino]
+    lugar = numeros.index(capitulo.anexo_de or capitulo.numero)
+    anterior = camino[lugar] if capitulo.anexo_de else camino[lugar - 1] if lugar else None
+    return anterior, camino[lugar + 1] if lugar + 1 < len(camino) else None
+
+
+def pasos(capitulo: Capitulo) -> str:
+    """Dar la línea que lleva al capítulo anterior, al índice y al siguiente."""
+    anterior, siguiente = vecinos(capitulo)
+    atras = [f"[← {anterior}]({anterior.archivo})"] if anterior else []
+    adelante = [f"[{siguiente} →]({siguiente.archivo})"] if siguiente else []
+    return " · ".join([*atras, "[Índice](README.md)", *adelante])
+
+
+def mapa(capitulo: Capitulo) -> str:
+    """Dar los números de todos los capítulos, con este en negrita."""
+    numeros = [
+        f"**{otro.numero}**" if otro == capitulo else f"[{otro.numero}]({otro.archivo})"
+        for otro in CAPITULOS
+    ]
+    return " · ".join([*numeros, "[Glosario](glosario.md)", "[Bibliografía](bibliografia.md)"])
+
+
+def insignias(capitulo: Capitulo) -> str:
+    """Dar los botones que abren el capítulo en Colab y en Binder."""
+    proyecto, archivo = urlsplit(DIRECCION).path.strip("/"), f"notebooks/{capitulo.archivo}"
+    colab = f"https://colab.research.google.com/github/{proyecto}/blob/main/{archivo}"
+    binder = f"https://mybinder.org/v2/gh/{proyecto}/main?labpath={quote(archivo, safe='')}"
+    return (
+        "[![Abrir en Colab](https://colab.research.google.com/assets/colab-badge.svg)]"
+        f"({colab}) [![Abrir en Binder](https://mybinder.org/badge_logo.svg)]({binder})"
+    )
+
+
+def cabecera(capitulo: Capitulo) -> str:
+    """Dar el texto de la primera celda."""
+    partes = [f"# {capitulo}", pasos(capitulo), f"Capítulos: {mapa(capitulo)}", insignias(capitulo)]
+    return "\n\n".join(partes)
+
+
+def vestir(cuaderno: NotebookNode, capitulo: Capitulo) -> None:
+    """Poner al día en un cuaderno la cabecera, la celda de Colab y el pie."""
+    celdas = [c for c in cuaderno.cells if not {CABECERA, PREPARAR, PIE} & etiquetas(c)]
+    if celdas[0].source.startswith("# ") and "\n" not in celdas[0].source.strip():
+        del celdas[0]  # el título solo, como lo deja quien escribe un capítulo
+    preparar = CELDA_DE_COLAB.format(direccion=DIRECCION)
+    cuaderno.cells = [
+        celda("markdown", cabecera(capitulo), CABECERA),
+        celda("code", preparar, PREPARAR),
+        *celdas,
+        celda("markdown", pasos(capitulo), PIE),
+    ]
+    numero = 0
+    for otra in cuaderno.cells:
+        if otra.cell_type == "code":
+            numero += 1
+            otra.execution_count = numero
+            for salida in otra.outputs:
+                if "execution_count" in salida:
+                    salida.execution_count = numero
+
+
+def celda(tipo: str, texto: str, etiqueta: str) -> NotebookNode:
+    """Dar una celda nueva, siempre con el mismo nombre y plegada si es de código."""
+    crear = nbformat.v4.new_code_cell if tipo == "code" else nbformat.v4.new_markdown_cell
+    nueva = crear(texto, id=etiqueta, metadata={"tags": [etiqueta]})
+    if tipo == "code":
+        nueva.metadata["jupyter"] = {"source_hidden": True}
+    return nueva
+
+
+def etiquetas(celda: NotebookNode) -> set[str]:
+    return set(celda.metadata.get("tags", []))
+
+
+if __name__ == "__main__":
+    for capitulo in CAPITULOS:
+        ruta = CARPETA / capitulo.archivo
+        cuaderno = nbformat.read(ruta, as_version=4)
+        vestir(cuaderno, capitulo)
+        nbformat.write(cuaderno, ruta)
