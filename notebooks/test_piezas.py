@@ -547,6 +547,19 @@ def test_the_ball_in_the_browser_goes_where_sgd_goes(show):
     assert "Paso 0" in tab.status
 
 
+def test_nothing_moves_for_who_asks_for_that(show):
+    tab = show("")
+    media = {"features": [{"name": "prefers-reduced-motion", "value": "reduce"}]}
+    tab.driver.execute_cdp_cmd("Emulation.setEmulatedMedia", media)
+    try:
+        tab = opened(show, "descenso")
+        tab.js("tasa.mover(0.18)")
+        tab.press("Corre")
+        assert "fondo en 22 pasos" in tab.status
+    finally:
+        tab.driver.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": []})
+
+
 # --- the chapters ---------------------------------------------------------------------------
 
 
