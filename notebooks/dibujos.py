@@ -4,11 +4,12 @@ Cada función dibuja una figura; con `aqui="…"` marca una de sus partes: «est
 llevan los nombres de siempre: T letras, C números por vector, V caracteres, B textos en un lote.
 """
 
-import estilo
 import numpy as np
 from matplotlib import pyplot as plt
 from matplotlib.axes import Axes
 from matplotlib.patches import Circle, FancyArrowPatch, FancyBboxPatch, Rectangle
+
+import estilo
 
 MODELO = (
     "tokens",
@@ -59,23 +60,21 @@ def caja(
     nota: str = "",
     forma: str = "",
     aqui: bool = False,
-    cartel: bool = True,
+    cartel: float = 0,
 ) -> None:
-    """Dibujar una caja: título arriba, nota en medio, forma abajo; marcada si es `aqui`."""
+    """Dibujar una caja: título arriba, nota en medio, forma abajo; marcada si es `aqui`.
+
+    cartel: cuánto se aparta del centro, si a la caja le llega por arriba una flecha.
+    """
     (x, y), (ancho, alto) = centro, lados
     ejes.add_patch(rectangulo(x, y, ancho, alto, aqui))
-    if not nota and not forma:
-        ejes.text(x, y, titulo, ha="center", va="center", fontsize=10, weight="bold")
-    else:
-        arriba = y + alto / 2 - 0.12
-        ejes.text(x, arriba, titulo, ha="center", va="top", fontsize=10, weight="bold")
-        medio = y + (0.02 if forma else -0.1) - 0.13 * titulo.count("\n") / 2
-        ejes.text(x, medio, nota, ha="center", va="center", fontsize=9, linespacing=1.15)
-        if forma:
-            abajo = y - alto / 2 + 0.1
-            ejes.text(x, abajo, forma, ha="center", va="bottom", fontsize=9, family="monospace")
-    if aqui and cartel:
-        estas_aqui(ejes, x, y + alto / 2 + 0.03)
+    letra = {"ha": "center", "color": TINTA, "zorder": 4}
+    ejes.text(x, y + alto / 2 - 0.11, titulo, va="top", fontsize=9.5, weight="bold", **letra)
+    medio = y + (0.02 if forma else -0.12)
+    ejes.text(x, medio, nota, va="center", fontsize=9, linespacing=1.15, **letra)
+    ejes.text(x, y - alto / 2 + 0.1, forma, va="bottom", fontsize=9, family="monospace", **letra)
+    if aqui:
+        estas_aqui(ejes, x + cartel, y + alto / 2 + 0.03)
 
 
 def rectangulo(x: float, y: float, ancho: float, alto: float, aqui: bool) -> FancyBboxPatch:
@@ -127,86 +126,82 @@ def apunte(ejes: Axes, x: float, y: float, texto: str, **opciones) -> None:
 
 def modelo(aqui: str | None = None) -> None:
     """Dibujar el modelo entero, del texto a la letra siguiente."""
-    ejes = lienzo(3.55, MODELO, aqui)
-    lados, paso = (1.35, 0.98), 1.6
-    arriba, abajo = 2.55, 0.65
-    primera = [
-        ("tokens", "tokens", "un número\npor letra", "(T,)"),
-        ("embedding", "embedding", "un vector\npor número", "(T, C)"),
-        ("posiciones", "posiciones", "en qué orden\nvan", "(T, C)"),
-        ("bloque", "bloque", "mirar atrás\ny pensar", "(T, C)"),
-    ]
-    segunda = [
-        ("normalizacion", "normalización", "vectores de\ntamaño parejo", "(T, C)"),
-        ("cabeza de salida", "cabeza de salida", "una nota para\ncada carácter", "(T, V)"),
-        ("softmax", "softmax", "de notas a\nprobabilidades", "(T, V)"),
-        ("eleccion", "elección", "se sortea la\nsiguiente", "1 letra"),
-    ]
-    equis = [1.85 + paso * i for i in range(4)]
-    for x in (equis[-1] + 0.1, equis[-1] + 0.05):  # los otros bloques, detrás
-        d = x - equis[-1]
-        ejes.add_patch(rectangulo(x, arriba - d, *lados, False))
-    for x, (parte, *textos) in zip(equis, primera):
-        caja(ejes, (x, arriba), lados, *textos, aqui=aqui == parte)
-        flecha(ejes, (x - paso + lados[0] / 2, arriba), (x - lados[0] / 2, arriba))
-    apunte(ejes, equis[-1] + 0.02, arriba - 0.72, "× n_layer", color=TINTA)
-    apunte(ejes, 0.55, arriba, "«la Manch»", fontsize=10.5, color=TINTA, style="italic")
-    x0 = lados[0] / 2 + 0.05
-    vuelta = (arriba + abajo) / 2 - 0.02
-    ultimo = equis[-1] + 0.45
-    flecha(ejes, (ultimo, arriba - 0.59), (ultimo, vuelta), (x0, vuelta), (x0, abajo + lados[1] / 2))
-    for i, (parte, *textos) in enumerate(segunda):
-        x = x0 + paso * i
-        caja(ejes, (x, abajo), lados, *textos, aqui=aqui == parte)
-        flecha(ejes, (x + lados[0] / 2, abajo), (x + paso - lados[0] / 2, abajo))
+    ejes = lienzo(3.65 if aqui in MODELO[:4] else 3.25, MODELO, aqui)
+    lados, paso = (1.38, 0.98), 1.6
+    arriba, abajo = 2.65, 0.6
+    notas = {
+        "tokens": ("tokens", "un número\npor letra", "(T,)"),
+        "embedding": ("embedding", "un vector\npor número", "(T, C)"),
+        "posiciones": ("posiciones", "en qué orden\nvan", "(T, C)"),
+        "bloque": ("bloque", "mirar atrás\ny pensar", "(T, C)"),
+        "normalizacion": ("normalización", "vectores de\ntamaño parejo", "(T, C)"),
+        "cabeza de salida": ("cabeza de salida", "una nota para\ncada carácter", "(T, V)"),
+        "softmax": ("softmax", "de notas a\nprobabilidades", "(T, V)"),
+        "eleccion": ("elección", "se sortea la\nsiguiente", "1 letra"),
+    }
+    primera, segunda = 1.82, lados[0] / 2 + 0.04
+    ultima = primera + 3 * paso
+    for d in (0.1, 0.05):  # los otros bloques, detrás
+        ejes.add_patch(rectangulo(ultima + d, arriba - d, *lados, False))
+    for i, parte in enumerate(MODELO):
+        x, y = (primera + paso * i, arriba) if i < 4 else (segunda + paso * (i - 4), abajo)
+        cartel = 0.3 if parte == "normalizacion" else 0
+        caja(ejes, (x, y), lados, *notas[parte], aqui=aqui == parte, cartel=cartel)
+        if i < 4:
+            flecha(ejes, (x - paso + lados[0] / 2 + 0.08 * (i == 0), y), (x - lados[0] / 2, y))
+        else:
+            flecha(ejes, (x + lados[0] / 2, y), (x + paso - lados[0] / 2, y))
+    apunte(ejes, 0.48, arriba, "«la Manch»", fontsize=10, color=TINTA, style="italic")
+    apunte(ejes, ultima - 0.05, arriba - 0.72, "× n_layer", color=TINTA)
+    salida, vuelta, llegada = ultima + 0.45, arriba - 0.92, segunda - 0.3
+    codo = [(salida, arriba - 0.59), (salida, vuelta), (llegada, vuelta)]
+    flecha(ejes, *codo, (llegada, abajo + lados[1] / 2))
     apunte(ejes, 6.98, abajo, "«a»", fontsize=13, color=TINTA, style="italic")
     apunte(ejes, 6.95, abajo - 0.38, "y otra vez, con\n«la Mancha»")
 
 
 def bloque(aqui: str | None = None) -> None:
     """Dibujar el bloque: dos subcapas, cada una con su normalización y su residual."""
-    ejes = lienzo(3.3, BLOQUE, aqui)
-    alto, corriente = 1.85, 0.62
     residual = aqui == "residual"
-    ejes.plot([0.15, 7.2], [corriente] * 2, color=AQUI if residual else "none", lw=11, zorder=0)
-    flecha(ejes, (0.2, corriente), (7.35, corriente), linewidth=2.6)
-    apunte(ejes, 0.4, corriente + 0.24, "(T, C)", family="monospace", color=TINTA)
-    apunte(ejes, 7.05, corriente + 0.24, "(T, C)", family="monospace", color=TINTA)
-    lados = (1.4, 0.95)
+    techo = 0.12 if aqui is None or residual else 0.55  # sobre las cajas, hasta el marco
+    alto, corriente, lados = 1.85, 0.62, (1.4, 0.95)
+    ejes = lienzo(alto + lados[1] / 2 + techo + 0.32, BLOQUE, aqui)
+    if residual:
+        ejes.plot([0.15, 7.1], [corriente] * 2, color=AQUI, lw=11, zorder=0)
+        estas_aqui(ejes, 2.02, corriente + 0.1)
+    flecha(ejes, (0.1, corriente), (7.4, corriente), linewidth=2.6)
+    for x in (0.35, 7.15):
+        apunte(ejes, x, corriente + 0.24, "(T, C)", family="monospace", color=TINTA)
+    apunte(ejes, 1.2, corriente - 0.32, "corriente residual", color=TINTA, weight="bold")
     subcapas = [
-        (1.35, 3.05, "atencion", "atención", "cada letra mira\na las de antes"),
-        (4.75, 6.3, "feed-forward", "feed-forward", "cada letra\npiensa a solas"),
+        (1.2, 2.85, "atencion", "atención", "cada letra mira\na las de antes"),
+        (4.65, 6.3, "feed-forward", "feed-forward", "cada letra\npiensa a solas"),
     ]
     for numero, (norma, trabajo, parte, titulo, nota) in enumerate(subcapas, start=1):
-        trozo = (norma + trabajo) / 2
-        apunte(ejes, trozo, alto + 1.15 if aqui is None else 3.13, f"subcapa {numero}", weight="bold")
+        marcada = aqui == "normalizacion"
+        izquierda, abajo = norma - lados[0] / 2 - 0.1, alto - lados[1] / 2 - 0.1
+        marco = (trabajo - norma + lados[0] + 0.2, lados[1] + 0.1 + techo)
+        linea = {"facecolor": "none", "edgecolor": SUAVE, "linestyle": "--", "zorder": 0}
+        ejes.add_patch(Rectangle((izquierda, abajo), *marco, **linea))
+        sobre = abajo + marco[1] + 0.12
+        apunte(ejes, izquierda, sobre, f"subcapa {numero}", weight="bold", ha="left")
         flecha(ejes, (norma, corriente), (norma, alto - lados[1] / 2))
         flecha(ejes, (norma + lados[0] / 2, alto), (trabajo - lados[0] / 2, alto))
         flecha(ejes, (trabajo, alto - lados[1] / 2), (trabajo, corriente + 0.16))
-        caja(
-            ejes,
-            (norma, alto),
-            lados,
-            "normalización",
-            "vectores de\ntamaño parejo",
-            aqui=aqui == "normalizacion",
-        )
+        parejo = ("normalización", "vectores de\ntamaño parejo")
+        caja(ejes, (norma, alto), lados, *parejo, aqui=marcada)
         caja(ejes, (trabajo, alto), lados, titulo, nota, aqui=aqui == parte)
         suma = Circle((trabajo, corriente), 0.15, facecolor=AQUI if residual else BLANCO)
         suma.set(edgecolor=TINTA, linewidth=2.4 if residual else 1.3, zorder=3)
         ejes.add_patch(suma)
-        ejes.text(
-            trabajo, corriente - 0.005, "+", ha="center", va="center", fontsize=14, zorder=4
-        )
+        mas = {"ha": "center", "va": "center", "color": TINTA, "zorder": 4}
+        ejes.text(trabajo, corriente - 0.005, "+", fontsize=14, **mas)
         apunte(ejes, trabajo, corriente - 0.32, "se suma a lo que había")
-    apunte(ejes, 1.35, corriente - 0.32, "corriente residual", color=TINTA, weight="bold")
-    if residual:
-        estas_aqui(ejes, 2.2, corriente + 0.1)
 
 
 def camino(aqui: str | None = None) -> None:
     """Dibujar el camino de la «h» de «la Manch», hasta la «a» que el modelo elige."""
-    ejes = lienzo(2.75, CAMINO, aqui)
+    ejes = lienzo(2.75 if aqui else 2.25, CAMINO, aqui)
     centros = dict(zip(CAMINO, (0.55, 1.6, 2.65, 3.6, 4.6, 5.78, 6.95)))
     titulos = {"letra elegida": "letra\nelegida"}
     formas = ("T letras", "(T,)", "(T, C)", "(T, C)", "(T, V)", "(T, V)", "1 letra")
@@ -229,7 +224,7 @@ def camino(aqui: str | None = None) -> None:
 
 
 IDENTIFICADOR = 54
-LETRAS, LOGITS, PROBABILIDADES = ("a", "e", "í"), (10.4, 4.4, 3.7), (0.995, 0.003, 0.001)
+LETRAS, LOGITS, PROBABILIDADES = ("a", "e", "í"), (10.4, 4.4, 3.7), (0.995, 0.002, 0.001)
 """De la «h», y de las tres letras que el sancho de la caja cree más probables tras «la Manch»."""
 
 
@@ -255,7 +250,7 @@ def pintar_camino(ejes: Axes, centros: dict[str, float], medio: float) -> None:
         )
     for parte, numeros, escala, cifras in (
         ("logits", LOGITS, 0.3 / LOGITS[0], "{:.1f}".format),
-        ("probabilidades", PROBABILIDADES, 0.34, "{:.1%}".format),
+        ("probabilidades", PROBABILIDADES, 0.34, lambda p: f"{100 * p:.1f}\u202f%"),
     ):
         for i, (letra, numero) in enumerate(zip(LETRAS, numeros)):
             y = medio + 0.28 - 0.22 * i
@@ -270,24 +265,41 @@ def pintar_camino(ejes: Axes, centros: dict[str, float], medio: float) -> None:
 
 def bucle(aqui: str | None = None) -> None:
     """Dibujar el bucle del entrenamiento."""
-    ejes = lienzo(3.6, BUCLE, aqui)
-    lados = (1.75, 0.95)
-    izquierda, centro, derecha = 1.05, 3.75, 6.4
-    arriba, abajo = 2.55, 0.68
+    ejes = lienzo(3.7 if aqui in ("lote", "modelo", "perdida") else 3.25, BUCLE, aqui)
+    lados = (1.75, 0.98)
+    izquierda, centro, derecha = 0.95, 3.7, 6.5
+    arriba, abajo = 2.65, 0.6
     cajas = {
-        "lote": (izquierda, arriba, "lote", "B trozos del libro", "(B, T)"),
-        "modelo": (centro, arriba, "modelo", "adivina cada letra\nsiguiente", "(B, T, V)"),
+        "lote": (izquierda, arriba, "lote", "B trozos\ndel libro", "(B, T)"),
+        "modelo": (centro, arriba, "modelo", "adivina cada\nletra siguiente", "(B, T, V)"),
         "perdida": (derecha, arriba, "pérdida", "cuánto se\nequivoca", "1 número"),
-        "gradiente": (derecha, abajo, "gradiente", "de qué parámetro\nes la culpa", "uno por parám."),
+        "gradiente": (
+            derecha,
+            abajo,
+            "gradiente",
+            "hacia dónde sube\nla pérdida",
+            "1 por parámetro",
+        ),
         "optimizador": (centro, abajo, "optimizador", "mueve un poco\ncada parámetro", ""),
-        "validacion": (izquierda, abajo, "validación", "la pérdida en texto\nque no ha visto", "1 número"),
+        "validacion": (
+            izquierda,
+            abajo,
+            "validación",
+            "la pérdida en texto\nque no ha visto",
+            "1 número",
+        ),
     }
     for parte, (x, y, *textos) in cajas.items():
-        caja(ejes, (x, y), lados, *textos, aqui=aqui == parte)
+        cartel = -0.48 if parte in ("gradiente", "optimizador") else 0
+        caja(ejes, (x, y), lados, *textos, aqui=aqui == parte, cartel=cartel)
     w, h = lados[0] / 2, lados[1] / 2
     flecha(ejes, (izquierda + w, arriba), (centro - w, arriba))
     flecha(ejes, (centro + w, arriba), (derecha - w, arriba))
     flecha(ejes, (derecha, arriba - h), (derecha, abajo + h))
     flecha(ejes, (derecha - w, abajo), (centro + w, abajo))
     flecha(ejes, (centro, abajo + h), (centro, arriba - h))
-    flecha(ejes, (centro - 0.5, arriba - h), (izquierda + 0.6, abajo + h), linestyle="--")
+    apunte(ejes, centro + 0.08, 1.63, "parámetros\nnuevos", ha="left")
+    apunte(ejes, (centro + derecha) / 2 + 0.3, 1.72, "y vuelta,\ncon otro lote")
+    codo = [(centro - w + 0.2, arriba - h), (centro - w + 0.2, 1.64), (izquierda + 0.6, 1.64)]
+    flecha(ejes, *codo, (izquierda + 0.6, abajo + h), linestyle="--")
+    apunte(ejes, (izquierda + centro) / 2 - 0.05, 1.77, "de vez en cuando")
