@@ -1,0 +1,307 @@
+"""La escalera: un solo programa que crece, de contar letras a un GPT pequeño.
+
+Cada peldaño es un modelo con una pieza más que el anterior. Todos se entrenan con la misma función
+y se miden igual: la pérdida en la parte de validación, en nats por carácter. Lo que baja al subir un
+peldaño es lo que vale su pieza.
+
+    python notebooks/escalera.py     # los mide todos y escribe escalera.json
+"""
+
+import json
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from sancho.config import CorpusConfig
+from sancho.corpus import Corpus, open_corpus
+
+AQUI = Path(__file__).resolve().parent
+
+ANCHO = 64
+"""Canales de cada vector (C)."""
+VENTANA = 64
+"""Caracteres que se leen de una vez (T)."""
+CABEZAS = 4
+BLOQUES = 3
+"""Los del último peldaño."""
+
+PASOS = 800
+LOTE = 32
+"""Ventanas por paso (B)."""
+RITMO = 0.01
+"""La mayor tasa de aprendizaje: sube hasta ella y luego baja hasta cero."""
+RITMO_DE_TABLA = 0.1
+"""La de los dos primeros peldaños: solo tienen logits, que parten de cero y han de ir lejos."""
+CALENTAMIENTO = 50
+"""Pasos que tarda en subir."""
+SEMILLA = 1605
+
+# --- los peldaños -----------------------------------------------------------------------------
+
+
+class Letras(nn.Module):
+    """Cuán frecuente es cada carácter: siempre los mismos V logits, se lea lo que se lea."""
+
+    def __init__(self, V: int):
+        super().__init__()
+        self.logits = nn.Parameter(torch.zeros(V))
+
+    def forward(self, ids: Tensor) -> Tensor:  # (B, T) -> (B, T, V)
+        return self.logits.expand(*ids.shape, -1)
+
+
+class Pares(nn.Module):
+    """Qué suele seguir a cada carácter: una tabla con una fila de V logits para cada uno."""
+
+    def __init__(self, V: int):
+        super().__init__()
+        self.tabla = nn.Parameter(torch.zeros(V, V))
+
+    def forward(self, ids: Tensor) -> Tensor:  # (B, T) -> (B, T, V)
+        return self.tabla[ids]
+
+
+def vectores(filas: int) -> nn.Embedding:
+    """Una tabla con un vector por fila, al azar y pequeños para empezar."""
+    tabla = nn.Embedding(filas, ANCHO)
+    nn.init.normal_(tabla.weight, std=0.2)
+    return tabla
+
+
+class ConEmbedding(nn.Module):
+    """Cada carácter se vuelve un vector, y una cabeza de salida da los logits."""
+
+    def __init__(self, V: int):
+        super().__init__()
+        self.embedding = vectores(V)
+        self.cabeza = nn.Linear(ANCHO, V)
+
+    def forward(self, ids: Tensor) -> Tensor:  # (B, T) -> (B, T, V)
+        return self.cabeza(self.embedding(ids))
+
+
+class ConPosiciones(ConEmbedding):
+    """Lo mismo, y al vector de cada carácter se suma el de su posición en la ventana."""
+
+    def __init__(self, V: int):
+        super().__init__(V)
+        self.posicion = vectores(VENTANA)
+
+    def entrada(self, ids: Tensor) -> Tensor:  # (B, T) -> (B, T, C)
+        T = ids.shape[1]
+        return self.embedding(ids) + self.posicion.weight[:T]
+
+    def forward(self, ids: Tensor) -> Tensor:  # (B, T) -> (B, T, V)
+        return self.cabeza(self.entrada(ids))
+
+
+class Atencion(nn.Module):
+    """Cada posición mira a las anteriores y a sí misma, con varias cabezas."""
+
+    def __init__(self):
+        super().__init__()
+        self.qkv = nn.Linear(ANCHO, 3 * ANCHO, bias=False)
+        self.salida = nn.Linear(ANCHO, ANCHO, bias=False)
+
+    def forward(self, x: Tensor) -> Tensor:  # (B, T, C) -> (B, T, C)
+        B, T, C = x.shape
+        por_cabezas = (B, T, CABEZAS, C // CABEZAS)
+        q, k, v = (parte.view(por_cabezas).transpose(1, 2) for parte in self.qkv(x).chunk(3, -1))
+        mirado = F.scaled_dot_product_attention(q, k, v, is_causal=True)  # (B, H, T, D)
+        return self.salida(mirado.transpose(1, 2).reshape(B, T, C))
+
+
+class ConAtencion(ConPosiciones):
+    """Entre la entrada y la cabeza de salida, las posiciones se miran."""
+
+    def __init__(self, V: int):
+        super().__init__(V)
+        self.atencion = Atencion()
+
+    def forward(self, ids: Tensor) -> Tensor:  # (B, T) -> (B, T, V)
+        return self.cabeza(self.atencion(self.entrada(ids)))
+
+
+def feed_forward() -> nn.Sequential:
+    """Ensanchar cuatro veces, activar y volver: cada posición a solas."""
+    return nn.Sequential(nn.Linear(ANCHO, 4 * ANCHO), nn.ReLU(), nn.Linear(4 * ANCHO, ANCHO))
+
+
+class ConFeedForward(ConAtencion):
+    """Después de mirar, cada posición piensa a solas lo que ha visto."""
+
+    def __init__(self, V: int):
+        super().__init__(V)
+        self.feed_forward = feed_forward()
+
+    def forward(self, ids: Tensor) -> Tensor:  # (B, T) -> (B, T, V)
+        return self.cabeza(self.feed_forward(self.atencion(self.entrada(ids))))
+
+
+class Bloque(nn.Module):
+    """Las mismas dos subcapas, ahora con su normalización y sumadas a lo que había."""
+
+    def __init__(self):
+        super().__init__()
+        self.normalizacion_1 = nn.LayerNorm(ANCHO)
+        self.atencion = Atencion()
+        self.normalizacion_2 = nn.LayerNorm(ANCHO)
+        self.feed_forward = feed_forward()
+
+    def forward(self, x: Tensor) -> Tensor:  # (B, T, C) -> (B, T, C)
+        x = x + self.atencion(self.normalizacion_1(x))
+        return x + self.feed_forward(self.normalizacion_2(x))
+
+
+class Gpt(ConPosiciones):
+    """Uno o más bloques, una última normalización y la cabeza de salida."""
+
+    def __init__(self, V: int, bloques: int):
+        super().__init__(V)
+        self.bloques = nn.Sequential(*[Bloque() for _ in range(bloques)])
+        self.normalizacion = nn.LayerNorm(ANCHO)
+
+    def forward(self, ids: Tensor) -> Tensor:  # (B, T) -> (B, T, V)
+        return self.cabeza(self.normalizacion(self.bloques(self.entrada(ids))))
+
+
+class Desnudo(ConPosiciones):
+    """El control: las subcapas del último peldaño, apiladas sin residuales ni normalización."""
+
+    def __init__(self, V: int, bloques: int):
+        super().__init__(V)
+        subcapas = [capa for _ in range(bloques) for capa in (Atencion(), feed_forward())]
+        self.subcapas = nn.Sequential(*subcapas)
+
+    def forward(self, ids: Tensor) -> Tensor:  # (B, T) -> (B, T, V)
+        return self.cabeza(self.subcapas(self.entrada(ids)))
+
+
+class Peldano(NamedTuple):
+    """Un modelo de la escalera, el capítulo que lo construye y cómo se hace para V caracteres."""
+
+    nombre: str
+    capitulo: str
+    crear: Callable[[int], nn.Module]
+    ritmo: float = RITMO
+
+
+PELDANOS = [
+    Peldano("letras", "01_tokens", Letras, RITMO_DE_TABLA),
+    Peldano("pares", "01_tokens", Pares, RITMO_DE_TABLA),
+    Peldano("embeddings", "02_embeddings_y_posiciones", ConEmbedding),
+    Peldano("posiciones", "02_embeddings_y_posiciones", ConPosiciones),
+    Peldano("atención", "04_autoatencion", ConAtencion),
+    Peldano("feed-forward", "05_feed_forward", ConFeedForward),
+    Peldano("residual y normalización", "06_bloque_y_gpt", lambda V: Gpt(V, bloques=1)),
+    Peldano("más capas", "06_bloque_y_gpt", lambda V: Gpt(V, bloques=BLOQUES)),
+]
+CONTROL = Peldano("sin residual ni normalización", "06_bloque_y_gpt", lambda V: Desnudo(V, BLOQUES))
+"""No es un peldaño: las capas de «más capas» sin lo que trae el anterior."""
+
+# --- entrenar y medir -------------------------------------------------------------------------
+
+
+def lote(ids: Tensor, azar: torch.Generator) -> tuple[Tensor, Tensor]:
+    """Ventanas al azar del texto: lo que se lee y lo que sigue a cada carácter, (B, T) los dos."""
+    inicio = torch.randint(len(ids) - VENTANA, (LOTE, 1), generator=azar)
+    ventanas = ids[inicio + torch.arange(VENTANA + 1)]
+    return ventanas[:, :-1], ventanas[:, 1:]
+
+
+def entrenar(modelo: nn.Module, corpus: Corpus, ritmo: float = RITMO) -> float:
+    """Entrenar el modelo y dar su pérdida en validación, en nats por carácter.
+
+    Los lotes son siempre los mismos; los parámetros con que empieza el modelo dependen de la
+    semilla que se puso antes de crearlo, que en el curso es SEMILLA.
+    """
+    ids = torch.from_numpy(np.asarray(corpus.train, dtype=np.int64))
+    azar = torch.Generator().manual_seed(SEMILLA)
+    optimizador = torch.optim.AdamW(modelo.parameters(), betas=(0.9, 0.99), weight_decay=0)
+    for paso in range(PASOS):
+        for grupo in optimizador.param_groups:
+            grupo["lr"] = ritmo * min((paso + 1) / CALENTAMIENTO, 1) * (1 - paso / PASOS)
+        leido, siguiente = lote(ids, azar)
+        perdida_del_lote = F.cross_entropy(modelo(leido).flatten(0, 1), siguiente.flatten())
+        optimizador.zero_grad()
+        perdida_del_lote.backward()
+        optimizador.step()
+    return perdida(modelo, corpus)
+
+
+@torch.no_grad()
+def perdida(modelo: nn.Module, corpus: Corpus) -> float:
+    """La pérdida media en toda la validación, leída en ventanas seguidas, en nats por carácter."""
+    ids = torch.from_numpy(np.asarray(corpus.val, dtype=np.int64))
+    leido, siguiente = ids[:-1].unfold(0, VENTANA, VENTANA), ids[1:].unfold(0, VENTANA, VENTANA)
+    suma = 0.0
+    for x, y in zip(leido.split(LOTE), siguiente.split(LOTE)):
+        suma += F.cross_entropy(modelo(x).flatten(0, 1), y.flatten(), reduction="sum").item()
+    return suma / siguiente.numel()
+
+
+# --- la tabla ---------------------------------------------------------------------------------
+
+
+def _guardado() -> dict:
+    return json.loads((AQUI / "escalera.json").read_text(encoding="utf-8"))
+
+
+def guardada(nombre: str, corpus: Corpus | None = None) -> float:
+    """La pérdida de un peldaño (o del control) medida antes; sin corpus, la del *Quijote*."""
+    return _guardado()["quijote" if corpus is None else corpus.name][nombre]["pérdida"]
+
+
+def tabla(hasta: str, medido: float, corpus: Corpus | None = None) -> None:
+    """Escribir la escalera hasta un peldaño: lo de antes, guardado; lo suyo, recién medido."""
+    resultados = _guardado()["quijote" if corpus is None else corpus.name]
+    print(f"{'peldaño':26}{'parámetros':>11}{'pérdida':>9}{'vale':>8}")
+    anterior = None
+    for peldano in PELDANOS:
+        resultado = resultados[peldano.nombre]
+        valor = medido if peldano.nombre == hasta else resultado["pérdida"]
+        # Lo que una pieza quita a la pérdida; los números pequeños y el −0.00 son ruido.
+        vale = "" if anterior is None else f"{round(anterior - valor, 2) + 0.0:.2f}"
+        parametros = f"{resultado['parámetros']:,}".replace(",", "\u202f")
+        if resultado["parámetros"] < 10_000:
+            parametros = str(resultado["parámetros"])
+        print(f"{peldano.nombre:26}{parametros:>11}{valor:>9.2f}{vale.replace('-', '−'):>8}")
+        if peldano.nombre == hasta:
+            return
+        anterior = valor
+    raise ValueError(f"no hay un peldaño que se llame {hasta!r}")
+
+
+def medir(corpus: Corpus) -> dict[str, dict[str, float]]:
+    """Entrenar todos los peldaños y el control."""
+    resultados = {}
+    for peldano in [*PELDANOS, CONTROL]:
+        torch.manual_seed(SEMILLA)
+        modelo = peldano.crear(corpus.tokenizer.vocab_size)
+        comienzo = time.perf_counter()
+        resultados[peldano.nombre] = {
+            "parámetros": sum(p.numel() for p in modelo.parameters()),
+            "pérdida": round(entrenar(modelo, corpus, peldano.ritmo), 4),
+        }
+        segundos = time.perf_counter() - comienzo
+        print(f"{peldano.nombre:32}{resultados[peldano.nombre]['pérdida']:8.4f}{segundos:7.1f} s")
+    return resultados
+
+
+def main() -> None:
+    """Medir la escalera con el corpus que haya, y guardarla sin tocar lo del otro."""
+    corpus = open_corpus(AQUI.parent / "data", CorpusConfig())
+    archivo = AQUI / "escalera.json"
+    todo = _guardado() if archivo.is_file() else {}
+    todo[corpus.name] = medir(corpus)
+    archivo.write_text(json.dumps(todo, ensure_ascii=False, indent=2) + "\n", encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,116 @@
+"""The ladder of the course: causal, shown as it is, and as good as its table says."""
+
+import inspect
+from pathlib import Path
+
+import nbformat
+import pytest
+import torch
+
+import escalera
+from sancho.corpus import load
+
+FOLDER = Path(__file__).resolve().parent
+
+SHOWN = {
+    "01_tokens": ["Letras", "Pares", "lote", "entrenar", "perdida"],
+    "02_embeddings_y_posiciones": ["vectores", "ConEmbedding", "ConPosiciones"],
+    "04_autoatencion": ["Atencion", "ConAtencion"],
+    "05_feed_forward": ["feed_forward", "ConFeedForward"],
+    "06_bloque_y_gpt": ["Bloque", "Gpt"],
+}
+"""What each chapter shows in full."""
+V = 50
+RUNGS = [*escalera.PELDANOS, escalera.CONTROL]
+BOOK = FOLDER.parent / "data" / "quijote"
+
+
+@pytest.mark.parametrize(
+    "chapter, name", [(chapter, name) for chapter in SHOWN for name in SHOWN[chapter]]
+)
+def test_the_chapter_shows_the_code_as_it_is(chapter, name):
+    notebook = nbformat.read(FOLDER / f"{chapter}.ipynb", as_version=4)
+    source = inspect.getsource(getattr(escalera, name)).strip()
+    assert any(source in cell.source for cell in notebook.cells if cell.cell_type == "code")
+
+
+def test_every_chapter_with_a_rung_shows_something():
+    assert {rung.capitulo for rung in RUNGS} == set(SHOWN)
+
+
+@pytest.mark.parametrize("rung", RUNGS, ids=lambda rung: rung.nombre)
+def test_a_rung_never_looks_ahead(rung):
+    torch.manual_seed(1)
+    model = rung.crear(V)
+    ids = torch.randint(V, (2, escalera.VENTANA))
+    other = ids.clone()
+    other[:, 30] = (other[:, 30] + 1) % V
+    before, after = model(ids), model(other)
+    assert before.shape == (2, escalera.VENTANA, V)
+    torch.testing.assert_close(before[:, :30], after[:, :30])
+    if rung.nombre != "letras":
+        assert not torch.allclose(before[:, 30], after[:, 30])
+
+
+@pytest.mark.parametrize("rung", RUNGS, ids=lambda rung: rung.nombre)
+def test_only_attention_mixes_positions(rung):
+    torch.manual_seed(1)
+    model = rung.crear(V)
+    for parameter in model.parameters():
+        torch.nn.init.normal_(parameter, std=0.3)
+    ids = torch.randint(V, (2, escalera.VENTANA))
+    other = ids.clone()
+    other[:, 30] = (other[:, 30] + 1) % V
+    mixes = not torch.allclose(model(ids)[:, 31:], model(other)[:, 31:])
+    assert mixes == any(isinstance(part, escalera.Atencion) for part in model.modules())
+
+
+@pytest.mark.parametrize("corpus", ["quijote", "apocrifo"])
+def test_the_saved_table_has_every_rung_with_its_parameters(corpus):
+    saved = escalera._guardado()[corpus]
+    assert list(saved) == [rung.nombre for rung in RUNGS]
+    losses = [row["pérdida"] for row in saved.values()]
+    assert all(0 < loss < 5 for loss in losses)
+    if corpus == "quijote":
+        for rung in RUNGS:
+            parameters = sum(p.numel() for p in rung.crear(92).parameters())
+            assert saved[rung.nombre]["parámetros"] == parameters
+
+
+def test_what_the_pieces_are_worth():
+    letters, pairs, embeddings, positions, *rest, bare = (
+        row["pérdida"] for row in escalera._guardado()["quijote"].values()
+    )
+    assert letters - pairs > 0.5
+    assert abs(pairs - embeddings) < 0.02 and abs(embeddings - positions) < 0.02
+    for worse, better in zip([positions, *rest], rest):
+        assert worse - better > 0.04
+    assert bare > pairs
+
+
+def test_the_table_grows_to_the_rung_asked_for(capsys):
+    for upto, rung in enumerate(escalera.PELDANOS):
+        escalera.tabla(rung.nombre, 1.23)
+        head, *rows = capsys.readouterr().out.splitlines()
+        assert head.split() == ["peldaño", "parámetros", "pérdida", "vale"]
+        assert len(rows) == upto + 1
+        assert all(row.startswith(known.nombre) for row, known in zip(rows, escalera.PELDANOS))
+        assert rows[-1].split()[-2 if upto else -1] == "1.23"
+    with pytest.raises(ValueError, match="tejado"):
+        escalera.tabla("tejado", 1.0)
+
+
+def test_a_batch_is_a_text_and_what_follows():
+    ids = torch.arange(1000)
+    read, following = escalera.lote(ids, torch.Generator().manual_seed(1))
+    assert read.shape == following.shape == (escalera.LOTE, escalera.VENTANA)
+    assert torch.equal(read + 1, following)
+
+
+@pytest.mark.skipif(not (BOOK / "meta.json").is_file(), reason="needs the book")
+@pytest.mark.parametrize("rung", escalera.PELDANOS[:2], ids=lambda rung: rung.nombre)
+def test_training_again_gives_the_saved_loss(rung):
+    corpus = load(BOOK)
+    torch.manual_seed(escalera.SEMILLA)
+    loss = escalera.entrenar(rung.crear(corpus.tokenizer.vocab_size), corpus, rung.ritmo)
+    assert loss == pytest.approx(escalera.guardada(rung.nombre), abs=0.05)
