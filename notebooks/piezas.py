@@ -10,6 +10,7 @@ import html
 import io
 import json
 import re
+import zlib
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -20,6 +21,7 @@ import estilo
 import numpy as np
 from matplotlib import pyplot as plt
 from matplotlib.figure import Figure
+from PIL import Image
 
 from sancho.doors import page
 
@@ -74,9 +76,7 @@ class Pieza:
     def html(self) -> str:
         titulo, alt = html.escape(self.titulo), html.escape(self.alt)
         marco = html.escape(self.pagina(), quote=False).replace('"', "&quot;")
-        png = io.BytesIO()
-        self.figura.savefig(png, format="png", dpi=90)
-        figura = base64.b64encode(png.getvalue()).decode()
+        figura = base64.b64encode(png_pequeno(self.figura)).decode()
         # Sin altura hasta que su programa la pide: donde no corre, el marco no ocupa nada.
         return (
             f'<div class="{CLASE}"><p><b>Pruébalo.</b> {html.escape(self.pregunta)}</p>'
@@ -89,6 +89,15 @@ class Pieza:
 
     def _repr_mimebundle_(self, include=None, exclude=None) -> dict[str, str]:
         return {"text/html": self.html(), "text/plain": f"{self.titulo}. {self.pregunta}"}
+
+
+def png_pequeno(figura: Figure) -> bytes:
+    """Dibujar una figura en pocos colores: ocupa la tercera parte."""
+    entera, pequena = io.BytesIO(), io.BytesIO()
+    figura.savefig(entera, format="png", dpi=90)
+    imagen = Image.open(entera).convert("RGB")
+    imagen.quantize(48, dither=Image.Dither.NONE).save(pequena, format="png", optimize=True)
+    return pequena.getvalue()
 
 
 def leer(nombre: str) -> str:
@@ -328,3 +337,165 @@ def dibujar_esfera(ax, esfera: dict, m: int, n: int) -> None:
     ax.set(title=f"m = {m}, n = {n}", xlabel=f"q · k = {producto:.2f}", aspect="equal")
     ax.set(xlim=(-1.6, 1.6), ylim=(-1.6, 1.6), xticks=(), yticks=())
     ax.spines[:].set_visible(False)
+
+
+def atencion(
+    texto: str,
+    pesos: np.ndarray,
+    capa: int = 0,
+    pregunta: str = (
+        "Toca varias letras: ¿hay alguna cabeza que mire siempre al mismo sitio, sea cual sea la "
+        "letra que pregunta?"
+    ),
+    respuesta: str = (
+        "Compara las cifras de «hace»: si al cambiar de letra una cabeza sigue mirando a la misma "
+        "distancia (la letra anterior, ella misma), va por la posición; si la distancia cambia y lo "
+        "mirado se parece (un espacio, una vocal, una letra igual), va por el contenido. Suele haber "
+        "de las dos, y muchas que reparten su atención un poco por todas partes."
+    ),
+) -> Pieza:
+    """Tocar una letra y ver a dónde mira cada cabeza.
+
+    pesos: (n_layer, n_head, T, T) o (n_head, T, T), una fila por letra que pregunta. capa: el
+    bloque por el que se empieza.
+    """
+    pesos = np.asarray(pesos, dtype=float)
+    if pesos.ndim == 3:
+        pesos = pesos[None]
+    T = len(texto)
+    if pesos.shape[2:] != (T, T):
+        raise ValueError(f"el texto tiene {T} letras y los pesos son {pesos.shape}")
+    if not 0 <= capa < len(pesos):
+        raise ValueError(f"capa={capa}, y hay pesos de {len(pesos)} bloques")
+    bytes_ = np.rint(255 * pesos[:, :, *np.tril_indices(T)]).astype(np.uint8).tobytes()
+    elegida = T - 1
+    with figura_quieta(alto=0.5 * pesos.shape[1] + 1.2) as (figura, ax):
+        filas = [f"cabeza {i + 1}" for i in range(pesos.shape[1])]
+        ultima = pesos[capa, :, elegida]
+        imagen = estilo.mapa_de_calor(ax, ultima, filas, [rotulo(c) for c in texto], vmin=0)
+        ax.tick_params(axis="x", labelsize=min(10, 430 / T))
+        ax.set_title(f"A dónde mira la última letra, «{rotulo(texto[-1])}», en el bloque {capa + 1}")
+        figura.colorbar(imagen, label="peso")
+    return Pieza(
+        "atencion",
+        "A dónde mira cada cabeza",
+        {
+            "texto": texto,
+            "forma": pesos.shape[:2],
+            "capa": capa,
+            "elegida": elegida,
+            "pesos": base64.b64encode(zlib.compress(bytes_, 9)).decode(),
+        },
+        figura,
+        f"Un mapa con una fila por cabeza: los pesos con que la última letra de «{texto}» mira a "
+        "cada una de las anteriores.",
+        pregunta,
+        respuesta,
+        partes=["sampler", "unpack", "letters"],
+    )
+
+
+def curva(
+    pasos: Sequence[int],
+    entrenamiento: Sequence[float],
+    validacion: Sequence[float],
+    muestras: Sequence[tuple[int, str]],
+    pregunta: str = (
+        "Recorre la curva leyendo lo que escribe el modelo: ¿qué aprende mientras la pérdida se "
+        "desploma, y qué mientras apenas baja?"
+    ),
+    respuesta: str = (
+        "En la caída, lo que más se repite: qué letras son frecuentes, dónde van los espacios, "
+        "sílabas, palabras cortas. En la parte casi llana, lo que cuesta más y se repite menos: "
+        "palabras largas bien escritas, concordancias, un diálogo que abre con raya. Una décima "
+        "menos al final se nota más al leer que un nat entero al principio."
+    ),
+) -> Pieza:
+    """Recorrer la curva de aprendizaje leyendo una muestra en cada punto.
+
+    Una pérdida que en un paso no se midió es None o NaN.
+    """
+    perdidas = [np.array(valores, dtype=float) for valores in (entrenamiento, validacion)]
+    if not {len(pasos)} == {len(valores) for valores in perdidas}:
+        raise ValueError("hace falta una pérdida de cada clase por paso")
+    muestras = sorted((int(paso), texto) for paso, texto in muestras)
+    with figura_quieta(alto=3.2) as (figura, ax):
+        for nombre, valores in zip(("entrenamiento", "validación"), perdidas):
+            medidas = np.isfinite(valores)
+            ax.plot(np.asarray(pasos)[medidas], valores[medidas], label=nombre)
+        for paso, _ in muestras:
+            ax.axvline(paso, color="#8b877a", lw=1, linestyle=":")
+        ax.set(title="La curva de aprendizaje", xlabel="paso", ylabel="nats por letra")
+        ax.set_ylim(0)
+        ax.legend()
+    nulos = [[v if np.isfinite(v) else None for v in lista(valores)] for valores in perdidas]
+    return Pieza(
+        "curva",
+        "La curva de aprendizaje",
+        {
+            "pasos": [int(paso) for paso in pasos],
+            "entrenamiento": nulos[0],
+            "validacion": nulos[1],
+            "muestras": muestras,
+        },
+        figura,
+        f"La pérdida de entrenamiento y la de validación, del paso {pasos[0]} al {pasos[-1]}: caen "
+        "deprisa al principio y despacio después. Unas líneas marcan los pasos de las muestras.",
+        pregunta,
+        respuesta,
+    )
+
+
+VALLE = {"curvas": [1, 10], "salida": [-9, 2], "cerca": 0.01, "lejos": 100, "limite": 300}
+"""La bola sale de `salida`, llega si la altura baja de `cerca` y diverge si se multiplica por `lejos`."""
+
+
+def descenso(
+    pregunta: str = (
+        "Sin inercia, ¿cuál es la tasa que lleva la bola al fondo en menos pasos? ¿Y cuántos te "
+        "ahorras si añades inercia?"
+    ),
+    respuesta: str = (
+        "Sin inercia, la de 0.18: 22 pasos. Más allá manda la pared empinada, cuya curvatura es "
+        "10: con 0.20 = 2/10 la bola salta de un lado a otro sin bajar, y con más sale disparada. "
+        "Con inercia 0.50 y tasa 0.17 bastan 6: lo que la bola lleva de velocidad la empuja por "
+        "el fondo llano y frena sus saltos en lo empinado. Demasiada inercia la pasa de largo."
+    ),
+) -> Pieza:
+    """Bajar por un valle alargado eligiendo la tasa de aprendizaje y la inercia."""
+    x, y = np.meshgrid(np.linspace(-10, 10, 81), np.linspace(-4.2, 4.2, 41))
+    c1, c2 = VALLE["curvas"]
+    with figura_quieta(1, 3, alto=2.4) as (figura, ejes):
+        for ax, tasa, inercia in zip(ejes, (0.05, 0.18, 0.17), (0, 0, 0.5)):
+            niveles = 1.5 * np.arange(1, 8) ** 2
+            alturas = (c1 * x**2 + c2 * y**2) / 2
+            ax.contour(x, y, alturas, levels=niveles, colors="#8b877a", linewidths=0.7)
+            camino = np.array(bajar(tasa, inercia))
+            ax.plot(*camino.T, "o-", color=estilo.COLORES[1], markersize=3, lw=1.2)
+            ax.set_title(f"tasa {tasa:.2f}, inercia {inercia:.2f}", fontsize=10)
+            ax.set(xlabel=f"{len(camino) - 1} pasos", xticks=(), yticks=())
+            ax.set(xlim=(-10, 10), ylim=(-4.2, 4.2))
+    return Pieza(
+        "descenso",
+        "La bola que baja",
+        VALLE,
+        figura,
+        "Tres caminos de una bola por un valle alargado: con tasa 0.05 baja despacio, con 0.18 salta "
+        "de una pared a otra, y con inercia 0.50 llega al fondo en 6 pasos.",
+        pregunta,
+        respuesta,
+    )
+
+
+def bajar(tasa: float, inercia: float) -> list[np.ndarray]:
+    """Dar el camino de la bola hasta que llega, diverge o se cansa."""
+    curvas = np.array(VALLE["curvas"])
+    camino, velocidad = [np.array(VALLE["salida"], dtype=float)], np.zeros(2)
+    alturas = [camino[0] ** 2 @ curvas / 2]
+    while VALLE["cerca"] <= alturas[-1] < VALLE["lejos"] * alturas[0]:
+        if len(camino) > VALLE["limite"]:
+            break
+        velocidad = inercia * velocidad + curvas * camino[-1]
+        camino.append(camino[-1] - tasa * velocidad)
+        alturas.append(camino[-1] ** 2 @ curvas / 2)
+    return camino
