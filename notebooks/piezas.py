@@ -17,12 +17,12 @@ from contextlib import contextmanager
 from itertools import pairwise
 from pathlib import Path
 
-import estilo
 import numpy as np
 from matplotlib import pyplot as plt
 from matplotlib.figure import Figure
 from PIL import Image
 
+import estilo
 from sancho.doors import page
 
 CARPETA = Path(__file__).resolve().parent / "piezas"
@@ -168,12 +168,15 @@ def softmax(
     )
 
 
-def barras(ax, probabilidades: np.ndarray, etiquetas: Sequence[str], titulo: str) -> None:
+def barras(
+    ax, probabilidades: np.ndarray, etiquetas: Sequence[str], titulo: str, hasta: float = 1
+) -> None:
+    """Dibujar probabilidades, cada una con su cifra, en un eje que llega hasta una de ellas."""
     puntos = ax.barh(range(len(etiquetas)), 100 * probabilidades)
     ax.bar_label(puntos, fmt="%.1f %%", padding=3, fontsize=9)
     ax.set_yticks(range(len(etiquetas)), ["esp." if e == " " else rotulo(e) for e in etiquetas])
     ax.invert_yaxis()
-    ax.set(xlim=(0, 135), xticks=(0, 50, 100), xlabel="%", title=titulo)
+    ax.set(xlim=(0, 135 * hasta), xlabel="%", title=titulo)
     ax.grid(axis="y", visible=False)
 
 
@@ -202,7 +205,9 @@ def sorteo(
     with figura_quieta(1, 3, alto=3.6) as (figura, ejes):
         for ax, (titulo, quedan) in zip(ejes, cortes.items()):
             parte = np.where(np.arange(len(orden)) < quedan, probabilidades, 0)
-            barras(ax, (parte / parte.sum())[:12], [etiquetas[i] for i in orden[:12]], titulo)
+            nombres = [etiquetas[i] for i in orden[:12]]
+            hasta = min(1, 2.5 * probabilidades[0])
+            barras(ax, (parte / parte.sum())[:12], nombres, titulo, hasta)
     return Pieza(
         "sorteo",
         "El sorteo de la letra siguiente",
@@ -332,7 +337,9 @@ def dibujar_esfera(ax, esfera: dict, m: int, n: int) -> None:
         punta |= {"alpha": 1 if nombre == "q" else 0.55, "zorder": 3 if nombre == "q" else 2}
         x, y = np.cos(angulo), np.sin(angulo)
         ax.annotate("", (x, y), (0, 0), arrowprops=punta)
-        ax.text(largo * x, largo * y, nombre, ha="center", va="center", style="italic", weight="bold")
+        ax.text(
+            largo * x, largo * y, nombre, ha="center", va="center", style="italic", weight="bold"
+        )
     producto = np.cos(angulos[0] - angulos[1])
     ax.set(title=f"m = {m}, n = {n}", xlabel=f"q · k = {producto:.2f}", aspect="equal")
     ax.set(xlim=(-1.6, 1.6), ylim=(-1.6, 1.6), xticks=(), yticks=())
@@ -367,14 +374,17 @@ def atencion(
         raise ValueError(f"el texto tiene {T} letras y los pesos son {pesos.shape}")
     if not 0 <= capa < len(pesos):
         raise ValueError(f"capa={capa}, y hay pesos de {len(pesos)} bloques")
-    bytes_ = np.rint(255 * pesos[:, :, *np.tril_indices(T)]).astype(np.uint8).tobytes()
+    filas, columnas = np.tril_indices(T)  # lo demás es futuro, y vale 0
+    bytes_ = np.rint(255 * pesos[:, :, filas, columnas]).astype(np.uint8).tobytes()
     elegida = T - 1
     with figura_quieta(alto=0.5 * pesos.shape[1] + 1.2) as (figura, ax):
-        filas = [f"cabeza {i + 1}" for i in range(pesos.shape[1])]
+        cabezas = [f"cabeza {i + 1}" for i in range(pesos.shape[1])]
         ultima = pesos[capa, :, elegida]
-        imagen = estilo.mapa_de_calor(ax, ultima, filas, [rotulo(c) for c in texto], vmin=0)
+        imagen = estilo.mapa_de_calor(ax, ultima, cabezas, [rotulo(c) for c in texto], vmin=0)
         ax.tick_params(axis="x", labelsize=min(10, 430 / T))
-        ax.set_title(f"A dónde mira la última letra, «{rotulo(texto[-1])}», en el bloque {capa + 1}")
+        ax.set_title(
+            f"A dónde mira la última letra, «{rotulo(texto[-1])}», en el bloque {capa + 1}"
+        )
         figura.colorbar(imagen, label="peso")
     return Pieza(
         "atencion",
