@@ -17,12 +17,12 @@ from contextlib import contextmanager
 from itertools import pairwise
 from pathlib import Path
 
-import estilo
 import numpy as np
 from matplotlib import pyplot as plt
 from matplotlib.figure import Figure
 from PIL import Image
 
+import estilo
 from sancho.doors import page
 
 CARPETA = Path(__file__).resolve().parent / "piezas"
@@ -332,7 +332,9 @@ def dibujar_esfera(ax, esfera: dict, m: int, n: int) -> None:
         punta |= {"alpha": 1 if nombre == "q" else 0.55, "zorder": 3 if nombre == "q" else 2}
         x, y = np.cos(angulo), np.sin(angulo)
         ax.annotate("", (x, y), (0, 0), arrowprops=punta)
-        ax.text(largo * x, largo * y, nombre, ha="center", va="center", style="italic", weight="bold")
+        ax.text(
+            largo * x, largo * y, nombre, ha="center", va="center", style="italic", weight="bold"
+        )
     producto = np.cos(angulos[0] - angulos[1])
     ax.set(title=f"m = {m}, n = {n}", xlabel=f"q · k = {producto:.2f}", aspect="equal")
     ax.set(xlim=(-1.6, 1.6), ylim=(-1.6, 1.6), xticks=(), yticks=())
@@ -367,14 +369,17 @@ def atencion(
         raise ValueError(f"el texto tiene {T} letras y los pesos son {pesos.shape}")
     if not 0 <= capa < len(pesos):
         raise ValueError(f"capa={capa}, y hay pesos de {len(pesos)} bloques")
-    bytes_ = np.rint(255 * pesos[:, :, *np.tril_indices(T)]).astype(np.uint8).tobytes()
+    filas, columnas = np.tril_indices(T)  # lo demás es futuro, y vale 0
+    bytes_ = np.rint(255 * pesos[:, :, filas, columnas]).astype(np.uint8).tobytes()
     elegida = T - 1
     with figura_quieta(alto=0.5 * pesos.shape[1] + 1.2) as (figura, ax):
-        filas = [f"cabeza {i + 1}" for i in range(pesos.shape[1])]
+        cabezas = [f"cabeza {i + 1}" for i in range(pesos.shape[1])]
         ultima = pesos[capa, :, elegida]
-        imagen = estilo.mapa_de_calor(ax, ultima, filas, [rotulo(c) for c in texto], vmin=0)
+        imagen = estilo.mapa_de_calor(ax, ultima, cabezas, [rotulo(c) for c in texto], vmin=0)
         ax.tick_params(axis="x", labelsize=min(10, 430 / T))
-        ax.set_title(f"A dónde mira la última letra, «{rotulo(texto[-1])}», en el bloque {capa + 1}")
+        ax.set_title(
+            f"A dónde mira la última letra, «{rotulo(texto[-1])}», en el bloque {capa + 1}"
+        )
         figura.colorbar(imagen, label="peso")
     return Pieza(
         "atencion",

@@ -15,6 +15,7 @@ const bloque = element(
 );
 bloque.value = datos.capa;
 const pregunta = caja('El texto: elige una letra con el dedo o con las flechas');
+pregunta.classList.add('grande');
 const letra = new Letters(pregunta, { ask: () => {}, choose: elegir });
 const frase = element('p', { role: 'status' });
 const cabezas = Array.from({ length: n_head }, (_, i) => {

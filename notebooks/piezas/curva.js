@@ -18,7 +18,7 @@ const mando = deslizador({
   hasta: muestras.length - 1,
   x: 0,
   lee: (i) => muestras[i][0],
-  escribe: (paso) => `paso ${thousands(paso)}`,
+  escribe: (paso) => `paso ${miles(paso)}`,
   alMover: pintar,
 });
 const aguja = svg('path', { class: 'aguja' });
@@ -33,6 +33,11 @@ const discos = muestras.map(([paso]) => svg('circle', { r: 5, cx: x(paso), cy: y
 const cifras = element('p', { role: 'status', class: 'cifras' });
 const texto = element('blockquote', { class: 'muestra' });
 
+/** Devuelve un número: cuatro cifras van juntas. */
+function miles(n) {
+  return n < 10000 ? String(n) : thousands(n);
+}
+
 function ejes() {
   const alturas = Array.from({ length: Math.floor(techo) + 1 }, (_, i) => i);
   const cuartos = [0, 0.25, 0.5, 0.75, 1].map((parte) => Math.round(parte * final));
@@ -40,7 +45,7 @@ function ejes() {
     svg('path', { class: 'reja', d: alturas.map((v) => `M${IZQUIERDA} ${y(v)}H${ANCHO}`).join('') }),
     ...alturas.map((v) => svg('text', { x: IZQUIERDA - 8, y: y(v) + 4, class: 'derecha' }, String(v))),
     ...cuartos.map((paso) =>
-      svg('text', { x: x(paso), y: ALTO - 12, class: paso === final ? 'derecha' : 'centro' }, thousands(paso)),
+      svg('text', { x: x(paso), y: ALTO - 12, class: paso === final ? 'derecha' : 'centro' }, miles(paso)),
     ),
   ];
 }
@@ -65,7 +70,7 @@ function pintar() {
   aguja.setAttribute('d', `M${x(paso)} 4V${ALTO - ABAJO + 4}`);
   discos.forEach((disco, j) => disco.setAttribute('class', i === j ? 'disco elegido' : 'disco'));
   const medidas = perdidas(paso).map((v, j) => `${lineas[j].nombre} ${decimals(v)}`);
-  cifras.textContent = `Paso ${thousands(paso)}: ${medidas.join(', ')} nats por letra.`;
+  cifras.textContent = `Paso ${miles(paso)}: ${medidas.join(', ')} nats por letra.`;
   texto.textContent = escrito;
 }
 
