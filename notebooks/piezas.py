@@ -168,12 +168,15 @@ def softmax(
     )
 
 
-def barras(ax, probabilidades: np.ndarray, etiquetas: Sequence[str], titulo: str) -> None:
+def barras(
+    ax, probabilidades: np.ndarray, etiquetas: Sequence[str], titulo: str, hasta: float = 1
+) -> None:
+    """Dibujar probabilidades, cada una con su cifra, en un eje que llega hasta una de ellas."""
     puntos = ax.barh(range(len(etiquetas)), 100 * probabilidades)
     ax.bar_label(puntos, fmt="%.1f %%", padding=3, fontsize=9)
     ax.set_yticks(range(len(etiquetas)), ["esp." if e == " " else rotulo(e) for e in etiquetas])
     ax.invert_yaxis()
-    ax.set(xlim=(0, 135), xticks=(0, 50, 100), xlabel="%", title=titulo)
+    ax.set(xlim=(0, 135 * hasta), xlabel="%", title=titulo)
     ax.grid(axis="y", visible=False)
 
 
@@ -202,7 +205,9 @@ def sorteo(
     with figura_quieta(1, 3, alto=3.6) as (figura, ejes):
         for ax, (titulo, quedan) in zip(ejes, cortes.items()):
             parte = np.where(np.arange(len(orden)) < quedan, probabilidades, 0)
-            barras(ax, (parte / parte.sum())[:12], [etiquetas[i] for i in orden[:12]], titulo)
+            nombres = [etiquetas[i] for i in orden[:12]]
+            hasta = min(1, 2.5 * probabilidades[0])
+            barras(ax, (parte / parte.sum())[:12], nombres, titulo, hasta)
     return Pieza(
         "sorteo",
         "El sorteo de la letra siguiente",

@@ -496,7 +496,8 @@ def test_attention_is_what_was_given(show):
     heads = [head.text for head in tab.driver.find_elements("css selector", ".dos .cifras")]
     for head, text in enumerate(heads):
         row = given[1, head, 5, :6]
-        assert f"{100 * row.max():.0f}\u00a0%" in text.split(" · ")[0] or row.max() % 0.01 < 0.007
+        percent = 100 * np.rint(255 * row.max()) / 255
+        assert re.search(rf"\b{percent:.0f}\s%", text.split(" · ")[0])
         assert TEXT[int(row.argmax())] in text.split(" · ")[0]
 
 

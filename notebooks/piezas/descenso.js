@@ -61,7 +61,7 @@ function pintar() {
   bola.setAttribute('cy', -y);
   const fin = estado();
   const alto = altura([x, y]);
-  const perdida = alto < 1e6 ? decimals(alto, 3) : alto.toExponential(1);
+  const perdida = alto < 1e6 ? decimals(alto, alto < 100 ? 3 : 0) : alto.toExponential(1);
   frase.textContent = `Paso ${camino.length - 1}: pérdida ${perdida}. ${fin}`;
   frase.classList.toggle('mal', fin.startsWith('Diverge'));
   uno.disabled = correr.disabled = Boolean(fin);

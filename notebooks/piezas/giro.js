@@ -51,7 +51,8 @@ function marcas() {
 function pintar() {
   const [q, k] = angulos();
   const valor = escalar(q, k);
-  dibujo.replaceChildren(...marcas(), flecha(q, 'q', 'q'), flecha(k, 'k', 'k'));
+  const nombres = valor > 0.97 ? ['q, k', ''] : ['q', 'k']; // donde uno taparía al otro
+  dibujo.replaceChildren(...marcas(), flecha(q, 'q', nombres[0]), flecha(k, 'k', nombres[1]));
   const grados = (a) => `${Math.round(a / GRADO)}°`;
   dibujo.setAttribute('aria-label', `Esfera: q a ${grados(q)}, k a ${grados(k)}`);
   producto.textContent = `q · k = ${decimals(valor)}`;
