@@ -9,7 +9,7 @@ const lineas = [
 const todos = lineas.flatMap(({ valores }) => valores.filter((v) => v !== null));
 const techo = Math.max(...todos) * 1.05;
 const final = Math.max(pasos[pasos.length - 1], ...muestras.map(([paso]) => paso));
-const x = (paso) => IZQUIERDA + ((ANCHO - IZQUIERDA - 12) * paso) / final;
+const x = (paso) => IZQUIERDA + ((ANCHO - IZQUIERDA - 30) * paso) / final;
 const y = (perdida) => (ALTO - ABAJO) * (1 - perdida / techo) + 4;
 
 const mando = deslizador({
@@ -40,13 +40,13 @@ function miles(n) {
 
 function ejes() {
   const alturas = Array.from({ length: Math.floor(techo) + 1 }, (_, i) => i);
-  const cuartos = [0, 0.25, 0.5, 0.75, 1].map((parte) => Math.round(parte * final));
+  const decena = 10 ** Math.floor(Math.log10(final / 6));
+  const entre = decena * [1, 2, 5, 10].find((veces) => final / (veces * decena) <= 6);
+  const marcas = Array.from({ length: Math.floor(final / entre) + 1 }, (_, i) => i * entre);
   return [
     svg('path', { class: 'reja', d: alturas.map((v) => `M${IZQUIERDA} ${y(v)}H${ANCHO}`).join('') }),
     ...alturas.map((v) => svg('text', { x: IZQUIERDA - 8, y: y(v) + 4, class: 'derecha' }, String(v))),
-    ...cuartos.map((paso) =>
-      svg('text', { x: x(paso), y: ALTO - 12, class: paso === final ? 'derecha' : 'centro' }, miles(paso)),
-    ),
+    ...marcas.map((paso) => svg('text', { x: x(paso), y: ALTO - 8, class: 'centro' }, miles(paso))),
   ];
 }
 
