@@ -1,7 +1,8 @@
-"""Piezas que se tocan: cada función devuelve una, y el cuaderno la muestra.
+"""Piezas que se tocan: cada función da una, y el cuaderno la muestra si es lo último de la celda.
 
 Una pieza es una página pequeña y completa dentro de un marco (`iframe`): no necesita ni el kernel
-ni la red. Donde no dejan entrar marcos o programas, queda en su lugar una figura quieta.
+ni la red. Está hecha con partes de la página del proyecto (sancho/doors/page) y con lo que hay en
+la carpeta piezas/. Donde un sitio no deja pasar marcos, queda en su lugar una figura quieta.
 """
 
 import base64
@@ -9,89 +10,394 @@ import html
 import io
 import json
 import re
-from collections.abc import Sequence
+import zlib
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from itertools import pairwise
 from pathlib import Path
 
-import estilo
 import numpy as np
 from matplotlib import pyplot as plt
 from matplotlib.figure import Figure
+from PIL import Image
 
+import estilo
 from sancho.doors import page
 
 CARPETA = Path(__file__).resolve().parent / "piezas"
 CLASE = "sancho-pieza"
+"""La clase del elemento que contiene una pieza; por ella se encuentran en un cuaderno."""
+PAGINA = """<!doctype html>
+<html lang="es"><head><meta charset="utf-8">
+<meta name="viewport" content="width=device-width, initial-scale=1">
+<meta name="color-scheme" content="light dark">
+<title>{titulo}</title><style>{estilo}</style></head>
+<body><main id="pieza"></main>
+<script type="application/json" id="datos">{datos}</script>
+<script>"use strict";
+{programa}</script></body></html>"""
 
 
 class Pieza:
-    """Una pregunta, una página que se toca, una figura que la sustituye y una respuesta plegada."""
+    """Una pregunta, una página que la contesta si se toca, y la respuesta plegada.
 
-    def __init__(self, titulo: str, figura: Figure, alt: str, pregunta: str, respuesta: str):
-        self.titulo, self.alt = titulo, alt
+    nombre: su programa, piezas/nombre.js. partes: los de la página que usa además de tools.js.
+    datos: lo que el programa lee. figura y alt: lo que se ve donde el programa no puede correr.
+    """
+
+    def __init__(
+        self,
+        nombre: str,
+        titulo: str,
+        datos: dict,
+        figura: Figure,
+        alt: str,
+        pregunta: str,
+        respuesta: str,
+        partes: Sequence[str] = (),
+    ):
+        self.nombre, self.titulo, self.datos, self.partes = nombre, titulo, datos, partes
+        self.figura, self.alt = figura, alt
         self.pregunta, self.respuesta = pregunta, respuesta
-        png = io.BytesIO()
-        figura.savefig(png, format="png")
-        self.png = base64.b64encode(png.getvalue()).decode()
+
+    def pagina(self) -> str:
+        """Dar la página del marco, entera."""
+        datos = json.dumps(self.datos, allow_nan=False, separators=(",", ":"))
+        programas = [de_la_pagina(parte) for parte in ("tools", *self.partes)]
+        programas += [leer("comun.js"), leer(f"{self.nombre}.js")]
+        return PAGINA.format(
+            titulo=html.escape(self.titulo),
+            estilo=hoja_de_estilo() + leer("marco.css") + leer(f"{self.nombre}.css"),
+            datos=datos.replace("<", "\\u003c"),  # así ningún texto puede cerrar el <script>
+            programa="".join(programas),
+        )
 
     def html(self) -> str:
-        pregunta, respuesta, alt = map(html.escape, (self.pregunta, self.respuesta, self.alt))
+        titulo, alt = html.escape(self.titulo), html.escape(self.alt)
+        marco = html.escape(self.pagina(), quote=False).replace('"', "&quot;")
+        figura = base64.b64encode(png_pequeno(self.figura)).decode()
+        # Sin altura hasta que su programa la pide: donde no corre, el marco no ocupa nada.
         return (
-            f'<div class="{CLASE}"><p><b>Pruébalo.</b> {pregunta}</p>'
-            f'<img alt="{alt}" src="data:image/png;base64,{self.png}">'
-            f"<details><summary>Respuesta</summary><p>{respuesta}</p></details></div>"
+            f'<div class="{CLASE}"><p><b>Pruébalo.</b> {html.escape(self.pregunta)}</p>'
+            f'<iframe title="{titulo}" width="100%" height="0" style="border:0;display:block" '
+            f'srcdoc="{marco}"></iframe>'
+            f'<img alt="{alt}" style="max-width:100%" src="data:image/png;base64,{figura}">'
+            "<details><summary>Respuesta</summary>"
+            f"<p>{html.escape(self.respuesta)}</p></details></div>"
         )
 
     def _repr_mimebundle_(self, include=None, exclude=None) -> dict[str, str]:
-        return {"text/html": self.html(), "text/plain": f"{self.titulo}: {self.pregunta}"}
+        return {"text/html": self.html(), "text/plain": f"{self.titulo}. {self.pregunta}"}
 
 
-def quieta(titulo: str) -> Figure:
+def png_pequeno(figura: Figure) -> bytes:
+    """Dibujar una figura en pocos colores: ocupa la tercera parte."""
+    entera, pequena = io.BytesIO(), io.BytesIO()
+    figura.savefig(entera, format="png", dpi=90)
+    imagen = Image.open(entera).convert("RGB")
+    imagen.quantize(48, dither=Image.Dither.NONE).save(pequena, format="png", optimize=True)
+    return pequena.getvalue()
+
+
+def leer(nombre: str) -> str:
+    """Leer un archivo de piezas/; vacío si una pieza no lo tiene."""
+    archivo = CARPETA / nombre
+    return archivo.read_text(encoding="utf-8") if archivo.exists() else ""
+
+
+def de_la_pagina(parte: str) -> str:
+    """Leer un programa de la página del proyecto; "model.softmax" es una función de model.js."""
+    archivo, _, funcion = parte.partition(".")
+    texto = (page.FOLDER / f"{archivo}.js").read_text(encoding="utf-8")
+    return re.search(rf"^function {funcion}\(.*?^}}\n", texto, re.M | re.S)[0] if funcion else texto
+
+
+def hoja_de_estilo() -> str:
+    """Dar de la hoja de estilo de la página los colores, los mandos, las letras y las tablas."""
+    hoja = (page.FOLDER / "style.css").read_text(encoding="utf-8")
+    return re.sub(r"\n\s*", "\n", hoja.partition("/* where it looks */")[0])
+
+
+@contextmanager
+def figura_quieta(*forma: int, alto: float = 3) -> Iterator[tuple]:
+    """Preparar una figura con el aspecto del curso, que el cuaderno no muestra por su cuenta."""
     with plt.rc_context():
         estilo.usar()
-        figura = Figure(figsize=(7.5, 3))
-        figura.subplots().set(title=titulo)
-    return figura
+        figura = Figure(figsize=(7.5, alto))
+        yield figura, figura.subplots(*forma)
 
 
-def bpe(
-    texto: str,
-    fusiones: int,
-    pregunta: str = "¿Qué se une primero?",
-    respuesta: str = "Lo más frecuente.",
-) -> Pieza:
-    return Pieza("BPE", quieta("BPE"), "BPE", pregunta, respuesta)
+def rotulo(texto: str) -> str:
+    """Dar el texto con los espacios y los saltos de línea a la vista."""
+    return texto.replace(" ", "·").replace("\n", "↵")
 
 
-def giro(pregunta: str = "¿De qué depende el producto?", respuesta: str = "De m − n.") -> Pieza:
-    return Pieza("Giro", quieta("Giro"), "Giro", pregunta, respuesta)
+def lista(numeros: Sequence[float], cifras: int = 4) -> list[float]:
+    """Dar los números como los escribe JSON, redondeados."""
+    return np.asarray(numeros, dtype=float).round(cifras).tolist()
 
 
 def softmax(
     puntuaciones: Sequence[float],
     etiquetas: Sequence[str],
-    pregunta: str = "¿Qué hace la temperatura?",
-    respuesta: str = "Afila o aplana.",
+    pregunta: str = "¿Hay alguna temperatura con la que la segunda opción adelante a la primera?",
+    respuesta: str = (
+        "Ninguna. Dividir todos los logits entre la misma T > 0 no cambia su orden: cambia la "
+        "ventaja. Con T cerca de 0 la primera se lo lleva casi todo; cuanto mayor es T, más se "
+        "acercan todas a la misma probabilidad, sin cruzarse nunca."
+    ),
 ) -> Pieza:
-    return Pieza("Softmax", quieta("Softmax"), "Softmax", pregunta, respuesta)
+    """Repartir la probabilidad entre unas pocas opciones, con un mando para la temperatura."""
+    logits = np.asarray(puntuaciones, dtype=float)
+    alto = 1.3 + 0.22 * len(logits)
+    with figura_quieta(1, 3, alto=alto) as (figura, ejes):
+        for ax, T in zip(ejes, (0.3, 1, 3)):
+            exponenciales = np.exp((logits - logits.max()) / T)
+            barras(ax, exponenciales / exponenciales.sum(), etiquetas, f"T = {T}")
+    return Pieza(
+        "softmax",
+        "Softmax con temperatura",
+        {"puntuaciones": lista(logits), "etiquetas": list(etiquetas)},
+        figura,
+        "Las mismas puntuaciones con tres temperaturas: con 0.3 casi toda la probabilidad es de la "
+        "primera opción, con 3 todas se parecen; el orden es siempre el mismo.",
+        pregunta,
+        respuesta,
+        partes=["model.softmax"],
+    )
+
+
+def barras(ax, probabilidades: np.ndarray, etiquetas: Sequence[str], titulo: str) -> None:
+    puntos = ax.barh(range(len(etiquetas)), 100 * probabilidades)
+    ax.bar_label(puntos, fmt="%.1f %%", padding=3, fontsize=9)
+    ax.set_yticks(range(len(etiquetas)), ["esp." if e == " " else rotulo(e) for e in etiquetas])
+    ax.invert_yaxis()
+    ax.set(xlim=(0, 135), xticks=(0, 50, 100), xlabel="%", title=titulo)
+    ax.grid(axis="y", visible=False)
 
 
 def sorteo(
     puntuaciones: Sequence[float],
     etiquetas: Sequence[str],
-    pregunta: str = "¿Qué queda?",
-    respuesta: str = "Depende.",
+    pregunta: str = (
+        "¿Puedes lograr, solo con la temperatura, que las letras improbables no salgan nunca y "
+        "que las buenas sigan compitiendo?"
+    ),
+    respuesta: str = (
+        "No. La temperatura encoge la cola, pero ninguna probabilidad llega a 0, y lo que quita a "
+        "las improbables se lo quita también a las segundas: a fuerza de bajarla, solo queda la "
+        "primera. Los otros tres mandos cortan: top-k deja siempre las mismas, top-p las que hagan "
+        "falta para sumar p, y min-p las que no bajen de esa parte de la primera. Cortar y "
+        "calentar se pueden combinar."
+    ),
 ) -> Pieza:
-    return Pieza("Sorteo", quieta("Sorteo"), "Sorteo", pregunta, respuesta)
+    """Sortear la letra siguiente con temperatura, top-k, top-p y min-p."""
+    logits = np.asarray(puntuaciones, dtype=float)
+    orden = np.argsort(-logits, kind="stable")
+    probabilidades = np.exp(logits - logits.max())[orden]
+    probabilidades /= probabilidades.sum()
+    suma_de_antes = probabilidades.cumsum() - probabilidades
+    cortes = {"sin tocar": len(orden), "top-k = 4": 4, "top-p = 0.8": (suma_de_antes < 0.8).sum()}
+    with figura_quieta(1, 3, alto=3.6) as (figura, ejes):
+        for ax, (titulo, quedan) in zip(ejes, cortes.items()):
+            parte = np.where(np.arange(len(orden)) < quedan, probabilidades, 0)
+            barras(ax, (parte / parte.sum())[:12], [etiquetas[i] for i in orden[:12]], titulo)
+    return Pieza(
+        "sorteo",
+        "El sorteo de la letra siguiente",
+        {"puntuaciones": lista(logits), "etiquetas": list(etiquetas)},
+        figura,
+        "Las letras más probables sin tocar, con top-k = 4, que deja cuatro, y con top-p = 0.8, "
+        "que deja las que hacen falta para sumar el 80 %; lo que queda se reparte de nuevo.",
+        pregunta,
+        respuesta,
+        partes=["random", "model.softmax", "sampler"],
+    )
+
+
+def cortar(texto: str) -> list[str]:
+    """Partir en palabras con su espacio delante, signos y blancos, sin perder nada."""
+    return re.findall(r" ?\w+| ?[^\w\s]+|\s", texto)
+
+
+def fundir(piezas: tuple[str, ...], par: tuple[str, str]) -> tuple[str, ...]:
+    """Juntar en una pieza cada aparición de la pareja, de izquierda a derecha."""
+    nuevas: list[str] = []
+    pendientes = list(piezas)
+    while pendientes:
+        juntas = tuple(pendientes[:2]) == par
+        nuevas.append("".join(pendientes[: 1 + juntas]))
+        del pendientes[: 1 + juntas]
+    return tuple(nuevas)
+
+
+def aprender_bpe(palabras: list[str], fusiones: int) -> list[tuple[str, str, int]]:
+    """Aprender fusiones mientras una pareja se repita; dar cada una y las veces que se hizo.
+
+    Entre parejas iguales gana la última por orden alfabético, como en el capítulo 1.
+    """
+    troceo, aprendidas = [tuple(palabra) for palabra in palabras], []
+    for _ in range(fusiones):
+        pares = Counter(par for piezas in troceo for par in pairwise(piezas))
+        par = max(pares, key=lambda par: (pares[par], par), default=None)
+        if par is None or pares[par] < 2:
+            break
+        antes = sum(map(len, troceo))
+        troceo = [fundir(piezas, par) for piezas in troceo]
+        aprendidas.append((*par, antes - sum(map(len, troceo))))
+    return aprendidas
+
+
+def bpe(
+    texto: str,
+    fusiones: int,
+    pregunta: str = "Antes de cada paso, apuesta: ¿qué pareja de piezas se va a fundir ahora?",
+    respuesta: str = (
+        "La que más veces aparece en ese momento, dentro de una palabra, contando como una sola "
+        "pieza lo ya fundido; si hay empate, la última por orden alfabético. Por eso un trozo "
+        "largo solo puede nacer después de sus partes. Cada fusión acorta el texto tantas piezas "
+        "como veces se hace y alarga el vocabulario en una."
+    ),
+) -> Pieza:
+    """Fundir un texto paso a paso, hacia delante y hacia atrás."""
+    palabras = cortar(texto)
+    aprendidas = aprender_bpe(palabras, fusiones)
+    troceo = [tuple(palabra) for palabra in palabras]
+    medidas = [sum(map(len, troceo))]
+    for *_, veces in aprendidas:
+        medidas.append(medidas[-1] - veces)
+    with figura_quieta(alto=3) as (figura, ax):
+        ax.step(range(len(medidas)), medidas, where="post")
+        for i, (a, b, _) in enumerate(aprendidas[:8]):
+            sitio = (i + 1.1, medidas[i + 1] + 0.02 * medidas[0])
+            ax.annotate(rotulo(a + b), sitio, fontsize=10, fontweight="bold")
+        ax.set(
+            title="Lo que mide el texto tras cada fusión",
+            xlabel="fusiones",
+            ylabel="piezas",
+            ylim=(0, 1.1 * medidas[0]),
+        )
+    return Pieza(
+        "bpe",
+        "BPE paso a paso",
+        {"palabras": palabras, "fusiones": aprendidas},
+        figura,
+        f"El texto empieza con {medidas[0]} piezas, una por letra, y tras {len(aprendidas)} "
+        f"fusiones mide {medidas[-1]}; las primeras fusiones son las que más lo acortan.",
+        pregunta,
+        respuesta,
+    )
+
+
+def giro(
+    pregunta: str = (
+        "Busca dos posiciones en que el producto valga 1.00. ¿Cuántas parejas hay, y qué tienen en "
+        "común?"
+    ),
+    respuesta: str = (
+        "Diez, de (3, 0) a (12, 9): todas las que cumplen m − n = 3. Mueve las dos flechas a la "
+        "vez y el producto no se mueve: solo cuenta la distancia. Estas dos flechas se buscan a "
+        "tres posiciones; otras, que al empezar formaran otro ángulo, a otra distancia."
+    ),
+) -> Pieza:
+    """Girar una consulta y una clave según su posición."""
+    esfera = {"paso": 15, "consulta": 0, "clave": 45, "posiciones": 12}
+    with figura_quieta(1, 3, alto=3) as (figura, ejes):
+        for ax, (m, n) in zip(ejes, ((4, 4), (5, 2), (10, 7))):
+            dibujar_esfera(ax, esfera, m, n)
+    return Pieza(
+        "giro",
+        "La esfera de las posiciones",
+        esfera,
+        figura,
+        "Tres esferas con dos flechas, q y k. Con m = n = 4 el producto vale 0.71; con m = 5 y "
+        "n = 2 vale 1.00, y con m = 10 y n = 7, también 1.00.",
+        pregunta,
+        respuesta,
+    )
+
+
+def dibujar_esfera(ax, esfera: dict, m: int, n: int) -> None:
+    angulos = np.radians(
+        (esfera["consulta"] + esfera["paso"] * m, esfera["clave"] + esfera["paso"] * n)
+    )
+    vuelta = np.linspace(0, 2 * np.pi, 100)
+    ax.plot(np.cos(vuelta), np.sin(vuelta), color="#8b877a", lw=1, linestyle="-")
+    largos = (1.25, 1.25) if np.ptp(angulos) > 0.2 else (1.15, 1.45)
+    for nombre, angulo, color, grueso, largo in zip(
+        "qk", angulos, estilo.COLORES, (2.5, 5), largos
+    ):
+        punta = {"arrowstyle": "-|>", "color": color, "lw": grueso, "shrinkA": 0, "shrinkB": 0}
+        punta |= {"alpha": 1 if nombre == "q" else 0.55, "zorder": 3 if nombre == "q" else 2}
+        x, y = np.cos(angulo), np.sin(angulo)
+        ax.annotate("", (x, y), (0, 0), arrowprops=punta)
+        ax.text(
+            largo * x, largo * y, nombre, ha="center", va="center", style="italic", weight="bold"
+        )
+    producto = np.cos(angulos[0] - angulos[1])
+    ax.set(title=f"m = {m}, n = {n}", xlabel=f"q · k = {producto:.2f}", aspect="equal")
+    ax.set(xlim=(-1.6, 1.6), ylim=(-1.6, 1.6), xticks=(), yticks=())
+    ax.spines[:].set_visible(False)
 
 
 def atencion(
     texto: str,
     pesos: np.ndarray,
     capa: int = 0,
-    pregunta: str = "¿A dónde mira?",
-    respuesta: str = "Atrás.",
+    pregunta: str = (
+        "Toca varias letras: ¿hay alguna cabeza que mire siempre al mismo sitio, sea cual sea la "
+        "letra que pregunta?"
+    ),
+    respuesta: str = (
+        "Compara las cifras de «hace»: si al cambiar de letra una cabeza sigue mirando a la misma "
+        "distancia (la letra anterior, ella misma), va por la posición; si la distancia cambia y lo "
+        "mirado se parece (un espacio, una vocal, una letra igual), va por el contenido. Suele haber "
+        "de las dos, y muchas que reparten su atención un poco por todas partes."
+    ),
 ) -> Pieza:
-    return Pieza("Atención", quieta("Atención"), "Atención", pregunta, respuesta)
+    """Tocar una letra y ver a dónde mira cada cabeza.
+
+    pesos: (n_layer, n_head, T, T) o (n_head, T, T), una fila por letra que pregunta. capa: el
+    bloque por el que se empieza.
+    """
+    pesos = np.asarray(pesos, dtype=float)
+    if pesos.ndim == 3:
+        pesos = pesos[None]
+    T = len(texto)
+    if pesos.shape[2:] != (T, T):
+        raise ValueError(f"el texto tiene {T} letras y los pesos son {pesos.shape}")
+    if not 0 <= capa < len(pesos):
+        raise ValueError(f"capa={capa}, y hay pesos de {len(pesos)} bloques")
+    filas, columnas = np.tril_indices(T)  # lo demás es futuro, y vale 0
+    bytes_ = np.rint(255 * pesos[:, :, filas, columnas]).astype(np.uint8).tobytes()
+    elegida = T - 1
+    with figura_quieta(alto=0.5 * pesos.shape[1] + 1.2) as (figura, ax):
+        cabezas = [f"cabeza {i + 1}" for i in range(pesos.shape[1])]
+        ultima = pesos[capa, :, elegida]
+        imagen = estilo.mapa_de_calor(ax, ultima, cabezas, [rotulo(c) for c in texto], vmin=0)
+        ax.tick_params(axis="x", labelsize=min(10, 430 / T))
+        ax.set_title(
+            f"A dónde mira la última letra, «{rotulo(texto[-1])}», en el bloque {capa + 1}"
+        )
+        figura.colorbar(imagen, label="peso")
+    return Pieza(
+        "atencion",
+        "A dónde mira cada cabeza",
+        {
+            "texto": texto,
+            "forma": pesos.shape[:2],
+            "capa": capa,
+            "elegida": elegida,
+            "pesos": base64.b64encode(zlib.compress(bytes_, 9)).decode(),
+        },
+        figura,
+        f"Un mapa con una fila por cabeza: los pesos con que la última letra de «{texto}» mira a "
+        "cada una de las anteriores.",
+        pregunta,
+        respuesta,
+        partes=["sampler", "unpack", "letters"],
+    )
 
 
 def curva(
@@ -99,11 +405,102 @@ def curva(
     entrenamiento: Sequence[float],
     validacion: Sequence[float],
     muestras: Sequence[tuple[int, str]],
-    pregunta: str = "¿Cuándo aprende palabras?",
-    respuesta: str = "Pronto.",
+    pregunta: str = (
+        "Recorre la curva leyendo lo que escribe el modelo: ¿qué aprende mientras la pérdida se "
+        "desploma, y qué mientras apenas baja?"
+    ),
+    respuesta: str = (
+        "En la caída, lo que más se repite: qué letras son frecuentes, dónde van los espacios, "
+        "sílabas, palabras cortas. En la parte casi llana, lo que cuesta más y se repite menos: "
+        "palabras largas bien escritas, concordancias, un diálogo que abre con raya. Una décima "
+        "menos al final se nota más al leer que un nat entero al principio."
+    ),
 ) -> Pieza:
-    return Pieza("Curva", quieta("Curva"), "Curva", pregunta, respuesta)
+    """Recorrer la curva de aprendizaje leyendo una muestra en cada punto.
+
+    Una pérdida que en un paso no se midió es None o NaN.
+    """
+    perdidas = [np.array(valores, dtype=float) for valores in (entrenamiento, validacion)]
+    if not {len(pasos)} == {len(valores) for valores in perdidas}:
+        raise ValueError("hace falta una pérdida de cada clase por paso")
+    muestras = sorted((int(paso), texto) for paso, texto in muestras)
+    with figura_quieta(alto=3.2) as (figura, ax):
+        for nombre, valores in zip(("entrenamiento", "validación"), perdidas):
+            medidas = np.isfinite(valores)
+            ax.plot(np.asarray(pasos)[medidas], valores[medidas], label=nombre)
+        for paso, _ in muestras:
+            ax.axvline(paso, color="#8b877a", lw=1, linestyle=":")
+        ax.set(title="La curva de aprendizaje", xlabel="paso", ylabel="nats por letra")
+        ax.set_ylim(0)
+        ax.legend()
+    nulos = [[v if np.isfinite(v) else None for v in lista(valores)] for valores in perdidas]
+    return Pieza(
+        "curva",
+        "La curva de aprendizaje",
+        {
+            "pasos": [int(paso) for paso in pasos],
+            "entrenamiento": nulos[0],
+            "validacion": nulos[1],
+            "muestras": muestras,
+        },
+        figura,
+        f"La pérdida de entrenamiento y la de validación, del paso {pasos[0]} al {pasos[-1]}: caen "
+        "deprisa al principio y despacio después. Unas líneas marcan los pasos de las muestras.",
+        pregunta,
+        respuesta,
+    )
 
 
-def descenso(pregunta: str = "¿Cuándo diverge?", respuesta: str = "Al pasar de 2/c.") -> Pieza:
-    return Pieza("Descenso", quieta("Descenso"), "Descenso", pregunta, respuesta)
+VALLE = {"curvas": [1, 10], "salida": [-9, 2], "cerca": 0.01, "lejos": 100, "limite": 300}
+"""La bola sale de `salida`, llega si la altura baja de `cerca` y diverge si se multiplica por `lejos`."""
+
+
+def descenso(
+    pregunta: str = (
+        "Sin inercia, ¿cuál es la tasa que lleva la bola al fondo en menos pasos? ¿Y cuántos te "
+        "ahorras si añades inercia?"
+    ),
+    respuesta: str = (
+        "Sin inercia, la de 0.18: 22 pasos. Más allá manda la pared empinada, cuya curvatura es "
+        "10: con 0.20 = 2/10 la bola salta de un lado a otro sin bajar, y con más sale disparada. "
+        "Con inercia 0.50 y tasa 0.17 bastan 6: lo que la bola lleva de velocidad la empuja por "
+        "el fondo llano y frena sus saltos en lo empinado. Demasiada inercia la pasa de largo."
+    ),
+) -> Pieza:
+    """Bajar por un valle alargado eligiendo la tasa de aprendizaje y la inercia."""
+    x, y = np.meshgrid(np.linspace(-10, 10, 81), np.linspace(-4.2, 4.2, 41))
+    c1, c2 = VALLE["curvas"]
+    with figura_quieta(1, 3, alto=2.4) as (figura, ejes):
+        for ax, tasa, inercia in zip(ejes, (0.05, 0.18, 0.17), (0, 0, 0.5)):
+            niveles = 1.5 * np.arange(1, 8) ** 2
+            alturas = (c1 * x**2 + c2 * y**2) / 2
+            ax.contour(x, y, alturas, levels=niveles, colors="#8b877a", linewidths=0.7)
+            camino = np.array(bajar(tasa, inercia))
+            ax.plot(*camino.T, "o-", color=estilo.COLORES[1], markersize=3, lw=1.2)
+            ax.set_title(f"tasa {tasa:.2f}, inercia {inercia:.2f}", fontsize=10)
+            ax.set(xlabel=f"{len(camino) - 1} pasos", xticks=(), yticks=())
+            ax.set(xlim=(-10, 10), ylim=(-4.2, 4.2))
+    return Pieza(
+        "descenso",
+        "La bola que baja",
+        VALLE,
+        figura,
+        "Tres caminos de una bola por un valle alargado: con tasa 0.05 baja despacio, con 0.18 salta "
+        "de una pared a otra, y con inercia 0.50 llega al fondo en 6 pasos.",
+        pregunta,
+        respuesta,
+    )
+
+
+def bajar(tasa: float, inercia: float) -> list[np.ndarray]:
+    """Dar el camino de la bola hasta que llega, diverge o se cansa."""
+    curvas = np.array(VALLE["curvas"])
+    camino, velocidad = [np.array(VALLE["salida"], dtype=float)], np.zeros(2)
+    alturas = [camino[0] ** 2 @ curvas / 2]
+    while VALLE["cerca"] <= alturas[-1] < VALLE["lejos"] * alturas[0]:
+        if len(camino) > VALLE["limite"]:
+            break
+        velocidad = inercia * velocidad + curvas * camino[-1]
+        camino.append(camino[-1] - tasa * velocidad)
+        alturas.append(camino[-1] ** 2 @ curvas / 2)
+    return camino

@@ -1,0 +1,567 @@
+"""The pieces compute in a browser what Python computes; where no script runs, a figure stands in."""
+
+import html
+import json
+import os
+import re
+import shutil
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import nbformat
+import numpy as np
+import pytest
+import torch
+from matplotlib import pyplot as plt
+
+FOLDER = Path(__file__).resolve().parent
+sys.path.insert(0, str(FOLDER))
+
+import dibujos  # noqa: E402
+import piezas  # noqa: E402
+
+from sancho.checkpoint import pretrained  # noqa: E402
+from sancho.config import SampleConfig  # noqa: E402
+from sancho.doors import page  # noqa: E402
+from sancho.generate import shape_logits  # noqa: E402
+
+CHAPTERS = [path.name for path in sorted(FOLDER.glob("*.ipynb"))]
+LARGEST_BYTES = 60_000
+HOSTILE = "</script><img src=x onerror=alert(1)> \u2028 &quot; \"' {{datos}}\n"
+LOGITS = [3.1, 2.2, 1.4, 0.3, -1.0]
+OPTIONS = ["a", "o", " ", "e", "\n"]
+MANY = np.random.default_rng(1).normal(0, 2, 40).round(2)
+TWISTER = "tres tristes tigres tragaban trigo en un trigal"
+TEXT = "—Señor —dijo Sancho"
+
+
+def weights(n_layer: int = 3, n_head: int = 4, T: int = len(TEXT)) -> np.ndarray:
+    scores = torch.randn(n_layer, n_head, T, T, generator=torch.Generator().manual_seed(0)) * 2
+    future = torch.ones(T, T).triu(1).bool()
+    return scores.masked_fill(future, -torch.inf).softmax(-1).numpy()
+
+
+STEPS = list(range(0, 1001, 100))
+LOSSES = [1.2 + 3 / (1 + n / 100) for n in STEPS]
+EXAMPLES: dict[str, Callable[[], piezas.Pieza]] = {
+    "bpe": lambda: piezas.bpe(TWISTER, 20),
+    "giro": piezas.giro,
+    "softmax": lambda: piezas.softmax(LOGITS, OPTIONS),
+    "sorteo": lambda: piezas.sorteo(MANY, [chr(0xC0 + i) for i in range(40)]),
+    "atencion": lambda: piezas.atencion(TEXT, weights(), capa=1),
+    "curva": lambda: piezas.curva(
+        STEPS, LOSSES, [*LOSSES[:-1], float("nan")], [(0, "xq"), (300, "de la"), (1000, "Sancho")]
+    ),
+    "descenso": piezas.descenso,
+}
+
+
+# --- the HTML -------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", EXAMPLES)
+def test_a_piece_is_small_and_asks_for_nothing(name):
+    piece = EXAMPLES[name]()
+    bundle = piece._repr_mimebundle_()
+    assert set(bundle) == {"text/html", "text/plain"}
+    assert piece.pregunta in bundle["text/plain"]
+    assert html.escape(piece.pregunta) in bundle["text/html"]
+    assert html.escape(piece.respuesta) in bundle["text/html"]
+    assert len(bundle["text/html"].encode()) < LARGEST_BYTES
+    assert not re.search(r"https?://(?!www\.w3\.org/2000/svg)", bundle["text/html"])
+    assert not re.search(r"innerHTML|outerHTML|insertAdjacentHTML|document\.write", piece.pagina())
+    assert bundle == EXAMPLES[name]()._repr_mimebundle_()
+
+
+def test_the_largest_attention_that_a_chapter_shows_is_small_too():
+    text = "En un lugar de la Mancha, de cuyo nombre no quiero acordarme"
+    piece = piezas.atencion(text, weights(5, 4, len(text)))
+    assert len(piece.html().encode()) < 1.5 * LARGEST_BYTES
+
+
+def test_no_text_becomes_html():
+    piece = piezas.softmax([1.0, 2.0], [HOSTILE, "b"], pregunta=HOSTILE, respuesta=HOSTILE)
+    inside = piece.pagina()
+    data = re.search(r'id="datos">(.*?)</script>', inside, re.DOTALL)[1]
+    assert json.loads(data)["etiquetas"][0] == HOSTILE
+    assert "<" not in data
+    assert inside.count("</script>") == 2
+    outside = re.sub(r' srcdoc="[^"]*"', "", piece.html())
+    assert set(re.findall(r"<(\w+)", outside)) <= set("div p b iframe img details summary".split())
+
+
+@pytest.mark.parametrize("name", EXAMPLES)
+def test_no_two_scripts_have_a_name_in_common(name):
+    names = re.findall(
+        r"^(?:async )?(?:function|class|const|let) (\w+)", EXAMPLES[name]().pagina(), re.MULTILINE
+    )
+    assert len(set(names)) == len(names)
+
+
+def test_every_source_is_used():
+    used = {"comun.js", "marco.css"} | {
+        f"{name}.{kind}" for name in EXAMPLES for kind in ("js", "css")
+    }
+    assert {path.name for path in (FOLDER / "piezas").iterdir()} <= used
+    assert (page.FOLDER / "style.css").read_text("utf-8").count("/* where it looks */") == 1
+
+
+def test_what_cannot_be_shown_is_refused():
+    with pytest.raises(ValueError, match="19 letras"):
+        piezas.atencion(TEXT, np.ones((2, 3, 3)))
+    with pytest.raises(ValueError, match="capa=3"):
+        piezas.atencion(TEXT, weights(), capa=3)
+    with pytest.raises(ValueError, match="por paso"):
+        piezas.curva([0, 1], [1.0], [1.0], [(0, "x")])
+
+
+# --- what Python computes -------------------------------------------------------------------
+
+
+def plain_bpe(words: list[str], steps: int) -> list[tuple[str, str, int]]:
+    """The plainest BPE there is: join the most frequent pair, the last one among equals."""
+    words, merges = [list(word) for word in words], []
+    for _ in range(steps):
+        counts: dict[tuple[str, str], int] = {}
+        for word in words:
+            for pair in zip(word, word[1:]):
+                counts[pair] = counts.get(pair, 0) + 1
+        times = max(counts.values())
+        if times < 2:
+            break
+        a, b = max(pair for pair in counts if counts[pair] == times)
+        before = sum(map(len, words))
+        for word in words:
+            for i in range(len(word) - 1, -1, -1):  # no pair of these overlaps itself
+                if word[i : i + 2] == [a, b]:
+                    word[i : i + 2] = [a + b]
+        merges.append((a, b, before - sum(map(len, words))))
+    return merges
+
+
+def test_merges_are_those_of_a_plain_bpe():
+    words = piezas.cortar(TWISTER)
+    assert "".join(words) == TWISTER
+    assert piezas.aprender_bpe(words, 20) == plain_bpe(words, 20)
+    assert piezas.fundir(tuple("aaa"), ("a", "a")) == ("aa", "a")
+
+
+def descend(rate: float, momentum: float, steps: int) -> list[list[float]]:
+    """Where torch.optim.SGD goes."""
+    curves = torch.tensor(piezas.VALLE["curvas"], dtype=torch.float64)
+    ball = torch.tensor(piezas.VALLE["salida"], dtype=torch.float64, requires_grad=True)
+    optimizer = torch.optim.SGD([ball], lr=rate, momentum=momentum)
+    path = [ball.tolist()]
+    for _ in range(steps):
+        optimizer.zero_grad()
+        (0.5 * curves @ ball**2).backward()
+        optimizer.step()
+        path.append(ball.tolist())
+    return path
+
+
+@pytest.mark.parametrize(("rate", "momentum"), [(0.05, 0), (0.18, 0), (0.17, 0.5), (0.21, 0)])
+def test_the_ball_goes_where_sgd_goes(rate, momentum):
+    path = piezas.bajar(rate, momentum)
+    np.testing.assert_allclose(path, descend(rate, momentum, len(path) - 1), atol=1e-9)
+
+
+def test_the_answer_of_the_descent_is_true():
+    def steps(rate: float, momentum: float) -> float:
+        path = piezas.bajar(rate, momentum)
+        arrived = 0.5 * path[-1] ** 2 @ piezas.VALLE["curvas"] < piezas.VALLE["cerca"]
+        return len(path) - 1 if arrived else np.inf
+
+    rates = np.arange(1, 41) / 100
+    assert min((steps(rate, 0), rate) for rate in rates) == (22, 0.18)
+    assert steps(0.2, 0) == steps(0.21, 0) == np.inf
+    assert min(steps(rate, m / 20) for rate in rates for m in range(20)) == steps(0.17, 0.5) == 6
+
+
+# --- the drawings ---------------------------------------------------------------------------
+
+DRAWINGS = {"modelo": 8, "bloque": 4, "camino": 7, "bucle": 6}
+
+
+@pytest.mark.parametrize("name", DRAWINGS)
+def test_drawings_mark_their_parts(name):
+    draw, parts = getattr(dibujos, name), getattr(dibujos, name.upper())
+    assert len(parts) == DRAWINGS[name]
+    for part in (None, *parts):
+        assert draw(part) is None
+        figure = plt.gcf()
+        texts = figure.axes[0].texts
+        marks = sum(text.get_text() == "estás aquí" for text in texts)
+        assert (marks > 0) == (part is not None)
+        assert min(text.get_fontsize() for text in texts) >= 9
+        plt.close(figure)
+    with pytest.raises(ValueError, match=parts[-1]):
+        draw("cocina")
+
+
+def test_the_path_of_a_letter_has_the_numbers_of_the_box():
+    saved = pretrained()
+    ids = saved.tokenizer.encode("la Manch").astype(int)
+    assert ids[-1] == dibujos.IDENTIFICADOR
+    with torch.no_grad():
+        logits = saved.build_model().eval()(torch.tensor(ids[None]))[0, -1]
+    best = logits.argsort(descending=True)[:3]
+    assert tuple(saved.characters[i] for i in best) == dibujos.LETRAS
+    np.testing.assert_allclose(logits[best], dibujos.LOGITS, atol=0.051)
+    np.testing.assert_allclose(logits.softmax(0)[best], dibujos.PROBABILIDADES, atol=0.00051)
+
+
+# --- a browser ------------------------------------------------------------------------------
+
+CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
+DRIVER = shutil.which("chromedriver")
+SHELL = (
+    '<!doctype html><html lang="es"><meta charset="utf-8"><title>Cuaderno</title>'
+    '<meta name="viewport" content="width=device-width"><meta name="color-scheme" '
+    'content="light dark"><main>{}</main></html>'
+)
+
+
+@pytest.fixture(scope="module")
+def chromium() -> Iterator["object"]:
+    """Chromium without a window and without a network, for all tests."""
+    pytest.importorskip("selenium", reason="selenium is not installed")
+    if not (CHROMIUM and DRIVER):
+        pytest.skip("chromium or chromedriver is not installed")
+    from selenium import webdriver
+
+    options = webdriver.ChromeOptions()
+    options.binary_location = CHROMIUM
+    for argument in ("headless=new", "no-sandbox", "disable-dev-shm-usage", "window-size=900,900"):
+        options.add_argument(f"--{argument}")
+    options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
+    with webdriver.Chrome(options=options, service=webdriver.ChromeService(DRIVER)) as driver:
+        driver.set_script_timeout(30)
+        driver.execute_cdp_cmd("Network.enable", {})
+        offline = {"offline": True, "latency": 0, "downloadThroughput": 0, "uploadThroughput": 0}
+        driver.execute_cdp_cmd("Network.emulateNetworkConditions", offline)
+        yield driver
+
+
+class Tab:
+    """The HTML of a piece as a notebook shows it; the script looks from inside its frame."""
+
+    def __init__(self, driver, path: Path, output: str) -> None:
+        self.driver = driver
+        path.write_text(SHELL.format(output), encoding="utf-8")
+        driver.get_log("browser")
+        driver.get(path.as_uri())
+
+    def enter(self, number: int = 0) -> None:
+        """Go into a frame, once its piece has started."""
+        self.driver.switch_to.default_content()
+        self.driver.switch_to.frame(number)
+        self.wait("document.documentElement.classList.contains('lista')")
+
+    def js(self, expression: str, *args):
+        return self.driver.execute_script(f"return ({expression});", *args)
+
+    def wait(self, condition: str, seconds: float = 20) -> None:
+        end = time.monotonic() + seconds
+        while not self.js(f"Boolean({condition})"):
+            assert time.monotonic() < end, condition
+            time.sleep(0.02)
+
+    def find(self, selector: str):
+        return self.driver.find_element("css selector", selector)
+
+    def press(self, words: str) -> None:
+        """Click a button where a finger would."""
+        button = self.driver.find_element("xpath", f"//button[contains(., '{words}')]")
+        self.js("arguments[0].scrollIntoView({ block: 'center' })", button)
+        button.click()
+
+    def slide(self, label: str, keys: str) -> None:
+        """Move a slider by the keyboard."""
+        slider = self.driver.find_element("xpath", f"//label[contains(., '{label}')]/input")
+        slider.send_keys(keys)
+
+    @property
+    def status(self) -> str:
+        return self.find("[role=status]").text
+
+    def rows(self) -> list[list[str]]:
+        cells = "(row) => [...row.children].map((cell) => cell.innerText.trim())"
+        return self.js(f"[...document.querySelectorAll('tbody tr')].map({cells})")
+
+    def close(self) -> None:
+        self.driver.switch_to.default_content()
+        assert [entry["message"] for entry in self.driver.get_log("browser")] == []
+
+
+@pytest.fixture
+def show(chromium, tmp_path) -> Iterator[Callable[[str], Tab]]:
+    """Open the HTML of an output; at the end nothing may stand in the console."""
+    tabs = []
+
+    def open_output(output: str) -> Tab:
+        tabs.append(Tab(chromium, tmp_path / f"cuaderno {len(tabs)}.html", output))
+        return tabs[-1]
+
+    yield open_output
+    for tab in tabs[-1:]:
+        tab.close()
+
+
+def opened(show, name: str) -> Tab:
+    tab = show(EXAMPLES[name]().html())
+    tab.enter()
+    return tab
+
+
+def axe() -> Path | None:
+    """axe-core is not part of the project: npm install axe-core, or its path in SANCHO_AXE."""
+    place = os.environ.get("SANCHO_AXE") or FOLDER.parent / "node_modules/axe-core/axe.min.js"
+    return Path(place) if Path(place).is_file() else None
+
+
+@pytest.mark.parametrize("name", EXAMPLES)
+@pytest.mark.parametrize(("width", "scheme"), [(360, "dark"), (900, "light")])
+def test_everybody_can_use_it(show, name, width, scheme):
+    tab = show(EXAMPLES[name]().html())
+    size = {"width": width, "height": 900, "deviceScaleFactor": 1, "mobile": width < 500}
+    tab.driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
+    media = {"features": [{"name": "prefers-color-scheme", "value": scheme}]}
+    tab.driver.execute_cdp_cmd("Emulation.setEmulatedMedia", media)
+    try:
+        tab.enter()
+        tab.driver.switch_to.default_content()
+        fits = "Math.abs(frames[0].document.body.offsetHeight - frames[0].innerHeight) < 2"
+        tab.wait(fits)
+        assert not tab.find("img").is_displayed()
+        assert tab.js("document.documentElement.scrollWidth") <= width
+        tab.enter()
+        assert tab.js("document.documentElement.scrollWidth <= innerWidth")
+        outside = "(node) => node.getBoundingClientRect().right > innerWidth + 1"
+        every = "Array.from(document.querySelectorAll('td, th, p, svg, button, input, select'))"
+        assert tab.js(f"{every}.filter({outside})") == []
+        if axe():
+            tab.driver.execute_script(axe().read_text("utf-8"))
+            found = tab.driver.execute_async_script(
+                "axe.run(document, { rules: { region: { enabled: false }, 'page-has-heading-one':"
+                " { enabled: false } } }).then((r) => arguments[0](r.violations.map((v) =>"
+                " `${v.id}: ${v.nodes.map((n) => n.target).join(' ')}`)))"
+            )
+            assert found == []
+    finally:
+        tab.driver.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
+        tab.driver.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": []})
+
+
+@pytest.mark.parametrize("name", EXAMPLES)
+def test_without_scripts_the_figure_stands_in(show, name):
+    piece = EXAMPLES[name]()
+    tab = show("")
+    tab.driver.execute_cdp_cmd("Emulation.setScriptExecutionDisabled", {"value": True})
+    try:
+        for output in (piece.html(), re.sub(r"<iframe.*?</iframe>", "", piece.html())):
+            tab = Tab(tab.driver, Path(tab.driver.current_url[7:].replace("%20", " ")), output)
+            figure = tab.find("img")
+            assert figure.is_displayed()
+            assert len(figure.get_attribute("alt")) > 40
+            assert figure.size["width"] > 400
+            for frame in tab.driver.find_elements("tag name", "iframe"):
+                assert frame.size["height"] == 0
+    finally:
+        tab.driver.execute_cdp_cmd("Emulation.setScriptExecutionDisabled", {"value": False})
+
+
+def test_softmax_is_that_of_torch(show):
+    from selenium.webdriver import Keys
+
+    tab = opened(show, "softmax")
+    assert [row[0] for row in tab.rows()] == ["a", "o", "esp.", "e", "↵"]
+    for keys, T in (("", 1.0), (Keys.END, 10.0), (Keys.HOME, 0.1), (Keys.ARROW_RIGHT * 14, 0.5)):
+        tab.slide("Temperatura", keys)
+        T = tab.js("temperatura.valor") if T == 0.5 else T
+        expected = torch.softmax(torch.tensor(LOGITS) / T, 0)
+        for row, p in zip(tab.rows(), expected.tolist()):
+            assert row[3] == (f"{100 * p:.1f}\u00a0%" if p >= 0.0005 else "< 0.1\u00a0%")
+        entropy = -(expected * expected.clamp_min(1e-30).log()).sum()
+        assert f"entre {entropy.exp():.1f} opciones" in tab.status
+    assert 0.45 < T < 0.55
+
+
+def test_the_draw_is_that_of_the_sampler(show):
+    from selenium.webdriver import Keys
+
+    tab = opened(show, "sorteo")
+    source = np.random.SeedSequence(1605, spawn_key=(3, 0))
+    numbers = np.random.Generator(np.random.PCG64(source)).random(100)
+    settings = {}
+    for label, name, keys, value in (
+        ("Temperatura", "temperature", Keys.ARROW_LEFT * 8, 0.6),
+        ("top-k", "top_k", Keys.ARROW_LEFT * 30, 10),
+        ("top-p", "top_p", Keys.ARROW_LEFT * 4, 0.8),
+        ("min-p", "min_p", Keys.ARROW_RIGHT * 20, 0.2),
+    ):
+        tab.slide(label, keys)
+        settings[name] = value
+        options = {"temperature": 1.0} | settings
+        shaped = shape_logits(
+            MANY[None].astype(np.float32), np.zeros((1, 0), int), SampleConfig(**options)
+        )[0]
+        found = tab.js("Array.from(softmax(conMandos()))")
+        expected = torch.softmax(torch.tensor(np.asarray(shaped, float)), 0).numpy()
+        np.testing.assert_allclose(found, expected, atol=1e-6)
+        assert f"Pueden salir {(expected > 0).sum()} de 40" in tab.status
+        tab.press("Sortea")
+        drawn = np.searchsorted(expected.cumsum(), numbers, side="right")
+        counts = np.bincount(drawn, minlength=40)
+        assert f"salieron {(counts > 0).sum()}" in tab.status
+        best = np.argsort(-MANY, kind="stable")[:14]
+        for row, i in zip(tab.rows(), best):
+            assert row[1] == (str(counts[i]) if expected[i] else "fuera")
+
+
+def test_merges_in_the_browser_are_those_of_python(show):
+    tab = opened(show, "bpe")
+    words = piezas.cortar(TWISTER)
+    merges = plain_bpe(words, 20)
+    pieces = [tuple(word) for word in words]
+    shown = "[...document.querySelectorAll('.palabra')].map((w) => [...w.children].map((p) => p.textContent))"
+    for step, (a, b, times) in enumerate(merges, start=1):
+        assert tab.js("contarPares(despuesDe(paso))[0]") == [a, b, times]
+        tab.press("Funde")
+        pieces = [piezas.fundir(word, (a, b)) for word in pieces]
+        assert tab.js(shown) == [[p.replace(" ", "·") for p in word] for word in pieces]
+        assert f"Fusión {step}" in tab.status
+        assert f"El texto mide {sum(map(len, pieces))} piezas" in tab.find("main").text
+    assert not tab.find(".primary").is_enabled()
+    tab.press("Deshaz")
+    assert f"Fusión {len(merges) - 1}" in tab.status
+    tab.js("mando.mover(0)")
+    assert f"El texto mide {len(TWISTER)} piezas" in tab.find("main").text
+
+
+def test_the_product_depends_on_the_difference_alone(show):
+    from selenium.webdriver import Keys
+
+    tab = opened(show, "giro")
+    found = np.array(
+        tab.js(
+            "Array.from({ length: 13 }, (_, a) => Array.from({ length: 13 }, (_, b) =>"
+            " { m.mover(a); n.mover(b); return escalar(...angulos()); }))"
+        )
+    )
+
+    def turned(vector: np.ndarray, position: int) -> np.ndarray:
+        angle = np.radians(15 * position)
+        return np.array([[np.cos(angle), -np.sin(angle)], [np.sin(angle), np.cos(angle)]]) @ vector
+
+    q, k = np.array([1.0, 0.0]), np.array([1.0, 1.0]) / np.sqrt(2)
+    expected = [[turned(q, m) @ turned(k, n) for n in range(13)] for m in range(13)]
+    np.testing.assert_allclose(found, expected, atol=1e-12)
+    for d in range(-12, 13):
+        np.testing.assert_allclose(np.diagonal(found, d), np.diagonal(found, d)[0], atol=1e-12)
+    ones = np.argwhere(found > 0.995)
+    assert len(ones) == 10
+    assert set(ones[:, 0] - ones[:, 1]) == {3}
+    tab.js("(m.mover(5), n.mover(2))")
+    assert tab.status == "q · k = 1.00"
+    tab.press("las dos →")
+    assert tab.status == "q · k = 1.00"
+    assert tab.rows()[0] == ["6", "3", "3", "1.00"]
+    tab.slide("Clave", Keys.ARROW_RIGHT)
+    assert tab.status == f"q · k = {np.cos(np.radians(15)):.2f}"
+
+
+def test_attention_is_what_was_given(show):
+    from selenium.webdriver import Keys
+
+    tab = opened(show, "atencion")
+    given = weights()
+    T = len(TEXT)
+    found = tab.js(
+        "[0, 1, 2].map((l) => [0, 1, 2, 3].map((h) => Array.from(letras, (_, t) => fila_de(l, h, t))))"
+    )
+    for layer in range(3):
+        for head in range(4):
+            for t in range(T):
+                np.testing.assert_allclose(
+                    found[layer][head][t], given[layer, head, t, : t + 1], atol=0.5 / 255 + 1e-6
+                )
+    assert tab.js("bloque.value") == "1"
+    tab.find(".grande span:nth-child(5)").click()
+    assert "letra 5, «o»" in tab.status
+    tab.find(".grande").send_keys(Keys.ARROW_RIGHT)
+    assert "letra 6, «r»" in tab.status
+    heads = [head.text for head in tab.driver.find_elements("css selector", ".dos .cifras")]
+    for head, text in enumerate(heads):
+        row = given[1, head, 5, :6]
+        assert f"{100 * row.max():.0f}\u00a0%" in text.split(" · ")[0] or row.max() % 0.01 < 0.007
+        assert TEXT[int(row.argmax())] in text.split(" · ")[0]
+
+
+def test_the_curve_shows_what_was_written_there(show):
+    from selenium.webdriver import ActionChains, Keys
+
+    tab = opened(show, "curva")
+    assert tab.status == "Paso 0: entrenamiento 4.20, validación 4.20 nats por letra."
+    tab.slide("Punto", Keys.ARROW_RIGHT)
+    assert tab.find("blockquote").text == "de la"
+    assert "Paso 300: entrenamiento 1.95" in tab.status
+    ActionChains(tab.driver).move_to_element(tab.find("circle:last-of-type")).perform()
+    assert tab.find("blockquote").text == "Sancho"
+    assert f"Paso 1000: entrenamiento {LOSSES[-1]:.2f}, validación {LOSSES[-2]:.2f}" in tab.status
+
+
+def test_the_ball_in_the_browser_goes_where_sgd_goes(show):
+    from selenium.webdriver import Keys
+
+    tab = opened(show, "descenso")
+    for rate, momentum, end in (
+        (0.05, 0, "Llegó"),
+        (0.18, 0, "fondo en 22 pasos"),
+        (0.17, 0.5, "fondo en 6 pasos"),
+        (0.2, 0, "No ha llegado"),
+        (0.21, 0, "Diverge"),
+    ):
+        tab.js("(tasa.mover(arguments[0]), inercia.mover(arguments[1]))", rate, momentum)
+        tab.press("Un paso")
+        first = descend(rate, momentum, 1)[-1]
+        loss = 0.5 * (first[0] ** 2 + 10 * first[1] ** 2)
+        assert f"Paso 1: pérdida {loss:.3f}" in tab.status
+        tab.driver.execute_script("while (!estado()) dar();")
+        assert end in tab.status
+        path = tab.js("camino")
+        np.testing.assert_allclose(
+            path, descend(rate, momentum, len(path) - 1), rtol=1e-6, atol=1e-9
+        )
+    tab.slide("Tasa", Keys.HOME)
+    assert "Paso 0" in tab.status
+    tab.press("Corre")
+    tab.wait("camino.length > 3")
+    tab.press("Para")
+    tab.press("Al principio")
+    assert "Paso 0" in tab.status
+
+
+# --- the chapters ---------------------------------------------------------------------------
+
+
+def pieces_of(chapter: str) -> list[str]:
+    """Return the HTML of every piece that a committed chapter shows."""
+    notebook = nbformat.read(FOLDER / chapter, as_version=4)
+    outputs = [output for cell in notebook.cells for output in cell.get("outputs", [])]
+    texts = [output.get("data", {}).get("text/html", "") for output in outputs]
+    return [text for text in texts if f'class="{piezas.CLASE}"' in text]
+
+
+@pytest.mark.parametrize("chapter", CHAPTERS)
+def test_every_piece_of_the_chapter_starts(chapter, request):
+    outputs = pieces_of(chapter)
+    if not outputs:
+        pytest.skip("no piece in this chapter")
+    tab = request.getfixturevalue("show")("\n".join(outputs))
+    for number in range(len(outputs)):
+        tab.enter(number)
+    tab.driver.switch_to.default_content()
+    assert not any(figure.is_displayed() for figure in tab.driver.find_elements("tag name", "img"))
