@@ -5,11 +5,12 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-import curso
 import nbformat
 import pytest
 from nbclient import NotebookClient
 from nbformat import NotebookNode
+
+import curso
 
 FOLDER = Path(__file__).resolve().parent
 CHAPTERS = [chapter.archivo for chapter in curso.CAPITULOS]

@@ -21,7 +21,6 @@ sys.path.insert(0, str(FOLDER))
 
 import dibujos  # noqa: E402
 import piezas  # noqa: E402
-
 from sancho.checkpoint import pretrained  # noqa: E402
 from sancho.config import SampleConfig  # noqa: E402
 from sancho.doors import page  # noqa: E402
