@@ -135,8 +135,8 @@ def modelo(aqui: str | None = None) -> None:
         "posiciones": ("posiciones", "en qué orden\nvan", "(T, C)"),
         "bloque": ("bloque", "mirar atrás\ny pensar", "(T, C)"),
         "normalizacion": ("normalización", "vectores de\ntamaño parejo", "(T, C)"),
-        "cabeza de salida": ("cabeza de salida", "una nota para\ncada carácter", "(T, V)"),
-        "softmax": ("softmax", "de notas a\nprobabilidades", "(T, V)"),
+        "cabeza de salida": ("cabeza de salida", "un logit por\ncada carácter", "(T, V)"),
+        "softmax": ("softmax", "de logits a\nprobabilidades", "(T, V)"),
         "eleccion": ("elección", "se sortea la\nsiguiente", "1 letra"),
     }
     primera, segunda = 1.82, lados[0] / 2 + 0.04

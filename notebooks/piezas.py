@@ -82,7 +82,8 @@ class Pieza:
             f'<div class="{CLASE}"><p><b>Pruébalo.</b> {html.escape(self.pregunta)}</p>'
             f'<iframe title="{titulo}" width="100%" height="0" style="border:0;display:block" '
             f'srcdoc="{marco}"></iframe>'
-            f'<img alt="{alt}" style="max-width:100%" src="data:image/png;base64,{figura}">'
+            f'<div><img alt="{alt}" style="max-width:100%" src="data:image/png;base64,{figura}">'
+            "<p><small>Para tocarla, abre el cuaderno y ejecuta la celda.</small></p></div>"
             "<details><summary>Respuesta</summary>"
             f"<p>{html.escape(self.respuesta)}</p></details></div>"
         )

@@ -89,7 +89,9 @@ def test_no_text_becomes_html():
     assert "<" not in data
     assert inside.count("</script>") == 2
     outside = re.sub(r' srcdoc="[^"]*"', "", piece.html())
-    assert set(re.findall(r"<(\w+)", outside)) <= set("div p b iframe img details summary".split())
+    assert set(re.findall(r"<(\w+)", outside)) <= set(
+        "div p b iframe img small details summary".split()
+    )
 
 
 @pytest.mark.parametrize("name", EXAMPLES)
@@ -480,7 +482,7 @@ def test_attention_is_what_was_given(show):
     given = weights()
     T = len(TEXT)
     found = tab.js(
-        "[0, 1, 2].map((l) => [0, 1, 2, 3].map((h) => Array.from(letras, (_, t) => fila_de(l, h, t))))"
+        "[0, 1, 2].map((l) => [0, 1, 2, 3].map((h) => Array.from(letras, (_, t) => filaDe(l, h, t))))"
     )
     for layer in range(3):
         for head in range(4):
@@ -543,6 +545,19 @@ def test_the_ball_in_the_browser_goes_where_sgd_goes(show):
     tab.press("Para")
     tab.press("Al principio")
     assert "Paso 0" in tab.status
+
+
+def test_nothing_moves_for_who_asks_for_that(show):
+    tab = show("")
+    media = {"features": [{"name": "prefers-reduced-motion", "value": "reduce"}]}
+    tab.driver.execute_cdp_cmd("Emulation.setEmulatedMedia", media)
+    try:
+        tab = opened(show, "descenso")
+        tab.js("tasa.mover(0.18)")
+        tab.press("Corre")
+        assert "fondo en 22 pasos" in tab.status
+    finally:
+        tab.driver.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": []})
 
 
 # --- the chapters ---------------------------------------------------------------------------

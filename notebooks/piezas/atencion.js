@@ -21,22 +21,28 @@ const frase = element('p', { role: 'status' });
 const cabezas = Array.from({ length: n_head }, (_, i) => {
   const titulo = element('h3', {}, `Cabeza ${i + 1}`);
   const texto = caja(`Lo que mira la cabeza ${i + 1}`, 'img');
-  const lista = element('p', { class: 'cifras hint' });
+  const cifras = element('p', { class: 'cifras hint' });
   texto.addEventListener('click', ({ target }) => {
     const i = Array.prototype.indexOf.call(texto.children, target);
     if (i >= 0) elegir(i);
   });
-  return { caja: element('div', {}, titulo, texto, lista), texto, lista, letras: new Letters(texto, {}) };
+  return {
+    caja: element('div', {}, titulo, texto, cifras),
+    texto,
+    cifras,
+    letras: new Letters(texto, {}),
+  };
 });
 
 /** Devuelve una caja de letras; la primera se recorre con el teclado. */
 function caja(nombre, papel = 'textbox') {
-  const dePapel = papel === 'textbox' ? { tabindex: 0, 'aria-readonly': true, 'aria-multiline': true } : {};
+  const dePapel =
+    papel === 'textbox' ? { tabindex: 0, 'aria-readonly': true, 'aria-multiline': true } : {};
   return element('div', { class: 'letters small', role: papel, 'aria-label': nombre, ...dePapel });
 }
 
 /** Devuelve los pesos con que la letra t de una cabeza mira a las letras 0…t. */
-function fila_de(capa, cabeza, t) {
+function filaDe(capa, cabeza, t) {
   const antes = ((capa * n_head + cabeza) * T * (T + 1)) / 2 + (t * (t + 1)) / 2;
   return Array.from(pesos.subarray(antes, antes + t + 1), (byte) => byte / NIVELES);
 }
@@ -49,29 +55,30 @@ function elegir(t) {
 function pintar() {
   letra.mark(elegida);
   frase.textContent =
-    `Pregunta la letra ${elegida + 1}, ${spoken(letras[elegida])}: ` +
-    `puede mirar a ${elegida ? `las ${elegida + 1} primeras, ella incluida` : 'sí misma y a nadie más'}.`;
-  cabezas.forEach(({ texto, lista, letras: dibujadas }, cabeza) => {
-    const mira = fila_de(Number(bloque.value), cabeza, elegida);
+    `Pregunta la letra ${elegida + 1}, ${spoken(letras[elegida])}: puede mirar a ` +
+    (elegida ? `las ${elegida + 1} primeras, ella incluida.` : 'sí misma y a nadie más.');
+  cabezas.forEach(({ texto, cifras, letras: dibujadas }, cabeza) => {
+    const mira = filaDe(Number(bloque.value), cabeza, elegida);
     const mayor = Math.max(...mira);
     dibujadas.clear();
     dibujadas.add(letras, (span, s) => {
       if (s > elegida) span.classList.add('future');
-      else span.style.setProperty('--tint-share', `${Math.round(100 * Math.sqrt(mira[s] / mayor))}%`);
+      else
+        span.style.setProperty('--tint-share', `${Math.round(100 * Math.sqrt(mira[s] / mayor))}%`);
       if (s === elegida) span.classList.add('asker');
     });
-    lista.textContent = ranking(mira).slice(0, FUERTES).map((s) => nombrar(s, mira[s])).join(' · ');
-    texto.setAttribute('aria-label', `Cabeza ${cabeza + 1}: ${lista.textContent}`);
+    cifras.textContent = ranking(mira)
+      .slice(0, FUERTES)
+      .map((s) => nombrar(s, mira[s]))
+      .join(' · ');
+    texto.setAttribute('aria-label', `Cabeza ${cabeza + 1}: ${cifras.textContent}`);
   });
 }
 
 function nombrar(s, peso) {
   const hace = elegida - s;
-  return `${rotuloDe(letras[s])} ${hace ? `(hace ${hace})` : '(ella)'} ${Math.round(100 * peso)}\u00a0%`;
-}
-
-function rotuloDe(c) {
-  return c === ' ' || c === '\n' ? spoken(c) : `«${c}»`;
+  const donde = hace ? `(hace ${hace})` : '(ella)';
+  return `${spoken(letras[s])} ${donde} ${Math.round(100 * peso)}\u00a0%`;
 }
 
 async function abrir() {
@@ -79,7 +86,11 @@ async function abrir() {
   letra.add(letras);
   const mando = element('label', { for: 'bloque' }, 'Bloque ');
   if (n_layer > 1) pieza.append(element('div', { class: 'row' }, mando, bloque));
-  pieza.append(pregunta, frase, element('div', { class: 'dos' }, ...cabezas.map(({ caja }) => caja)));
+  pieza.append(
+    pregunta,
+    frase,
+    element('div', { class: 'dos' }, ...cabezas.map(({ caja }) => caja)),
+  );
   pintar();
   lista();
 }

@@ -31,7 +31,9 @@ function fundir(piezas, a, b) {
 
 function despuesDe(n) {
   const hechas = fusiones.slice(0, n);
-  return palabras.map((letras) => hechas.reduce((piezas, [a, b]) => fundir(piezas, a, b), [...letras]));
+  return palabras.map((letras) =>
+    hechas.reduce((piezas, [a, b]) => fundir(piezas, a, b), [...letras]),
+  );
 }
 
 /** Devuelve las parejas vecinas dentro de las palabras, la más repetida primero. */
@@ -58,7 +60,8 @@ function ir(n) {
   const troceadas = despuesDe(paso);
   const ultima = paso ? fusiones[paso - 1] : null;
   frase.textContent = ultima
-    ? `Fusión ${paso}: «${rotulo(ultima[0])}» + «${rotulo(ultima[1])}», ${count(ultima[2], 'vez', 'veces')}.`
+    ? `Fusión ${paso}: «${rotulo(ultima[0])}» + «${rotulo(ultima[1])}», ` +
+      `${count(ultima[2], 'vez', 'veces')}.`
     : 'Todavía no hay fusiones: cada pieza es una letra.';
   texto.replaceChildren(
     ...troceadas.map((piezas) =>
@@ -69,7 +72,8 @@ function ir(n) {
   const letras = new Set(palabras.join('')).size;
   cuentas.textContent =
     `El texto mide ${count(total, 'pieza', 'piezas')}. ` +
-    `El vocabulario tiene ${letras + paso}: ${letras} letras y ${count(paso, 'fusión', 'fusiones')}.`;
+    `El vocabulario tiene ${letras + paso}: ${letras} letras y ` +
+    `${count(paso, 'fusión', 'fusiones')}.`;
   pares.replaceChildren(
     ...contarPares(troceadas)
       .slice(0, 5)

@@ -23,7 +23,16 @@ function porcion(p) {
 /**
  * Devuelve un mando que se desliza. Su posición x vale lee(x), y escribe() lo dice con palabras.
  */
-function deslizador({ nombre, desde, hasta, paso = 1, x, lee = (x) => x, escribe = String, alMover }) {
+function deslizador({
+  nombre,
+  desde,
+  hasta,
+  paso = 1,
+  x,
+  lee = (x) => x,
+  escribe = String,
+  alMover,
+}) {
   const salida = element('b');
   const mando = element('input', { type: 'range', min: desde, max: hasta, step: paso, value: x });
   const yo = {
@@ -81,8 +90,7 @@ function lista() {
   document.documentElement.classList.add('lista');
   const marco = window.frameElement;
   if (!marco) return;
-  const figura = marco.parentElement.querySelector('img');
-  if (figura) figura.style.display = 'none';
+  marco.nextElementSibling.style.display = 'none';
   const medir = () => (marco.style.height = `${document.body.offsetHeight}px`);
   new ResizeObserver(medir).observe(document.body);
   medir();

@@ -9,7 +9,7 @@ const lineas = [
 const todos = lineas.flatMap(({ valores }) => valores.filter((v) => v !== null));
 const techo = Math.max(...todos) * 1.05;
 const final = Math.max(pasos[pasos.length - 1], ...muestras.map(([paso]) => paso));
-const x = (paso) => IZQUIERDA + ((ANCHO - IZQUIERDA - 12) * paso) / final;
+const x = (paso) => IZQUIERDA + ((ANCHO - IZQUIERDA - 30) * paso) / final;
 const y = (perdida) => (ALTO - ABAJO) * (1 - perdida / techo) + 4;
 
 const mando = deslizador({
@@ -29,7 +29,9 @@ const grafica = svg(
   aguja,
   ...lineas.map(({ clase, valores }) => svg('path', { class: clase, d: trazo(valores) })),
 );
-const discos = muestras.map(([paso]) => svg('circle', { r: 5, cx: x(paso), cy: y(perdidas(paso)[1]) }));
+const discos = muestras.map(([paso]) =>
+  svg('circle', { r: 5, cx: x(paso), cy: y(perdidas(paso)[1]) }),
+);
 const cifras = element('p', { role: 'status', class: 'cifras' });
 const texto = element('blockquote', { class: 'muestra' });
 
@@ -40,13 +42,18 @@ function miles(n) {
 
 function ejes() {
   const alturas = Array.from({ length: Math.floor(techo) + 1 }, (_, i) => i);
-  const cuartos = [0, 0.25, 0.5, 0.75, 1].map((parte) => Math.round(parte * final));
+  const decena = 10 ** Math.floor(Math.log10(final / 6));
+  const entre = decena * [1, 2, 5, 10].find((veces) => final / (veces * decena) <= 6);
+  const marcas = Array.from({ length: Math.floor(final / entre) + 1 }, (_, i) => i * entre);
   return [
-    svg('path', { class: 'reja', d: alturas.map((v) => `M${IZQUIERDA} ${y(v)}H${ANCHO}`).join('') }),
-    ...alturas.map((v) => svg('text', { x: IZQUIERDA - 8, y: y(v) + 4, class: 'derecha' }, String(v))),
-    ...cuartos.map((paso) =>
-      svg('text', { x: x(paso), y: ALTO - 12, class: paso === final ? 'derecha' : 'centro' }, miles(paso)),
+    svg('path', {
+      class: 'reja',
+      d: alturas.map((v) => `M${IZQUIERDA} ${y(v)}H${ANCHO}`).join(''),
+    }),
+    ...alturas.map((v) =>
+      svg('text', { x: IZQUIERDA - 8, y: y(v) + 4, class: 'derecha' }, String(v)),
     ),
+    ...marcas.map((paso) => svg('text', { x: x(paso), y: ALTO - 8, class: 'centro' }, miles(paso))),
   ];
 }
 
@@ -90,11 +97,20 @@ const clave = ({ nombre, clase }) =>
   element(
     'span',
     { class: 'key' },
-    svg('svg', { viewBox: '0 0 32 4', 'aria-hidden': true }, svg('path', { class: clase, d: 'M0 2H32' })),
+    svg(
+      'svg',
+      { viewBox: '0 0 32 4', 'aria-hidden': true },
+      svg('path', { class: clase, d: 'M0 2H32' }),
+    ),
     nombre,
   );
 pieza.append(
-  element('p', { class: 'legend' }, 'Pérdida (nats por letra) según el paso:', ...lineas.map(clave)),
+  element(
+    'p',
+    { class: 'legend' },
+    'Pérdida (nats por letra) según el paso:',
+    ...lineas.map(clave),
+  ),
   grafica,
   mandos(mando.caja),
   cifras,

@@ -48,20 +48,24 @@ function estado() {
   const alto = altura(camino[camino.length - 1]);
   const pasos = camino.length - 1;
   if (alto < cerca) return `Llegó al fondo en ${count(pasos, 'paso', 'pasos')}.`;
-  if (!(alto < lejos * altura(salida))) return `Diverge: salió disparada en ${count(pasos, 'paso', 'pasos')}.`;
+  if (!(alto < lejos * altura(salida)))
+    return `Diverge: salió disparada en ${count(pasos, 'paso', 'pasos')}.`;
   if (pasos >= limite) return `No ha llegado en ${pasos} pasos.`;
   return '';
 }
 
 function pintar() {
   const [x, y] = camino[camino.length - 1];
-  huella.setAttribute('d', `M${camino.map(([x, y]) => `${x.toFixed(3)} ${(-y).toFixed(3)}`).join('L')}`);
+  huella.setAttribute(
+    'd',
+    `M${camino.map(([x, y]) => `${x.toFixed(3)} ${(-y).toFixed(3)}`).join('L')}`,
+  );
   puntos.replaceChildren(...camino.map(([x, y]) => svg('circle', { r: 0.1, cx: x, cy: -y })));
   bola.setAttribute('cx', x);
   bola.setAttribute('cy', -y);
   const fin = estado();
   const alto = altura([x, y]);
-  const perdida = alto < 1e6 ? decimals(alto, 3) : alto.toExponential(1);
+  const perdida = alto < 1e6 ? decimals(alto, alto < 100 ? 3 : 0) : alto.toExponential(1);
   frase.textContent = `Paso ${camino.length - 1}: pérdida ${perdida}. ${fin}`;
   frase.classList.toggle('mal', fin.startsWith('Diverge'));
   uno.disabled = correr.disabled = Boolean(fin);
@@ -96,7 +100,13 @@ const curvasDeNivel = Array.from({ length: 7 }, (_, i) => {
 });
 pieza.append(
   mandos(tasa.caja, inercia.caja),
-  element('div', { class: 'row' }, uno, correr, boton('Al principio', () => (parar(), empezar()))),
+  element(
+    'div',
+    { class: 'row' },
+    uno,
+    correr,
+    boton('Al principio', () => (parar(), empezar())),
+  ),
   svg(
     'svg',
     {

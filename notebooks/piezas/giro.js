@@ -5,8 +5,20 @@ const { paso, consulta, clave, posiciones } = datos; // en grados; cada posició
 const RECUERDO = 5;
 const probadas = [];
 
-const m = deslizador({ nombre: 'Consulta, en m =', desde: 0, hasta: posiciones, x: 7, alMover: pintar });
-const n = deslizador({ nombre: 'Clave, en n =', desde: 0, hasta: posiciones, x: 7, alMover: pintar });
+const m = deslizador({
+  nombre: 'Consulta, en m =',
+  desde: 0,
+  hasta: posiciones,
+  x: 7,
+  alMover: pintar,
+});
+const n = deslizador({
+  nombre: 'Clave, en n =',
+  desde: 0,
+  hasta: posiciones,
+  x: 7,
+  alMover: pintar,
+});
 const juntas = (d) => () => {
   if ([m, n].some(({ valor }) => valor + d < 0 || valor + d > posiciones)) return;
   m.mover(m.valor + d);
@@ -30,7 +42,9 @@ function angulos() {
 
 function flecha(angulo, clase, nombre) {
   const [x, y] = [Math.cos(angulo), -Math.sin(angulo)];
-  const punta = `M${x} ${y}L${x * 0.86 - y * 0.07} ${y * 0.86 + x * 0.07}L${x * 0.86 + y * 0.07} ${y * 0.86 - x * 0.07}Z`;
+  const [atras, lado] = [0.86, 0.07];
+  const esquina = (s) => `${x * atras - s * y} ${y * atras + s * x}`;
+  const punta = `M${x} ${y}L${esquina(lado)}L${esquina(-lado)}Z`;
   return svg(
     'g',
     { class: clase },
@@ -45,7 +59,10 @@ function marcas() {
     const [x, y] = [Math.cos(i * paso * GRADO), Math.sin(i * paso * GRADO)];
     return `M${x * 0.96} ${y * 0.96}L${x} ${y}`;
   });
-  return [svg('circle', { r: 1, class: 'linea' }), svg('path', { d: radios.join(''), class: 'linea' })];
+  return [
+    svg('circle', { r: 1, class: 'linea' }),
+    svg('path', { d: radios.join(''), class: 'linea' }),
+  ];
 }
 
 function pintar() {

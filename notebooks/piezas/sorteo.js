@@ -1,4 +1,4 @@
-// El sorteo de la letra siguiente: los mandos de sample.py, y cien sorteos que son siempre los mismos.
+// El sorteo de la letra siguiente: los mandos de sample.py, y cien sorteos siempre iguales.
 
 const SEMILLA = 1605;
 const SORTEOS = 100;
@@ -49,7 +49,12 @@ const mando = {
     alMover: pintar,
   }),
 };
-const { caja, cuerpo } = tabla('Probabilidad de cada letra', 'letra', 'sale', 'del modelo y con los mandos');
+const { caja, cuerpo } = tabla(
+  'Probabilidad de cada letra',
+  'letra',
+  'sale',
+  'del modelo y con los mandos',
+);
 const resumen = element('p', { role: 'status', class: 'cifras' });
 
 /** Devuelve los logits después de los mandos; −∞ es una letra que ya no puede salir. */
@@ -64,15 +69,17 @@ function pintar(veces = null) {
   const suma = (numeros, de) => de.reduce((total, i) => total + numeros[i], 0);
   const linea = (rotulado, de) => {
     const fuera = de.every((i) => logits[i] === -Infinity);
-    const veces_ = veces ? String(suma(veces, de)) : '—';
-    const tr = fila(rotulado, fuera ? 'fuera' : veces_, dos(suma(antes, de), suma(ahora, de)));
+    const salidas = veces ? String(suma(veces, de)) : '—';
+    const tr = fila(rotulado, fuera ? 'fuera' : salidas, dos(suma(antes, de), suma(ahora, de)));
     if (fuera) tr.className = 'fuera';
     return tr;
   };
   cuerpo.replaceChildren(...visibles.map((i) => linea(signo(etiquetas[i]), [i])));
   if (demas.length) cuerpo.append(linea(`otras ${demas.length}`, demas));
   const quedan = logits.filter((x) => x > -Infinity).length;
-  const distintas = veces ? `; en ${SORTEOS} sorteos salieron ${veces.filter((v) => v).length}` : '';
+  const distintas = veces
+    ? `; en ${SORTEOS} sorteos salieron ${veces.filter((v) => v).length}`
+    : '';
   resumen.textContent = `Pueden salir ${quedan} de ${n} letras${distintas}.`;
 }
 
