@@ -176,7 +176,7 @@ def joined(device: torch.device) -> Iterator[World]:
         yield ALONE
         return
     if device.type == "mps":
-        raise UserError("--device mps has one GPU, which one process has to itself; use one")
+        raise UserError("--device mps works in one process; start train.py without torchrun")
     if device.type == "cuda":
         place, gpus = int(os.environ["LOCAL_RANK"]), torch.cuda.device_count()
         if place >= gpus:
