@@ -166,7 +166,7 @@ const CHAPTERS = {
   '02_embeddings_y_posiciones': 'Embeddings y posiciones',
   '03_normalizacion_y_residuales': 'Normalización y residuales',
   '04_autoatencion': 'Autoatención',
-  '05_feed_forward': 'La capa feed-forward',
+  '05_feed_forward': 'La subcapa feed-forward',
   '06_bloque_y_gpt': 'El bloque y el GPT',
   '07_salida': 'La salida',
   '08_entrenamiento': 'Entrenamiento',
