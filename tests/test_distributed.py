@@ -342,7 +342,8 @@ def test_kills_of_each_process_at_random_moments_lose_nothing(project):
     for _ in range(kills):
         resume = ["--resume"] if Path("out/last.safetensors").exists() else ["--overwrite"]
         size = chance.choice([2, 4])
-        group = Group(size, project, *args, *resume)
+        # If one dies before they have met, the others' patience must end; torchrun would kill them.
+        group = Group(size, project, *args, *resume, patience=5)
         time.sleep(chance.uniform(0.2, 1.5))
         group.members[chance.randrange(size)].kill()
         group.end()
