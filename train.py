@@ -24,8 +24,8 @@ def main(args: Sequence[str]) -> int:
     with joined(device.where) as world, ExitStack() as held:
         options, source, name = world.from_first(lambda: choose(args, device, world, held))
         run = options.run
-        folder = RunFolder(run.out_dir, tensorboard=run.tensorboard, writes=world.is_first)
         with world.together():
+            folder = RunFolder(run.out_dir, tensorboard=run.tensorboard, writes=world.is_first)
             state, corpus = start.make_state(options, source, load(DATA / name), device)
             reports = fit(state, corpus, device, world=world, compile=options.compile)
             folder.start(replace(options, model=state.model.config), state.progress.step)

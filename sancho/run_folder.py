@@ -30,7 +30,7 @@ class RunFolder:
     """best.safetensors, last.safetensors, metrics.jsonl, curve.svg and config.json of one run."""
 
     def __init__(self, path: Path, *, tensorboard: bool = False, writes: bool = True) -> None:
-        """Where several processes share a run, one of them `writes`; to the others it only talks.
+        """Of several processes that share a run one `writes`; for the others nothing is done here.
 
         Raises UserError where TensorBoard's event files are asked for and it is missing.
         """
