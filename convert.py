@@ -1,17 +1,17 @@
 """Take a trained model elsewhere, or bring one in: python convert.py to-page [--help]."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 from sancho import cli
-from sancho.config import FromNanogptOptions, ToHuggingFaceOptions, ToOnnxOptions, ToPageOptions
-from sancho.doors.huggingface import to_huggingface
-from sancho.doors.nanogpt import from_nanogpt
-from sancho.doors.onnx import to_onnx
-from sancho.doors.page import to_page
+from sancho.convert.huggingface import ToHuggingFaceOptions, to_huggingface
+from sancho.convert.nanogpt import FromNanogptOptions, from_nanogpt
+from sancho.convert.onnx import ToOnnxOptions, to_onnx
+from sancho.convert.page import ToPageOptions, to_page
 
 DATA = Path(__file__).resolve().parent / "data"
-COMMANDS = {
+COMMANDS: dict[str, tuple[Any, Callable[[Any], list[str]]]] = {
     "to-page": (ToPageOptions(), lambda options: to_page(options, DATA)),
     "to-huggingface": (ToHuggingFaceOptions(), to_huggingface),
     "to-onnx": (ToOnnxOptions(), to_onnx),

@@ -1,5 +1,10 @@
 """Say what a trained model is worth: python evaluate.py [--checkpoint FILE] [--json] [--help]."""
 
+if __name__ == "__main__":  # before NumPy and PyTorch are loaded
+    from sancho.machine.environment import calm_threads
+
+    calm_threads()
+
 import json
 import time
 import warnings
@@ -9,25 +14,29 @@ from pathlib import Path
 from tqdm import tqdm
 
 from sancho import checkpoint, cli
-from sancho.assessment import STAGES, as_table, assess
 from sancho.config import EvaluateOptions
-from sancho.corpus import find_corpus, recode, require_length
-from sancho.device import choose_device
+from sancho.corpus import find_corpus, remap_ids, require_length
+from sancho.errors import UserError
 from sancho.generate import open_model
+from sancho.machine.device import choose_device
+from sancho.report.measures import STAGES, as_text, measure
 
 DATA = Path(__file__).resolve().parent / "data"
 
 
 def main(args: Sequence[str]) -> None:
-    """Options → model and corpus → assessment → table."""
-    options, begin = cli.parse(EvaluateOptions(), args), time.monotonic()
+    """Options → model and corpus → measures → report."""
+    begin = time.monotonic()
+    options = cli.parse(EvaluateOptions(), args)
     saved = checkpoint.load_or_pretrained(options.checkpoint)
-    corpus = find_corpus(DATA, options.dataset or saved.corpus_name)
-    corpus = recode(corpus, saved.tokenizer)
+    name = options.dataset or saved.corpus_name
+    if not name:
+        raise UserError("the checkpoint does not say what it learned from; give --dataset NAME")
+    corpus = remap_ids(find_corpus(DATA, name), saved.tokenizer)
     require_length(corpus, 1)
     if corpus.sha256 != saved.corpus_sha256:
         warnings.warn(
-            f"the model learned from another text than {corpus.name}; what the tables call the "
+            f"the model learned from another text than {corpus.name}; what the report calls the "
             f"training part is that of {corpus.name}",
             stacklevel=2,
         )
@@ -35,12 +44,12 @@ def main(args: Sequence[str]) -> None:
     model = saved.build_model().to(device.where)
     writer, context = open_model(saved, options.device)
     with context, device.autocast():
-        stages = assess(model, writer, corpus)
-        *_, found = tqdm(stages, total=STAGES, desc="evaluating", leave=False, disable=None)
+        stages = measure(model, writer, corpus)
+        found = dict(tqdm(stages, total=STAGES, desc="evaluating", leave=False, disable=None))
     if options.json:
-        print(json.dumps(found.to_json(), ensure_ascii=False, indent=1))
+        print(json.dumps(found, ensure_ascii=False, indent=1))
     else:
-        print(as_table(found))
+        print(as_text(found))
     if (seconds := time.monotonic() - begin) > 20:
         cli.say(f"(this took {seconds:.0f} seconds)")
 

@@ -1,5 +1,10 @@
 """Let a trained model write: python sample.py [--start TEXT] [--help]."""
 
+if __name__ == "__main__":  # before NumPy and PyTorch are loaded
+    from sancho.machine.environment import calm_threads
+
+    calm_threads()
+
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -8,8 +13,11 @@ from sancho import checkpoint, cli
 from sancho.config import SampleOptions
 from sancho.corpus import read_text
 from sancho.errors import UserError
-from sancho.files import existing_file
-from sancho.generate import continue_text, continue_texts, open_model
+from sancho.generate import open_model, stream_texts
+from sancho.machine.files import existing_file
+
+SIDE_BY_SIDE = 8
+"""Samples that are computed at once, each in its own cache."""
 
 
 def main(args: Sequence[str]) -> None:
@@ -20,24 +28,37 @@ def main(args: Sequence[str]) -> None:
     prompt = tokenizer.encode(read_start(options.start), options.unknown)
     if not len(prompt):
         raise UserError("--start is empty, or nothing of it is known; give at least one character")
-    common = {"max_new_tokens": options.max_new_tokens, "stop": options.stop, "seed": options.seed}
-    common |= {"config": options.sampling}
-    count = options.num_samples
     model, context = open_model(saved, options.device)
     with context:
-        if options.stream:
-            texts = (
-                continue_text(model, tokenizer, prompt, sample=i, **common) for i in range(count)
+        for first in range(0, options.num_samples, SIDE_BY_SIDE):
+            samples = range(first, min(first + SIDE_BY_SIDE, options.num_samples))
+            steps = stream_texts(
+                model,
+                tokenizer,
+                prompt,
+                options.sampling,
+                max_new_tokens=options.max_new_tokens,
+                stop=options.stop,
+                seed=options.seed,
+                samples=samples,
             )
-        else:
-            texts = continue_texts(model, tokenizer, prompt, num_samples=count, **common)
-        for i, text in enumerate(texts):
-            if count > 1:
-                cli.say(f"--- {i + 1} of {count}")
-            print(tokenizer.decode(prompt), end="", flush=True)
-            for piece in text:
-                print(piece, end="", flush=options.stream)
+            pieces = [[tokenizer.decode(prompt)] for _ in samples]
+            introduce(first, options.num_samples)
+            print(pieces[0][0], end="", flush=True)
+            for shown, *others in steps:  # the first as it comes, the others when it has ended
+                print(shown, end="", flush=True)
+                for text, piece in zip(pieces[1:], others, strict=True):
+                    text.append(piece)
             print(flush=True)
+            for sample, text in zip(samples[1:], pieces[1:], strict=True):
+                introduce(sample, options.num_samples)
+                print("".join(text), flush=True)
+
+
+def introduce(sample: int, num_samples: int) -> None:
+    """Say on stderr which sample comes, where there are several."""
+    if num_samples > 1:
+        cli.say(f"--- {sample + 1} of {num_samples}")
 
 
 def read_start(start: str) -> str:

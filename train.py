@@ -1,62 +1,73 @@
 """Train a character-level GPT: python train.py [--help]; or torchrun train.py."""
 
-from collections.abc import Sequence
-from contextlib import ExitStack
+if __name__ == "__main__":  # before NumPy and PyTorch are loaded
+    from sancho.machine.environment import calm_threads
+
+    calm_threads()
+
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, closing
 from dataclasses import replace
 from pathlib import Path
 
-from sancho import checkpoint, cli, start
-from sancho.config import DeviceConfig, RunConfig, TrainOptions
-from sancho.corpus import load, open_corpus
-from sancho.device import Device, choose_device
-from sancho.distributed import World, joined
-from sancho.evaluate import bits_per_character as bits
+from sancho import checkpoint, cli
+from sancho.checkpoint import Checkpoint
+from sancho.config import RunConfig, TrainOptions
+from sancho.corpus import Corpus, load, open_corpus
 from sancho.generate import continue_text
-from sancho.run_folder import RunFolder
-from sancho.training import fit
+from sancho.machine.device import Device, choose_device
+from sancho.machine.distributed import World, joined
+from sancho.run import setup
+from sancho.run.folder import RunFolder, newest
+from sancho.training import Report, TrainingState, bits_per_character, fit
 
 DATA = Path(__file__).resolve().parent / "data"
 
 
 def main(args: Sequence[str]) -> int:
     """Options → corpus → state → fit → report. Returns the exit status."""
-    device, signal = choose_device(cli.parse_part(DeviceConfig(), args)), 0
+    kept = setup.kept_options(cli.parse_part(RunConfig(), args))
+    device = choose_device(cli.parse_part(kept.device, args))
     with joined(device.where) as world, ExitStack() as held:
-        options, source, name = world.from_first(lambda: choose(args, device, world, held))
+        options, initial, name = world.broadcast_from_first(
+            lambda: choose(args, kept, device, world, held)
+        )
         run = options.run
         with world.together():
+            device = choose_device(options.device)  # the run's folder may be on one machine alone
             folder = RunFolder(run.out_dir, tensorboard=run.tensorboard, writes=world.is_first)
-            state, corpus = start.make_state(options, source, load(DATA / name), device)
+            held.enter_context(closing(folder))
+            state, corpus = setup.make_state(options, initial, load(DATA / name), device)
             reports = fit(state, corpus, device, world=world, compile=options.compile)
-            folder.start(replace(options, model=state.model.config), state.progress.step)
-        cli.say(f"{start.describe(state, corpus)}; {device}{world}", world)
-        with cli.StopSignals(world) as stop, cli.ProgressBar(state, world) as bar:
-            for report in reports:
-                bar.show(report)
-                folder.record(report)
-                signal = world.highest(stop.received)
-                if report.val_loss is not None or folder.is_save_due or signal:
-                    folder.save(state, corpus, is_best=report.is_best)
-                if signal:
-                    break
-        if signal and world.is_first:
-            what_next = "the run is done" if state.is_done else f"go on with: {folder.to_go_on}"
-            cli.say(f"\nstopped and saved at step {state.progress.step}; {what_next}")
-        elif world.is_first:
-            show_result(folder)
+            options = replace(options, model=state.model.config, train=state.config)
+            folder.start(options, state.progress.step)
+        cli.say(f"{setup.describe(state, corpus)}; {device}{world}", world)
+        if initial and (new := setup.describe_new_characters(initial, corpus)):
+            cli.say(new, world)
+        signal = follow(reports, state, corpus, folder, world)
+        if world.is_first:
+            show_result(folder, state, signal)
         return 128 + signal if signal else 0  # as shells count
 
 
-def choose(args: Sequence[str], device: Device, world: World, held: ExitStack) -> tuple:
-    """Return options, the checkpoint to start from and the corpus's name; hold the folder now."""
-    run = start.after_restart(cli.parse_part(RunConfig(), args))
-    source = start.find_source(run)
-    options = parse(start.default_options(run, device, source, world.size), args)
+def choose(
+    args: Sequence[str], kept: TrainOptions, device: Device, world: World, held: ExitStack
+) -> tuple[TrainOptions, Checkpoint | None, str]:
+    """Return options, the initial checkpoint and the corpus's name; hold the run's folder."""
+    run = setup.after_restart(cli.parse_part(kept.run, args))
+    initial = setup.find_initial(run)
+    setup.check_preset(run, kept.run, initial)
+    defaults = setup.default_options(run, device, initial, world.size)
+    options = parse(replace(defaults, device=kept.device, compile=kept.compile), args)
+    setup.check_memory(options, device)
     corpus = open_corpus(DATA, options.data)
-    for suit in () if run.resume else (start.limit_length, start.follow_length):
-        options = parse(suit(options, corpus), args)
+    if not run.resume:
+        options = parse(setup.limit_length(options, corpus), args)
+        options = parse(setup.follow_length(options, corpus), args)
     held.enter_context(RunFolder(run.out_dir).held())
-    return options, start.find_source(run) if run.resume else source, corpus.name
+    if run.resume:
+        initial = setup.find_initial(run)  # now that nobody else can change it
+    return options, initial, corpus.name
 
 
 def parse(defaults: TrainOptions, args: Sequence[str]) -> TrainOptions:
@@ -65,13 +76,41 @@ def parse(defaults: TrainOptions, args: Sequence[str]) -> TrainOptions:
     return replace(cli.parse(first_time, args), run=defaults.run)
 
 
-def show_result(folder: RunFolder) -> None:
-    """Say how good the best model is, and let it write a little."""
-    best = checkpoint.load(folder.best)
-    loss, tokenizer = best.progress.val_loss, best.tokenizer
-    cli.say(f"validation loss {loss:.4f} nats per character ({bits(loss):.3f} bits)\n")
+def follow(
+    reports: Iterator[Report],
+    state: TrainingState,
+    corpus: Corpus,
+    folder: RunFolder,
+    world: World,
+) -> int:
+    """Train: show, record and save; return the signal that stopped it, or 0 at its end."""
+    signal = 0
+    with cli.StopSignals(world) as stop, cli.ProgressBar(state, world) as bar:
+        for report in reports:
+            bar.show(report)
+            folder.record(report)
+            signal = world.all_reduce_max(stop.received)
+            if report.val_loss is not None or folder.is_save_due or signal:
+                folder.save(state, corpus, is_best=report.is_best)
+            if signal:
+                break
+    return signal
+
+
+def show_result(folder: RunFolder, state: TrainingState, signal: int) -> None:
+    """Say how good the best model is and let it write a little; or how to go on."""
+    if signal:
+        what_next = "the run is done" if state.is_done else f"go on with: {folder.to_go_on}"
+        cli.say(f"\nstopped and saved at step {state.progress.step}; {what_next}")
+        return
+    best = checkpoint.load(newest(folder.best))
+    tokenizer = best.tokenizer
+    loss = best.progress.val_loss
+    if loss is not None:
+        bits = bits_per_character(loss)
+        cli.say(f"validation loss {loss:.4f} nats per character ({bits:.3f} bits)\n")
     begin = tokenizer.encode("\n")
-    for piece in continue_text(best.build_plain(), tokenizer, begin, max_new_tokens=400, seed=1605):
+    for piece in continue_text(best.build_numpy(), tokenizer, begin, max_new_tokens=400, seed=1605):
         print(piece, end="", flush=True)
     cli.say(f"\n\nmore of it: {folder.to_sample}")
 

@@ -9,8 +9,8 @@ base with the table of sequences and with embedding_skip switched over, one at a
 those of the whole process, the interpreter, compilation and evaluations included; both evaluate
 every 250 steps, nanoGPT on 200 random batches of both parts, base on the whole validation text.
 Losses are over the whole validation text in windows of 256 characters; nanoGPT's is that of the
-model which it saved as its best. The speed is that between evaluations, and its share of the peak
-that of the arithmetic a step needs (see throughput.py) in what a large matrix product reaches in
+model which it saved as its best. The speed is that between evaluations; its fraction of the peak
+is that of the arithmetic a step needs (see throughput.py) in what a large matrix product reaches in
 bfloat16. Then untrained models write, alone and ten texts side by side, their context full: base
 on the GPU, base on the CPU (where sample.py lets it write), and nanoGPT on the GPU.
 Prints two tables, then one line of JSON.
@@ -43,8 +43,8 @@ from time_to_loss import judge  # noqa: E402
 from sancho import checkpoint  # noqa: E402
 from sancho.config import DeviceConfig, ModelConfig  # noqa: E402
 from sancho.corpus import Corpus, prepare_files  # noqa: E402
-from sancho.device import Device, choose_device  # noqa: E402
 from sancho.generate import generate  # noqa: E402
+from sancho.machine.device import Device, choose_device  # noqa: E402
 from sancho.model import GPT  # noqa: E402
 from sancho.presets import PRESETS  # noqa: E402
 
@@ -218,12 +218,12 @@ def compare_training(
             name, extra = ours[key]
             row = train_ours(book, folder, extra)
             row["to_target"] = seconds_to(target, row)
-        row |= {"row": name, "target": target, "share": row["speed"] * row["work"] / fastest}
+        row |= {"row": name, "target": target, "fraction": row["speed"] * row["work"] / fastest}
         rows.append(row)
         to_target = f"{row['to_target']:.1f}" if row["to_target"] else "–"
         print(
             f"{name:28}{row['steps']:7,}{row['seconds']:9.1f}{row['val_loss']:11.4f}"
-            f"{to_target:>15}{row['speed']:14,.0f}{row['share']:13.0%}",
+            f"{to_target:>15}{row['speed']:14,.0f}{row['fraction']:13.0%}",
             flush=True,
         )
     return rows

@@ -4,7 +4,7 @@
 
 Makes a text of that size in a temporary folder (it needs three times the room), prepares it three
 times, each in a process of its own, trains a few steps from the result in another, and prints what
-they used: a table with the median run, then one line of JSON. Memory is the most that a process
+they used: a report of the median time, then one line of JSON. Memory is the most that a process
 held at once, the interpreter and the libraries included.
 """
 
@@ -25,7 +25,7 @@ ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
 MEGABYTE = 1_000_000
-RUNS = 3
+REPEATS = 3
 TRAINING_STEPS = 20
 VALIDATION_CHARACTERS = 20_000
 
@@ -70,7 +70,7 @@ def train(folder: Path) -> dict[str, float]:
 
     from sancho.config import DeviceConfig
     from sancho.corpus import load
-    from sancho.device import choose_device
+    from sancho.machine.device import choose_device
     from sancho.presets import PRESETS
     from sancho.training import TrainingState, fit
 
@@ -102,18 +102,18 @@ def measure(n_bytes: int) -> dict[str, object]:
     with tempfile.TemporaryDirectory() as name:
         text, folder = Path(name) / "text.txt", Path(name) / "corpus"
         megabytes = write_text(text, n_bytes) / MEGABYTE
-        runs = [in_own_process(prepare, text, folder) for _ in range(RUNS)]
+        times = [in_own_process(prepare, text, folder) for _ in range(REPEATS)]
         trained = in_own_process(train, folder)
-    # The median run; the first one also pays for disk cache that nobody has touched before.
-    prepared = sorted(runs, key=lambda run: run["seconds"])[RUNS // 2]
-    prepared["all_seconds"] = [run["seconds"] for run in runs]
+    # The median; the first time also pays for disk cache that nobody has touched before.
+    prepared = sorted(times, key=lambda one: one["seconds"])[REPEATS // 2]
+    prepared["all_seconds"] = [one["seconds"] for one in times]
     prepared["megabytes_per_second"] = megabytes / prepared["seconds"]
     prepared["megabytes_per_cpu_second"] = megabytes / prepared["cpu_seconds"]
     return {"megabytes": megabytes, "prepare": prepared, "train": trained}
 
 
 def show(figures: dict[str, object]) -> None:
-    """Print the table and the line of JSON."""
+    """Print the report and the line of JSON."""
     prepared, trained = figures["prepare"], figures["train"]
     print(f"{'':24}{'seconds':>10}{'CPU':>10}{'MB/s':>10}{'MB/CPU s':>10}{'peak MB':>10}")
     print(

@@ -28,10 +28,10 @@ from torch import nn
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
+from sancho.checkpoint import weight_shapes  # noqa: E402
 from sancho.corpus import load, prepare_files  # noqa: E402
-from sancho.device import Device  # noqa: E402
-from sancho.distributed import World, joined  # noqa: E402
-from sancho.layout import weight_shapes  # noqa: E402
+from sancho.machine.device import Device  # noqa: E402
+from sancho.machine.distributed import World, joined  # noqa: E402
 from sancho.presets import PRESETS  # noqa: E402
 from sancho.training import TrainingState, fit  # noqa: E402
 
@@ -89,9 +89,11 @@ def dense_size(preset: str) -> int:
 def sent_bytes(preset: str, processes: int) -> float:
     """Return the bytes that one process sends in a round: a slice to each of the others, twice."""
     config, train = PRESETS[preset].model, PRESETS[preset].train
-    share = (processes - 1) / processes
+    fraction = (processes - 1) / processes
     lookups = train.batch_size * config.block_size * (config.ngram_size - 1)
-    return 2 * share * 4 * dense_size(preset) + (processes - 1) * lookups * (8 + 4 * config.n_embd)
+    return 2 * fraction * 4 * dense_size(preset) + (processes - 1) * lookups * (
+        8 + 4 * config.n_embd
+    )
 
 
 def be_measured(folder: Path, presets: list[str], exchange: bool) -> None:

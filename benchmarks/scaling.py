@@ -23,7 +23,7 @@ sys.path.insert(0, str(ROOT))
 
 from sancho.config import DeviceConfig, ModelConfig, TrainConfig  # noqa: E402
 from sancho.corpus import Corpus, prepare_files  # noqa: E402
-from sancho.device import choose_device  # noqa: E402
+from sancho.machine.device import choose_device  # noqa: E402
 from sancho.model import GPT  # noqa: E402
 from sancho.presets import PRESETS  # noqa: E402
 from sancho.training import TrainingState, fit  # noqa: E402

@@ -5,7 +5,7 @@
 Trains each preset for some steps on the sample corpus. The parts of a step are timed alone, on
 tensors of the same shapes: attention and feed-forward, each with its norm, forward and back, times
 the number of layers; the optimizers; drawing a batch. The rest is embedding, head and loss, the
-residual stream, clipping, and Python. The share of the peak is that of the arithmetic a step needs
+residual stream, clipping, and Python. The fraction of the peak is that of the arithmetic of a step
 (6 for each weight in a product and character, and 12 · n_layer · n_embd · block_size for attention:
 Chowdhery et al. 2022, arXiv:2204.02311, appendix B) in what a large matrix product reaches on the
 same device in the same number type. Prints a table, then one line of JSON.
@@ -28,10 +28,10 @@ from torch import nn
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
+from sancho.checkpoint import weight_shapes  # noqa: E402
 from sancho.config import DeviceConfig, ModelConfig  # noqa: E402
 from sancho.corpus import Corpus, prepare_files  # noqa: E402
-from sancho.device import Device, choose_device  # noqa: E402
-from sancho.layout import weight_shapes  # noqa: E402
+from sancho.machine.device import Device, choose_device  # noqa: E402
 from sancho.model import cross_entropy  # noqa: E402
 from sancho.presets import PRESETS  # noqa: E402
 from sancho.training import Batches, TrainingState, fit  # noqa: E402
@@ -128,15 +128,15 @@ def main() -> None:
         for preset in options.presets:
             found = measure(preset, corpus, device, options.compile)
             figures["presets"][preset] = found
-            share = found["flops"] / fastest
+            fraction = found["flops"] / fastest
             print(
                 f"{preset}: {found['tokens_per_second']:,.0f} characters/s, "
                 f"{1000 * found['step']:.1f} ms a step, {found['flops'] / 1e9:,.0f} GFLOP/s "
-                f"({share:.0%} of the peak)"
+                f"({fraction:.0%} of the peak)"
             )
             for part, seconds in found["parts"].items():
-                share = seconds / found["step"]
-                print(f"    {part:14}{1000 * seconds:8.1f} ms{share:7.0%}")
+                fraction = seconds / found["step"]
+                print(f"    {part:14}{1000 * seconds:8.1f} ms{fraction:7.0%}")
     print(json.dumps(figures))
 
 

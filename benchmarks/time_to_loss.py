@@ -33,8 +33,8 @@ import nanogpt  # noqa: E402
 
 from sancho import checkpoint  # noqa: E402
 from sancho.corpus import Corpus, prepare_files  # noqa: E402
-from sancho.evaluate import windows  # noqa: E402
 from sancho.model import cross_entropy  # noqa: E402
+from sancho.training import windows  # noqa: E402
 
 # nanoGPT's README, "I only have a macbook".
 NANOGPT_RECIPE = (

@@ -1,5 +1,6 @@
 """Prepare a text for training: python data/prepare.py [--input FILE ...] [--name NAME]."""
 
+import os
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -20,7 +21,9 @@ class PrepareOptions:
     """
 
     input: tuple[str, ...] = ()
-    """UTF-8 text files, taken as one text in this order; - is standard input."""
+    """Text files, taken as one text in this order; - is standard input."""
+    encoding: str = "UTF-8"
+    """The encoding of these files, as windows-1252 or UTF-16."""
     name: str = ""
     """The folder under data/ that the prepared corpus goes to; without --input, quijote."""
 
@@ -29,16 +32,16 @@ def main(args: Sequence[str]) -> None:
     """Prepare what `args` ask for and say what came of it."""
     options = cli.parse(PrepareOptions(), args)
     name = options.name or corpus.BOOK
-    if name in (".", "..") or Path(name).name != name:
-        raise UserError(f"--name is {name!r}; it must be the name of a folder, not a path")
+    if not corpus.is_folder_name(name):
+        raise UserError(f"--name is {name!r}; it must be the name of a folder, on Windows too")
     if options.input:
         if not options.name:
             raise UserError("--input needs --name: what is the text to be called?")
-        ours = DATA / f"{name}.txt"
-        if ours.is_file() and [Path(path).resolve() for path in options.input] != [ours.resolve()]:
-            raise UserError(f"--name {name} is the name of {DATA.name}/{name}.txt; choose another")
-        result = corpus.prepare_files(options.input, DATA / name)
+        check_name(name, options.input)
+        result = corpus.prepare_files(options.input, DATA / name, options.encoding)
     else:
+        if options.encoding != "UTF-8":
+            raise UserError(f"--encoding {options.encoding} needs --input: which file is it?")
         if name != corpus.BOOK:
             raise UserError(f"--name {name} needs --input: which text is it?")
         result = corpus.find_corpus(DATA, name)
@@ -48,6 +51,17 @@ def main(args: Sequence[str]) -> None:
         f"{len(result.val):,} to validate",
         file=sys.stderr,
     )
+
+
+def check_name(name: str, files: Sequence[str]) -> None:
+    """Raise UserError where a name is another text's, or is but for its capitals."""
+    texts = [path for path in corpus.same_names(DATA, f"{name}.txt") if path.is_file()]
+    given = [os.path.realpath(file) for file in files]
+    others = [text for text in texts if given != [os.path.realpath(text)]]
+    others += [path for path in corpus.same_names(DATA, name) if path.name != name]
+    if others:
+        taken = f"{DATA.name}/{others[0].name}"
+        raise UserError(f"--name {name} is the name of {taken}; choose another")
 
 
 if __name__ == "__main__":

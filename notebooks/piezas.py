@@ -1,7 +1,7 @@
 """Piezas que se tocan: cada función da una, y el cuaderno la muestra si es lo último de la celda.
 
 Una pieza es una página pequeña y completa dentro de un marco (`iframe`): no necesita ni el kernel
-ni la red. Está hecha con partes de la página del proyecto (sancho/doors/page) y con lo que hay en
+ni la red. Está hecha con partes de la página del proyecto (sancho/convert/page) y con lo que hay en
 la carpeta piezas/. Donde un sitio no deja pasar marcos, queda en su lugar una figura quieta.
 """
 
@@ -23,7 +23,7 @@ from matplotlib.figure import Figure
 from PIL import Image
 
 import estilo
-from sancho.doors import page
+from sancho.convert import page
 
 CARPETA = Path(__file__).resolve().parent / "piezas"
 CLASE = "sancho-pieza"

@@ -23,7 +23,7 @@ import dibujos  # noqa: E402
 import piezas  # noqa: E402
 from sancho.checkpoint import pretrained  # noqa: E402
 from sancho.config import SampleConfig  # noqa: E402
-from sancho.doors import page  # noqa: E402
+from sancho.convert import page  # noqa: E402
 from sancho.generate import shape_logits  # noqa: E402
 
 CHAPTERS = [path.name for path in sorted(FOLDER.glob("*.ipynb"))]

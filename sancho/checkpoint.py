@@ -1,8 +1,8 @@
-"""One safetensors file that is enough by itself: weights, vocabulary, configuration, progress.
+"""Checkpoints: one safetensors file that is enough by itself, and the names and shapes in it.
 
-Tensors are named "model.…" and "optimizer.…"; everything else is JSON in the file's metadata.
-A file is checked before it is believed, and nothing in it is ever executed. Tensors are NumPy
-arrays here, so that a page can be written without importing PyTorch.
+Tensors are named "model.…" and "optimizer.…"; vocabulary, configuration and progress are JSON in
+the file's metadata. A file is checked before it is believed, and nothing in it is ever executed.
+Tensors are NumPy arrays here, so that a page can be written without importing PyTorch.
 """
 
 import hashlib
@@ -12,7 +12,7 @@ import platform
 import warnings
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field, replace
-from importlib import metadata
+from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -22,13 +22,16 @@ import safetensors.numpy
 
 from sancho.config import ModelConfig, TrainConfig, from_dict
 from sancho.errors import MissingFile, UserError
-from sancho.files import atomic_write, existing_file
-from sancho.layout import weight_shapes
-from sancho.plain import PlainGPT
+from sancho.machine.files import atomic_write, existing_file
+from sancho.machine.shell import command
 from sancho.tokenizer import CharTokenizer
 
 if TYPE_CHECKING:
     from sancho.model import GPT
+    from sancho.numpy_model import NumpyGPT
+
+Arrays = dict[str, np.ndarray]
+Shapes = dict[str, tuple[int, ...]]
 
 FORMAT, VERSION = "sancho-mini", 2
 PRETRAINED = Path(__file__).parent / "pretrained" / "sancho.safetensors"
@@ -75,9 +78,9 @@ class Checkpoint:
     progress: Progress
     corpus_name: str
     corpus_sha256: str
-    weights: dict[str, np.ndarray]
-    """By name, as in layout.py."""
-    optimizer: dict[str, np.ndarray] = field(default_factory=dict)
+    weights: Arrays
+    """By the names of `weight_shapes`."""
+    optimizer: Arrays = field(default_factory=dict)
     """By "weight.state"; empty where training can't go on."""
 
     @property
@@ -87,13 +90,15 @@ class Checkpoint:
 
     def build_model(self) -> "GPT":
         """Return the model as a PyTorch module, in evaluation mode, on the CPU."""
-        from sancho.model import GPT  # not above: who writes on a CPU needs no PyTorch
+        from sancho.model import GPT  # not above: to write on a CPU takes no PyTorch
 
         return GPT.with_weights(self.model, self.weights).eval()
 
-    def build_plain(self) -> PlainGPT:
-        """Return the model in NumPy alone, to write with on a CPU."""
-        return PlainGPT(self.model, self.weights)
+    def build_numpy(self) -> "NumpyGPT":
+        """Return the model for inference in NumPy."""
+        from sancho.numpy_model import NumpyGPT
+
+        return NumpyGPT(self.model, self.weights)
 
     def in_half_precision(self) -> "Checkpoint":
         """Return it with float16 weights and no optimizer: half the size, to hand on."""
@@ -114,17 +119,17 @@ def save(path: Path, checkpoint: Checkpoint) -> None:
             "train": asdict(checkpoint.train),
             "progress": asdict(checkpoint.progress),
             "corpus": {"name": checkpoint.corpus_name, "sha256": checkpoint.corpus_sha256},
-            "versions": {"torch": metadata.version("torch"), "python": platform.python_version()},
+            "versions": {"torch": version("torch"), "python": platform.python_version()},
         }
     )
-    head = {
+    metadata = {
         "format": FORMAT,
         "version": str(VERSION),
         "content": content,
         "sha256": _digest(content, tensors),
     }
     with atomic_write(path) as file:
-        file.write(safetensors.numpy.save(tensors, head))
+        file.write(safetensors.numpy.save(tensors, metadata))
 
 
 def load_or_pretrained(path: Path | None) -> Checkpoint:
@@ -135,7 +140,7 @@ def load_or_pretrained(path: Path | None) -> Checkpoint:
     if path is None and not OWN.exists():
         warnings.warn(
             f"there is no {OWN} yet: this is the sancho that comes with the project; train your "
-            "own with: python train.py",
+            f"own with: {command('train.py')}",
             stacklevel=2,
         )
         return pretrained()
@@ -156,11 +161,11 @@ def load(path: Path) -> Checkpoint:
     last = path.parent / "last.safetensors"
     if not path.exists() and last.exists():
         raise MissingFile(f"the checkpoint {path} does not exist (yet); but there is {last}")
-    head, tensors = _read(existing_file(path, "the checkpoint"))
-    if _digest(head["content"], tensors) != head.get("sha256"):
+    metadata, tensors = _read(existing_file(path, "the checkpoint"))
+    if _digest(metadata["content"], tensors) != metadata.get("sha256"):
         raise _damaged(path, "its checksum does not fit its content")
     try:
-        checkpoint = _from_content(json.loads(head["content"]), tensors)
+        checkpoint = _from_content(json.loads(metadata["content"]), tensors)
         _check_weights(checkpoint)
         weights = {name: a.astype(np.float32, copy=False) for name, a in checkpoint.weights.items()}
     except (ValueError, KeyError, TypeError, RecursionError) as error:
@@ -168,7 +173,7 @@ def load(path: Path) -> Checkpoint:
     return replace(checkpoint, weights=weights)
 
 
-def _read(path: Path) -> tuple[dict[str, str], dict[str, np.ndarray]]:
+def _read(path: Path) -> tuple[dict[str, str], Arrays]:
     """Return the metadata and the tensors of a safetensors file of ours."""
     with open(path, "rb") as file:
         start = file.read(9)
@@ -183,9 +188,9 @@ def _read(path: Path) -> tuple[dict[str, str], dict[str, np.ndarray]]:
         raise UserError(f"{path} is not a safetensors file; use one that train.py wrote")
     try:
         with safetensors.safe_open(path, "numpy") as file:
-            head = file.metadata() or {}
-            _check_head(path, head)
-            return head, {name: _tensor(file, name) for name in file.keys()}  # noqa: SIM118
+            metadata = file.metadata() or {}
+            _check_metadata(path, metadata)
+            return metadata, {name: _tensor(file, name) for name in file.keys()}  # noqa: SIM118
     except (safetensors.SafetensorError, TypeError, AttributeError) as error:
         raise _damaged(path, str(error)) from None
 
@@ -197,20 +202,20 @@ def _tensor(file: safetensors.safe_open, name: str) -> np.ndarray:
         raise TypeError(f"tensor {name}: {error}") from None
 
 
-def _check_head(path: Path, head: dict[str, str]) -> None:
-    if head.get("format") != FORMAT:
+def _check_metadata(path: Path, metadata: dict[str, str]) -> None:
+    if metadata.get("format") != FORMAT:
         raise UserError(f"{path} is not a checkpoint of sancho-mini; use one that train.py wrote")
-    if head.get("version") != str(VERSION):
+    if metadata.get("version") != str(VERSION):
         raise UserError(
-            f"{path} has format version {head.get('version')}, this program reads version "
+            f"{path} has format version {metadata.get('version')}, this program reads version "
             f"{VERSION}; use the sancho-mini that wrote it"
         )
-    if "content" not in head:
+    if "content" not in metadata:
         raise _damaged(path, "it has no configuration")
 
 
-def _from_content(content: dict, tensors: dict[str, np.ndarray]) -> Checkpoint:
-    def part(prefix: str) -> dict[str, np.ndarray]:
+def _from_content(content: dict, tensors: Arrays) -> Checkpoint:
+    def part(prefix: str) -> Arrays:
         return {k.removeprefix(prefix): t for k, t in tensors.items() if k.startswith(prefix)}
 
     return Checkpoint(
@@ -235,9 +240,6 @@ def _check_weights(checkpoint: Checkpoint) -> None:
     config, weights = checkpoint.model, checkpoint.weights
     if checkpoint.tokenizer.vocab_size != config.vocab_size:
         raise ValueError("its vocabulary is not as large as its model's")
-    # A number of layers from a hostile file must not make us list them.
-    if config.n_layer > len(weights):
-        raise ValueError(f"it has {len(weights)} tensors, too few for {config.n_layer} layers")
     expected = weight_shapes(config)
     for name in sorted(expected.keys() | weights.keys()):
         if name not in weights or name not in expected:
@@ -266,14 +268,70 @@ def _check_shape(
         raise ValueError(f"tensor {name} has shape {found}, not {shape} of {' or '.join(types)}")
 
 
-def _digest(content: str, tensors: dict[str, np.ndarray]) -> str:
+def _digest(content: str, tensors: Arrays) -> str:
     digest = hashlib.sha256(content.encode())
     for name in sorted(tensors):
         array = tensors[name]
         digest.update(f"{name} torch.{array.dtype} {array.shape}".encode())
-        digest.update(np.ascontiguousarray(array).reshape(-1).view(np.uint8))
+        digest.update(np.ascontiguousarray(array).reshape(-1).view(np.uint8).data)
     return digest.hexdigest()
 
 
 def _damaged(path: Path, why: str) -> UserError:
     return UserError(f"the checkpoint {path} is damaged: {why}; use another checkpoint")
+
+
+# --- names and shapes -----------------------------------------------------------------------
+
+
+def weight_shapes(config: ModelConfig) -> Shapes:
+    """Return the shape of every weight by its name, in the order of the forward pass.
+
+    All are float32, row after row. With C = n_embd, H heads of D = C / H channels, V characters:
+
+    - A matrix of shape (out, in) maps x, (…, in), to x · Wᵀ + bias, as torch.nn.Linear does.
+    - `attention.qkv` gives the queries of all heads, then the keys, then the values: 3·H·D rows.
+    - Rotary positions rotate the channels (2j, 2j + 1) of queries and keys together, by the angle
+      t / 10000^(2j/D) at position t, before they are normalised.
+    - `feed_forward.expand` of a gated activation gives the factors first and then the gates: the
+      output is factor · activation(gate).
+    - `ngram_embedding` is the table of ngrams.py; `skips` are the strengths with which the
+      embedding is added before each block (the first one is not used).
+    - A tied output head is stored twice.
+    """
+    C, V = config.n_embd, config.vocab_size
+    expanded = config.hidden_size * (1 + config.is_gated)
+    shapes: Shapes = {"token_embedding.weight": (V, C)}
+    if config.ngram_size > 1:
+        shapes["ngram_embedding.weight"] = (config.ngram_rows, C)
+    if config.position == "learned":
+        shapes["position_embedding.weight"] = (config.block_size, C)
+    if config.embedding_skip:
+        shapes["skips"] = (config.n_layer,)
+    for layer in range(config.n_layer):
+        block = f"blocks.{layer}"
+        shapes |= _norm(f"{block}.norm1", config)
+        shapes |= _linear(f"{block}.attention.qkv", 3 * C, C, config.bias)
+        shapes |= _linear(f"{block}.attention.proj", C, C, config.bias)
+        shapes |= _norm(f"{block}.norm2", config)
+        shapes |= _linear(f"{block}.feed_forward.expand", expanded, C, config.bias)
+        shapes |= _linear(f"{block}.feed_forward.proj", C, config.hidden_size, config.bias)
+    return shapes | _norm("norm", config) | _linear("head", V, C, bias=False)
+
+
+def count_parameters(config: ModelConfig) -> int:
+    """Return the number of trained weights, those of a tied head once."""
+    total = sum(math.prod(shape) for shape in weight_shapes(config).values())
+    return total - config.tie_embeddings * config.vocab_size * config.n_embd
+
+
+def _linear(name: str, rows: int, columns: int, bias: bool) -> Shapes:
+    shapes: Shapes = {f"{name}.weight": (rows, columns)}
+    return shapes | ({f"{name}.bias": (rows,)} if bias else {})
+
+
+def _norm(name: str, config: ModelConfig) -> Shapes:
+    if config.norm == "rmsnorm":
+        return {}
+    shapes: Shapes = {f"{name}.weight": (config.n_embd,)}
+    return shapes | ({f"{name}.bias": (config.n_embd,)} if config.bias else {})

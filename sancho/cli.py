@@ -11,19 +11,21 @@ import signal
 import sys
 import time
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from argparse import SUPPRESS
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import Field, fields, is_dataclass, replace
 from functools import cache
 from itertools import pairwise
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, NoReturn, TypeVar, get_args, get_origin
+from types import UnionType
+from typing import TYPE_CHECKING, Any, NoReturn, TypeVar, get_args, get_origin
 
 from tqdm import tqdm
 
 from sancho.errors import SaidByAnother, UserError
 
 if TYPE_CHECKING:
-    from sancho.distributed import World
+    from sancho.machine.distributed import World
     from sancho.training import Report, TrainingState
 
 Options = TypeVar("Options")
@@ -41,15 +43,17 @@ def parse(default: Options, args: Sequence[str], command: str = "") -> Options:
     Its fields become options, and so do those of the dataclasses in it. Raises UserError for an
     unknown option, a value of the wrong type or out of range. --help prints the help and exits.
     """
-    given = {_spelling(arg): arg for arg in args}
-    found, unknown = _Parser(default, command).parse_known_args(list(map(_spelling, args)))
+    parser = _Parser(default, command)
+    found, unknown = parser.parse_known_args(list(map(parser.respelt, args)))
     if unknown:
-        name = next((arg for arg in unknown if arg.startswith("-")), unknown[0])
-        raise UserError(_unknown_option(given.get(name, name).partition("=")[0], default))
+        name = next((arg for arg in unknown if arg.startswith("-")), unknown[0]).partition("=")[0]
+        known = [f"--{option}" for option in option_names(default)]
+        hint = _nearest(name, known, otherwise="--help lists all options")
+        raise UserError(f"unknown option {name}; {hint}")
     return _with_values(default, vars(found))
 
 
-def parse_command(commands: dict[str, Options], args: Sequence[str]) -> tuple[str, Options]:
+def parse_command(commands: Mapping[str, Options], args: Sequence[str]) -> tuple[str, Options]:
     """Return the command that comes first in `args`, and its options.
 
     Raises UserError for none or an unknown one. --help in its place lists them and exits.
@@ -60,17 +64,16 @@ def parse_command(commands: dict[str, Options], args: Sequence[str]) -> tuple[st
     if name in ("-h", "--help"):
         print(f"usage: {Path(sys.argv[0]).name} COMMAND [--help]\n\ncommands:")
         for command, options in commands.items():
-            print(f"  {command:20} {inspect.getdoc(type(options))}")
+            print(f"  {command:20} {_summary(options)}")
         sys.exit(0)
-    near = difflib.get_close_matches(name, commands, n=1)
-    hint = f"did you mean {near[0]}?" if near else f"there is {', '.join(commands)}"
+    hint = _nearest(name, commands, otherwise=f"there is {', '.join(commands)}")
     raise UserError(f"{f'unknown command {args[0]}' if args else 'give a command'}; {hint}")
 
 
 def parse_part(default: Options, args: Sequence[str]) -> Options:
     """Return the options of one dataclass among others, which are left alone, as is --help."""
-    args = [arg for arg in map(_spelling, args) if arg not in ("-h", "--help")]
-    return _with_values(default, vars(_Parser(default).parse_known_args(args)[0]))
+    parser = _Parser(default, add_help=False)
+    return _with_values(default, vars(parser.parse_known_args(list(map(parser.respelt, args)))[0]))
 
 
 def option_names(options: object) -> list[str]:
@@ -81,119 +84,116 @@ def option_names(options: object) -> list[str]:
 class _Parser(argparse.ArgumentParser):
     """Options for the fields of dataclasses; what is not on the command line is left out."""
 
-    def __init__(self, options: object, command: str = "") -> None:
+    def __init__(self, options: object, command: str = "", *, add_help: bool = True) -> None:
         super().__init__(
             prog=f"{Path(sys.argv[0]).name} {command}".strip(),
             description=inspect.getdoc(type(options)),
-            argument_default=argparse.SUPPRESS,
+            argument_default=SUPPRESS,
             allow_abbrev=False,
+            add_help=add_help,
             formatter_class=lambda prog: argparse.HelpFormatter(prog, max_help_position=34),
         )
         for owner, group in _groups(options):
-            title = inspect.getdoc(type(owner)).partition("\n")[0].rstrip(".")
-            target = self if owner is options else self.add_argument_group(title)
-            helps = _helps(type(owner))
+            inner = owner is not options
+            target = self.add_argument_group(_summary(owner).rstrip(".")) if inner else self
+            helps = _helps(owner.__class__)
             for option in group:
                 _add(target, option, getattr(owner, option.name), helps[option.name])
 
+    def respelt(self, arg: str) -> str:
+        """Return --n-layer=2 as --n_layer=2, and what names no option as it is."""
+        name, sign, value = arg.partition("=")
+        respelt = name[:2] + name[2:].replace("-", "_")
+        return respelt + sign + value if respelt in self._option_string_actions else arg
+
     def error(self, message: str) -> NoReturn:
-        """Raise UserError."""
-        message = re.sub(r"^argument (\S+: (?=--))?", "", message)
-        needs = r"\1 needs a value (one that begins with -: \1=VALUE)"
-        message = re.sub(r"^(\S+): expected .*", needs, message)
-        switch = r"\1 is a switch and takes no value (\2)"
-        raise UserError(re.sub(r"^(\S+): ignored explicit argument (.*)", switch, message))
+        """Raise UserError: an option has no value, or a switch has one."""
+        name, _, problem = message.removeprefix("argument ").partition(": ")
+        if problem.startswith("expected"):
+            raise UserError(f"{name} needs a value (one that begins with -: {name}=VALUE)")
+        value = problem.removeprefix("ignored explicit argument ")
+        raise UserError(f"{name} is a switch and takes no value ({value})")
 
 
-class _Switch(argparse.Action):
-    """--name and --no_name."""
-
-    def __init__(self, option_strings: Sequence[str], dest: str, **settings: object) -> None:
-        names = [*option_strings, f"--no_{dest}"]
-        super().__init__(names, dest, nargs=0, **settings)
-
-    def __call__(self, parser, namespace, values, option_string=None) -> None:
-        setattr(namespace, self.dest, not option_string.startswith("--no_"))
+def _summary(options: object) -> str:
+    """Return the first line of a dataclass's docstring."""
+    return (inspect.getdoc(type(options)) or "").partition("\n")[0]
 
 
-def _groups(options: object) -> Iterator[tuple[object, list[Field]]]:
+def _groups(options: Any) -> Iterator[tuple[Any, list[Field[Any]]]]:
     """Yield each dataclass in `options`, itself first, with the fields that are options."""
     inner = [field for field in fields(options) if is_dataclass(getattr(options, field.name))]
-    own = [f for f in fields(options) if f not in inner and f.name not in NO_OPTIONS]
-    yield options, own
+    yield options, [f for f in fields(options) if f not in inner and f.name not in NO_OPTIONS]
     for field in inner:
         yield from _groups(getattr(options, field.name))
 
 
-def _add(target: argparse._ActionsContainer, option: Field, default: object, text: str) -> None:
-    name, kind = f"--{option.name}", option.type
-    if default not in ((), None):
-        shown = default if str(default).isprintable() else repr(default)
-        text += f" (default: {shown})"
+def _add(target: argparse._ActionsContainer, option: Field[Any], default: Any, text: str) -> None:
+    name, opposite, kind = f"--{option.name}", f"--no_{option.name}", _kind(option)
+    if kind is bool:
+        text += f" (default: {default}; the opposite: {opposite})"
+    elif default not in ((), None):
+        text += f" (default: {default if str(default).isprintable() else repr(default)})"
     text = text.replace("%", "%%")
     if kind is bool:
-        target.add_argument(name, action=_Switch, help=text)
-        return
-    if get_origin(kind) is tuple:
+        target.add_argument(name, action="store_true", help=text)
+        target.add_argument(opposite, action="store_false", dest=option.name, help=SUPPRESS)
+    elif get_origin(kind) is tuple:
         target.add_argument(name, nargs="+", action="extend", metavar="TEXT", help=text)
-        return
-    choices = get_args(kind) if get_origin(kind) is Literal else ()
-    kind = next((part for part in get_args(kind) if part is not type(None)), kind)
-    metavar = f"{{{','.join(choices)}}}" if choices else kind.__name__.upper()
-    convert = str if choices else _converter(name, kind)
-    target.add_argument(name, type=convert, metavar=metavar, help=text)
+    else:
+        choices = ",".join(get_args(kind))
+        shown = f"{{{choices}}}" if choices else kind.__name__.upper()
+        target.add_argument(name, metavar=shown, help=text)
 
 
-def _converter(name: str, kind: type) -> Callable[[str], object]:
-    """Return a function from a word of the command line to a value."""
-    rule = {int: "a whole number", float: "a number"}.get(kind)
-
-    def convert(word: str) -> object:
-        try:
-            return kind(word)
-        except ValueError:
-            raise argparse.ArgumentTypeError(f"{name} is {word!r}; it must be {rule}") from None
-
-    return convert
+def _kind(option: Field[Any]) -> Any:
+    """Return the type of a field's value where it is not None."""
+    return get_args(option.type)[0] if isinstance(option.type, UnionType) else option.type
 
 
 @cache
 def _helps(cls: type) -> dict[str, str]:
-    """Return the help of each field: the text that stands under it."""
-    body = ast.parse(inspect.cleandoc(inspect.getsource(cls))).body[0].body
-    return {
-        field.target.id: " ".join(text.value.value.split())
-        for field, text in pairwise(body)
-        if isinstance(field, ast.AnnAssign) and isinstance(text, ast.Expr)
-    }
+    """Return the help of each field, those of base classes too: the text that stands under it."""
+    helps = {}
+    for owner in filter(is_dataclass, reversed(cls.__mro__)):
+        (definition,) = ast.parse(inspect.cleandoc(inspect.getsource(owner))).body
+        assert isinstance(definition, ast.ClassDef)
+        for pair in pairwise(definition.body):
+            match pair:
+                case ast.AnnAssign(target=ast.Name(name)), ast.Expr(ast.Constant(str(text))):
+                    helps[name] = " ".join(text.split())
+    return helps
 
 
-def _with_values(options: Options, values: dict[str, object]) -> Options:
-    """Return `options` with the named values, at whatever depth they stand."""
+def _with_values(options: Any, values: Mapping[str, object]) -> Any:
+    """Return `options` with what is given for them, at whatever depth they stand."""
     changes = {}
-    for field in fields(options):
-        value = getattr(options, field.name)
+    for option in fields(options):
+        value = getattr(options, option.name)
         if is_dataclass(value):
-            changes[field.name] = _with_values(value, values)
-        elif field.name in values:
-            new = values[field.name]
-            changes[field.name] = tuple(new) if isinstance(new, list) else new
+            changes[option.name] = _with_values(value, values)
+        elif option.name in values:
+            changes[option.name] = _read(option, values[option.name])
     return replace(options, **changes)
 
 
-def _spelling(arg: str) -> str:
-    """Return --n-layer=2 as --n_layer=2."""
-    if not arg.startswith("--"):
-        return arg
-    name, sign, value = arg.partition("=")
-    return "--" + name[2:].replace("-", "_") + sign + value
+def _read(option: Field[Any], given: Any) -> object:
+    """Return what the words of the command line mean for a field; a switch's value as it is."""
+    kind = _kind(option)
+    if get_origin(kind) is tuple:
+        return tuple(given)
+    if kind not in (int, float, Path):
+        return given
+    try:
+        return kind(given)
+    except ValueError:
+        rule = "a whole number" if kind is int else "a number"
+        raise UserError(f"--{option.name} is {given!r}; it must be {rule}") from None
 
 
-def _unknown_option(name: str, options: object) -> str:
-    names = [f"--{name}" for name in option_names(options)]
-    near = difflib.get_close_matches(_spelling(name), names, n=1)
-    hint = f"did you mean {near[0]}?" if near else "--help lists all options"
-    return f"unknown option {name}; {hint}"
+def _nearest(name: str, known: Iterable[str], otherwise: str) -> str:
+    near = difflib.get_close_matches(name, known, n=1)
+    return f"did you mean {near[0]}?" if near else otherwise
 
 
 # --- running a script -----------------------------------------------------------------------
@@ -204,7 +204,7 @@ def exit_with(main: Callable[[Sequence[str]], int | None]) -> None:
 
     Everything else that is raised is a bug and keeps its traceback.
     """
-    warnings.showwarning = _show_warning
+    warnings.showwarning = lambda message, *_, **__: say(f"note: {message}")
     _use_utf8()
     try:
         sys.exit(main(sys.argv[1:]))
@@ -226,7 +226,7 @@ def exit_with(main: Callable[[Sequence[str]], int | None]) -> None:
         words = "allocate memory|not enough memory|out of memory"
         if isinstance(error, RuntimeError) and not re.search(words, str(error)):
             raise
-        _fail("not enough memory; a smaller model, --batch_size or --num_samples takes less")
+        _fail("not enough memory; a smaller model, batch or text, or fewer samples, take less")
     except KeyboardInterrupt:
         print("\ninterrupted", file=sys.stderr)
         sys.exit(130)
@@ -241,20 +241,16 @@ def say(message: str, world: "World | None" = None) -> None:
         print(message, file=sys.stderr, flush=True)
 
 
-def _fail(message: str) -> None:
+def _fail(message: str) -> NoReturn:
     print(f"{Path(sys.argv[0]).name}: error: {' '.join(message.split())}", file=sys.stderr)
     sys.exit(2)
 
 
-def _show_warning(message, category, filename, lineno, file=None, line=None) -> None:
-    print(f"note: {message}", file=sys.stderr)
-
-
 def _use_utf8() -> None:
     """Read and write UTF-8 whatever the terminal's encoding is, as on Windows."""
-    for stream in (sys.stdin, sys.stdout, sys.stderr):
-        if isinstance(stream, io.TextIOWrapper):
-            stream.reconfigure(encoding="utf-8", errors="surrogateescape")
+    for file in (sys.stdin, sys.stdout, sys.stderr):
+        if isinstance(file, io.TextIOWrapper):
+            file.reconfigure(encoding="utf-8", errors="surrogateescape")
 
 
 class StopSignals:
@@ -295,9 +291,9 @@ class ProgressBar:
 
     def __init__(self, state: "TrainingState", world: "World") -> None:
         self.world = world
-        self.steps, self.losses = state.config.max_iters, {}
+        self.losses: dict[str, str] = {}
         self.bar = tqdm(
-            total=self.steps,
+            total=state.config.max_iters,
             initial=state.progress.step,
             unit="step",
             dynamic_ncols=True,
@@ -313,10 +309,9 @@ class ProgressBar:
 
     def show(self, report: "Report") -> None:
         """Move on to the report's step."""
-        if report.train_loss is not None:
-            self.losses["loss"] = f"{report.train_loss:.3f}"
-        if report.val_loss is not None:
-            self.losses["val"] = f"{report.val_loss:.3f}"
+        for name, loss in (("loss", report.train_loss), ("val", report.val_loss)):
+            if loss is not None:
+                self.losses[name] = f"{loss:.3f}"
         if self.bar.disable:
             self._show_line(report)
         else:
@@ -328,15 +323,12 @@ class ProgressBar:
             say(f"{end}    {' '.join(report.sample.split())}", self.world)
 
     def _show_line(self, report: "Report") -> None:
-        now = time.monotonic()
-        is_due = report.train_loss is not None and now - self.last_line >= LINE_SECONDS
-        if not is_due and report.val_loss is None:
+        """Say the figures of an evaluation, and others every LINE_SECONDS."""
+        is_due = time.monotonic() - self.last_line >= LINE_SECONDS
+        if report.val_loss is None and (report.train_loss is None or not is_due):
             return
-        self.last_line = now
+        self.last_line = time.monotonic()
         losses = ", ".join(f"{name} {loss}" for name, loss in self.losses.items())
-        left = report.seconds / report.step * (self.steps - report.step)
-        say(
-            f"step {report.step:,} of {self.steps:,}: {losses}; "
-            f"{tqdm.format_interval(report.seconds)} gone, {tqdm.format_interval(left)} left",
-            self.world,
-        )
+        left = report.seconds / report.step * (self.bar.total - report.step)
+        times = f"{tqdm.format_interval(report.seconds)} gone, {tqdm.format_interval(left)} left"
+        say(f"step {report.step:,} of {self.bar.total:,}: {losses}; {times}", self.world)

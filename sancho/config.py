@@ -1,36 +1,89 @@
-"""Every option: its default, its range and its help, once.
+"""Every option of training and sampling: its default, its range and its help, once.
 
-The command lines of train.py and sample.py are made from these classes, and so are the
-notebooks' calls. Making a configuration with a value out of range raises UserError.
+The command lines are made from these classes, and so are the notebooks' calls. Making one with a
+value out of range raises UserError. The options of an export stand with it, in convert/.
 """
 
+import math
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 from types import UnionType
-from typing import Literal, TypeVar, Union, get_args, get_origin
+from typing import Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
 from sancho.errors import UserError
-from sancho.tokenizer import UnknownPolicy
 
 Config = TypeVar("Config")
+UnknownPolicy = Literal["error", "skip", "nearest"]
+PresetName = Literal["auto", "mini", "classic", "base"]
 
 
-def _require(condition: bool, option: str, value: object, rule: str) -> None:
-    """Raise UserError unless `condition` holds."""
-    if not condition:
-        raise UserError(f"--{option} is {value!r}; it must be {rule}")
+@dataclass(frozen=True)
+class Range:
+    """The numbers from `lowest` to `highest`; it prints as the rule of an error line."""
+
+    lowest: float
+    """The lower end."""
+    highest: float = math.inf
+    """The upper end."""
+    open_at: tuple[float, ...] = (math.inf,)
+    """Ends that are left out."""
+
+    def __contains__(self, value: float) -> bool:
+        return self.lowest <= value <= self.highest and value not in self.open_at
+
+    def __str__(self) -> str:
+        above = "more than" if self.lowest in self.open_at else "at least"
+        if self.highest == math.inf:
+            return f"finite and {above} {self.lowest}"
+        below = "less than" if self.highest in self.open_at else "at most"
+        return f"{above} {self.lowest} and {below} {self.highest}"
 
 
-def _check_choices(config: object) -> None:
-    """Raise UserError where a field of a few allowed values has another one."""
-    for option in fields(config):
-        if get_origin(option.type) is Literal:
-            choices, value = get_args(option.type), getattr(config, option.name)
-            _require(value in choices, option.name, value, f"one of {', '.join(choices)}")
+# Some upper ends only keep a mistyped or forged number from taking all memory.
+_RANGES = (
+    (Range(1), "top_k"),
+    (Range(1, 16), "ngram_size"),
+    (Range(1, 1000), "n_layer"),
+    (Range(1, 10_000), "num_samples"),
+    (Range(1, 65536), "vocab_size block_size n_head n_embd"),
+    (Range(1, 2**31 - 1), "ngram_rows batch_size gradient_accumulation_steps"),
+    (Range(1, 2**31 - 1), "max_iters eval_interval log_interval"),
+    (Range(0), "temperature grad_clip max_new_tokens"),
+    (Range(0, 16), "look_ahead"),
+    (Range(0, 1024), "threads"),
+    (Range(0, 1e6), "weight_decay"),
+    (Range(0, 2**31 - 1), "warmup_iters patience"),
+    (Range(0, 2**128 - 1), "seed"),
+    (Range(0, 1), "decay_fraction top_p min_p"),
+    (Range(0, 1, open_at=(1,)), "dropout ngram_dropout beta1 beta2"),
+    (Range(0, 1e30, open_at=(0,)), "learning_rate muon_learning_rate ngram_learning_rate"),
+    (Range(0, open_at=(0, math.inf)), "repetition_penalty"),
+)
+RANGES = {name: numbers for numbers, names in _RANGES for name in names.split()}
+"""What a number may be, by its option."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class ModelConfig:
+class Checked:
+    """Options whose values are among their choices, or in RANGES, or making them fails."""
+
+    def __post_init__(self) -> None:
+        for option in fields(self):
+            value = getattr(self, option.name)
+            if get_origin(option.type) is Literal:
+                choices = get_args(option.type)
+                self._require(value in choices, option.name, f"one of {', '.join(choices)}")
+            elif option.name in RANGES and value is not None:
+                self._require(value in RANGES[option.name], option.name, RANGES[option.name])
+
+    def _require(self, condition: bool, name: str, rule: object) -> None:
+        """Raise UserError unless `condition` holds."""
+        if not condition:
+            raise UserError(f"--{name} is {getattr(self, name)!r}; it must be {rule}")
+
+
+@dataclass(frozen=True, kw_only=True)
+class ModelConfig(Checked):
     """The shape of a GPT."""
 
     vocab_size: int = 92
@@ -44,60 +97,39 @@ class ModelConfig:
     n_embd: int = 64
     """Width: channels of the residual stream."""
     dropout: float = 0.0
-    """Share of activations dropped in training."""
+    """Fraction of activations dropped in training."""
     bias: bool = False
     """Biases in the linear layers and in LayerNorm."""
     norm: Literal["layernorm", "rmsnorm"] = "rmsnorm"
-    """Normalisation before attention, feed-forward and head. rmsnorm learns no gain."""
+    """Normalisation before attention, feed-forward and output head. rmsnorm learns no gain."""
     position: Literal["learned", "sinusoidal", "rope"] = "rope"
     """How the model knows the order of the characters."""
     activation: Literal["relu", "gelu", "silu", "relu2", "geglu", "swiglu"] = "relu2"
     """Activation of the feed-forward layer; relu2 is the square of relu."""
     ngram_size: int = 1
-    """Also look up the last 2, 3, … characters, up to this many, in a table; 1: no table."""
+    """Hashed character n-gram embedding: of n-grams of 2 to this many characters; 1: none."""
     ngram_rows: int = 65536
-    """Rows of that table; sequences that the hash puts on one row share it."""
+    """Rows of the n-gram table; n-grams with the same hash share a row."""
     ngram_dropout: float = 0.0
-    """Share of the vectors looked up there that is dropped in training; follows the length of the
-    text, if you don't say."""
+    """Fraction of its vectors dropped in training; follows the text's length, if you don't say."""
     embedding_skip: bool = False
-    """Add the embedding again before every block after the first, in a strength it learns."""
+    """Learned skip connection from the embedding to every later block."""
     qk_norm: bool = True
     """Normalise queries and keys before their product."""
     tie_embeddings: bool = False
     """Use one matrix for the character embedding and the output head."""
 
     def __post_init__(self) -> None:
-        _check_choices(self)
-        # The upper ends only keep a mistyped or forged number from taking all memory.
-        for name, highest in (
-            ("vocab_size", 65536),
-            ("block_size", 65536),
-            ("n_layer", 1000),
-            ("n_head", 65536),
-            ("n_embd", 65536),
-            ("ngram_size", 16),
-            ("ngram_rows", 2**31 - 1),
-        ):
-            value = getattr(self, name)
-            _require(value >= 1, name, value, "1 or more")
-            _require(value <= highest, name, value, f"{highest} or less")
+        super().__post_init__()
         size = self.n_layer * self.block_size * self.n_embd
-        _require(size <= 2**28, "block_size", self.block_size, "2^28 / (n_layer · n_embd) or less")
-        _require(
-            self.n_embd % self.n_head == 0,
-            "n_head",
-            self.n_head,
-            f"a divisor of n_embd, which is {self.n_embd}",
-        )
-        for name in ("dropout", "ngram_dropout"):
-            value = getattr(self, name)
-            _require(0 <= value < 1, name, value, "at least 0 and less than 1")
+        self._require(size <= 2**28, "block_size", "at most 2^28 / (n_layer · n_embd)")
+        rule = f"a divisor of n_embd, which is {self.n_embd}"
+        self._require(self.n_embd % self.n_head == 0, "n_head", rule)
         if self.position == "rope":
             rule = f"such that n_embd / n_head is even for rope (it is {self.head_size})"
-            _require(self.head_size % 2 == 0, "n_head", self.n_head, rule)
+            self._require(self.head_size % 2 == 0, "n_head", rule)
         if self.position == "sinusoidal":
-            _require(self.n_embd % 2 == 0, "n_embd", self.n_embd, "even for sinusoidal positions")
+            self._require(self.n_embd % 2 == 0, "n_embd", "even for sinusoidal positions")
 
     @property
     def head_size(self) -> int:
@@ -116,7 +148,7 @@ class ModelConfig:
 
 
 @dataclass(frozen=True, kw_only=True)
-class TrainConfig:
+class TrainConfig(Checked):
     """How a model is trained."""
 
     max_iters: int = 1800
@@ -132,9 +164,9 @@ class TrainConfig:
     muon_learning_rate: float = 0.015
     """Peak learning rate of Muon."""
     ngram_learning_rate: float = 0.15
-    """Peak learning rate of the table of character sequences (row-wise Adagrad)."""
+    """Peak learning rate of the n-gram table (row-wise Adagrad)."""
     weight_decay: float = 0.0
-    """Decoupled weight decay of the matrices, but not of the table."""
+    """Decoupled weight decay of the matrices, but not of the n-gram table."""
     beta1: float = 0.8
     """AdamW: decay of the mean of the gradients."""
     beta2: float = 0.95
@@ -144,45 +176,20 @@ class TrainConfig:
     warmup_iters: int = 20
     """Steps in which the learning rate rises to its peak."""
     look_ahead: int = 0
-    """Heads that predict the 2nd, 3rd, … character from here, only in training."""
+    """Auxiliary multi-token-prediction heads, in training only; 0: none."""
     decay_fraction: float = 0.6
-    """Share of the steps, at the end, in which the learning rate falls linearly to zero."""
+    """Fraction of the steps, at the end, in which the learning rate falls linearly to zero."""
     eval_interval: int = 900
-    """Steps between evaluations over the whole validation part, and one at the end; follows the
-    length of the text, if you don't say."""
+    """Steps between evaluations on all validation text; follows its length, if you don't say."""
     log_interval: int = 10
     """Steps between lines in metrics.jsonl and updates of the progress bar."""
     patience: int = 0
     """Stop after this many evaluations without a better validation loss; 0: never."""
     seed: int = 1605
     """Decides initial weights, batches and dropout."""
-
-    def __post_init__(self) -> None:
-        _check_choices(self)
-        for name in (
-            "max_iters",
-            "batch_size",
-            "gradient_accumulation_steps",
-            "eval_interval",
-            "log_interval",
-        ):
-            _require(getattr(self, name) >= 1, name, getattr(self, name), "1 or more")
-        for name in ("weight_decay", "grad_clip", "warmup_iters", "look_ahead", "patience", "seed"):
-            _require(getattr(self, name) >= 0, name, getattr(self, name), "0 or more")
-        for option in fields(self):
-            if option.type is int:
-                value, bits = getattr(self, option.name), 128 if option.name == "seed" else 31
-                _require(value < 2**bits, option.name, value, f"less than 2^{bits}")
-        for name in ("learning_rate", "muon_learning_rate", "ngram_learning_rate"):
-            value = getattr(self, name)
-            _require(0 < value <= 1e30, name, value, "greater than 0, and 1e30 or less")
-        _require(self.look_ahead <= 16, "look_ahead", self.look_ahead, "16 or less")
-        _require(self.weight_decay <= 1e6, "weight_decay", self.weight_decay, "1e6 or less")
-        _require(self.grad_clip < float("inf"), "grad_clip", self.grad_clip, "finite")
-        for name in ("beta1", "beta2"):
-            value = getattr(self, name)
-            _require(0 <= value < 1, name, value, "at least 0 and less than 1")
-        _require(0 <= self.decay_fraction <= 1, "decay_fraction", self.decay_fraction, "in [0, 1]")
+    threads: int = 0
+    """Threads of a CPU, each of which computes some windows of a batch; 0: one for each core, and
+    not more than windows. A run that goes on keeps its number, and so its bits."""
 
     def characters_per_step(self, model: ModelConfig) -> int:
         """Return how many characters an optimizer step reads."""
@@ -190,7 +197,7 @@ class TrainConfig:
 
 
 @dataclass(frozen=True, kw_only=True)
-class SampleConfig:
+class SampleConfig(Checked):
     """How the next character is chosen."""
 
     temperature: float = 0.8
@@ -204,20 +211,9 @@ class SampleConfig:
     repetition_penalty: float = 1.0
     """Above 1 makes characters of the context less likely."""
 
-    def __post_init__(self) -> None:
-        value = self.temperature
-        _require(0 <= value < float("inf"), "temperature", value, "a finite number, 0 or more")
-        _require(self.top_k is None or self.top_k >= 1, "top_k", self.top_k, "1 or more")
-        _require(self.top_p is None or 0 <= self.top_p <= 1, "top_p", self.top_p, "between 0 and 1")
-        _require(self.min_p is None or 0 <= self.min_p <= 1, "min_p", self.min_p, "between 0 and 1")
-        value = self.repetition_penalty
-        _require(
-            0 < value < float("inf"), "repetition_penalty", value, "a finite number greater than 0"
-        )
-
 
 @dataclass(frozen=True, kw_only=True)
-class DeviceConfig:
+class DeviceConfig(Checked):
     """Where the model computes."""
 
     device: Literal["auto", "cpu", "cuda", "mps"] = "auto"
@@ -226,15 +222,12 @@ class DeviceConfig:
     dtype: Literal["auto", "float32", "bfloat16"] = "auto"
     """Type of the matrix products; auto is bfloat16 on a CUDA GPU that has it, else float32."""
 
-    def __post_init__(self) -> None:
-        _check_choices(self)
-
 
 @dataclass(frozen=True, kw_only=True)
-class RunConfig:
+class RunConfig(Checked):
     """Which run: where it is kept and what it starts from."""
 
-    preset: Literal["auto", "mini", "classic", "base"] = "auto"
+    preset: PresetName = "auto"
     """A model and its training: mini for a CPU, base for a CUDA GPU, classic as in the course."""
     out_dir: Path = Path("out")
     """Folder for checkpoints and metrics."""
@@ -245,10 +238,11 @@ class RunConfig:
     tensorboard: bool = False
     """Write event files for TensorBoard too, into out_dir/tensorboard."""
     init_from: Path | None = None
-    """Start a new run from the weights of this checkpoint, a model of the same shape."""
+    """Start a new run from the weights of this checkpoint, at lower learning rates; pretrained is
+    the one that comes with the project."""
 
     def __post_init__(self) -> None:
-        _check_choices(self)
+        super().__post_init__()
         if self.resume and (self.overwrite or self.init_from):
             other = "--overwrite" if self.overwrite else "--init_from"
             raise UserError(f"--resume and {other} exclude each other; give one of them")
@@ -262,6 +256,15 @@ class CorpusConfig:
     """A prepared folder under data/; quijote is fetched if it is missing."""
     corpus: Path | None = None
     """A text file of your own instead, prepared on the way as data/NAME, NAME being its name."""
+    encoding: str = "UTF-8"
+    """The encoding of that file, as windows-1252 or UTF-16."""
+
+    def __post_init__(self) -> None:
+        if self.encoding != "UTF-8" and self.corpus is None:
+            raise UserError(
+                f"--encoding {self.encoding} needs --corpus: a prepared text is in UTF-8; leave it "
+                "out, or name the file"
+            )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -277,68 +280,19 @@ class TrainOptions:
     """Compile the model with torch.compile (for a GPU and long runs)."""
 
 
-PagePrecision = Literal["float16", "float32"]
-
-
 @dataclass(frozen=True, kw_only=True)
-class ToPageOptions:
-    """Make one HTML file of a checkpoint: the model writes in it, in any browser, offline."""
-
-    checkpoint: Path | None = None
-    """The checkpoint to load (default: out/best.safetensors; where that is missing, the sancho that
-    comes with the project); the curve is drawn from a metrics.jsonl beside it."""
-    output: Path = Path("sancho.html")
-    """The page; an older page there is replaced."""
-    precision: PagePrecision = "float16"
-    """Type of the weights in the page; float32 keeps every bit, in about twice the size."""
-    course: str = "notebooks"
-    """Where the page's links to the chapters lead: a folder, or its address on the web."""
-
-    def __post_init__(self) -> None:
-        _check_choices(self)
-
-
-@dataclass(frozen=True, kw_only=True)
-class ToHuggingFaceOptions:
-    """Make a folder of a checkpoint that Hugging Face's transformers opens."""
+class CheckpointOption(Checked):
+    """What all have that begin with a trained model."""
 
     checkpoint: Path | None = None
     """The checkpoint to load (default: out/best.safetensors; where that is missing, the sancho that
     comes with the project)."""
-    output: Path = Path("sancho-huggingface")
-    """The folder to make; it must not be there, or be empty."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class ToOnnxOptions:
-    """Make one ONNX file of a checkpoint, for onnxruntime and its like."""
-
-    checkpoint: Path | None = None
-    """The checkpoint to load (default: out/best.safetensors; where that is missing, the sancho that
-    comes with the project)."""
-    output: Path = Path("sancho.onnx")
-    """The file to make; it must not be there."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class FromNanogptOptions:
-    """Make a checkpoint of a character model that nanoGPT trained."""
-
-    checkpoint: Path = Path("ckpt.pt")
-    """What nanoGPT's train.py left in its out_dir."""
-    meta: Path | None = None
-    """The characters: the meta.pkl that nanoGPT's prepare.py wrote beside train.bin."""
-    output: Path = Path("nanogpt.safetensors")
-    """The checkpoint to make; it must not be there."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class SampleOptions:
+class SampleOptions(CheckpointOption):
     """Let a trained model go on with a text. The text goes to stdout, all else to stderr."""
 
-    checkpoint: Path | None = None
-    """The checkpoint to load (default: out/best.safetensors; where that is missing, the sancho that
-    comes with the project)."""
     start: str = "\n"
     """The text to go on with; FILE:path takes it from a file, - from standard input."""
     num_samples: int = 1
@@ -351,31 +305,22 @@ class SampleOptions:
     """What to do with characters of the start that the model has never seen."""
     seed: int = 1605
     """The same seed gives the same text."""
-    stream: bool = True
-    """Show each character as it comes; without, all samples are computed side by side."""
     sampling: SampleConfig = field(default_factory=SampleConfig)
     device: DeviceConfig = field(default_factory=DeviceConfig)
 
     def __post_init__(self) -> None:
-        _check_choices(self)
-        _require(self.num_samples >= 1, "num_samples", self.num_samples, "1 or more")
-        _require(self.num_samples <= 10_000, "num_samples", self.num_samples, "10000 or less")
-        _require(self.max_new_tokens >= 0, "max_new_tokens", self.max_new_tokens, "0 or more")
-        _require(self.seed >= 0, "seed", self.seed, "0 or more")
-        _require("" not in self.stop, "stop", "", "a text of one character or more")
+        super().__post_init__()
+        self._require("" not in self.stop, "stop", "texts of one character or more")
 
 
 @dataclass(frozen=True, kw_only=True)
-class EvaluateOptions:
+class EvaluateOptions(CheckpointOption):
     """Say what a trained model is worth: its loss, and the text that it writes."""
 
-    checkpoint: Path | None = None
-    """The checkpoint to load (default: out/best.safetensors; where that is missing, the sancho that
-    comes with the project)."""
     dataset: str | None = None
     """A prepared folder under data/ (default: the one that the model learned from)."""
     json: bool = False
-    """Write JSON instead of a table."""
+    """Write JSON instead of the report."""
     device: DeviceConfig = field(default_factory=DeviceConfig)
 
 
@@ -387,7 +332,7 @@ def from_dict(cls: type[Config], values: object) -> Config:
     """
     if not isinstance(values, dict):
         raise ValueError(f"{cls.__name__} is not an object")
-    kinds = {option.name: option.type for option in fields(cls)}
+    kinds = get_type_hints(cls)
     for name, value in values.items():
         if name not in kinds:
             raise ValueError(f"unknown option {name!r}")

@@ -13,17 +13,17 @@ import shlex
 import sys
 import unicodedata
 import warnings
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import BinaryIO
+from typing import Any, BinaryIO
 
 import numpy as np
 
 from sancho.config import CorpusConfig
-from sancho.download import DownloadError, download
 from sancho.errors import MissingFile, UserError
-from sancho.files import atomic_write, existing_file, locked
+from sancho.machine.download import DownloadError, download
+from sancho.machine.files import atomic_write, existing_file, locked, replaced_together
 from sancho.tokenizer import CharTokenizer
 
 # Small enough for a processor's cache: the same work in pieces of 4 MB takes longer.
@@ -33,6 +33,18 @@ BOOK_URLS = (
     "https://www.gutenberg.org/cache/epub/2000/pg2000.txt",
     "https://gutenberg.pglaf.org/cache/epub/2000/pg2000.txt",
 )
+FILES = ("meta.json", "input.txt", "train.bin", "val.bin")
+"""Of a prepared folder; without the first it does not count as prepared."""
+WAIT_SECONDS = 60.0
+"""How long another process that prepares the same text is waited for."""
+RESERVED_NAME = re.compile(r"(con|prn|aux|nul|(com|lpt)[0-9¹²³]) *(\..*)?|.*[. ]", re.I | re.S)
+"""What no file can be called on Windows, besides signs that nobody puts into a name by mistake."""
+MARKS = (
+    (codecs.BOM_UTF32_LE, "utf-32"),  # begins with that of UTF-16
+    (codecs.BOM_UTF16_LE, "utf-16"),
+    (codecs.BOM_UTF16_BE, "utf-16"),
+)
+SPANISH = frozenset("áéíóúüñÁÉÍÓÚÜÑ¿¡«»“”‘’–—…ºª")
 
 
 @dataclass(frozen=True)
@@ -55,38 +67,90 @@ class Corpus:
 def open_corpus(data: Path, options: CorpusConfig) -> Corpus:
     """Return the corpus that the options ask for, prepared on the way where it has to be.
 
-    A text of the user's goes to data/NAME, NAME being its file's name without suffix. Raises
-    UserError where another text has that place.
+    A text of the user's goes to data/NAME, NAME being its file's name without suffix; where this
+    content of it is there already, nothing is prepared. Raises UserError where another text has
+    that place.
     """
     path = options.corpus
     if path is None:
         return find_corpus(data, options.dataset)
-    folder = data / existing_file(path, "the text").stem
-    known = (data / f"{path.stem}.txt").resolve()
-    if (
-        path.stem == BOOK
-        or (known.is_file() and known != path.resolve())
-        or ((folder / "meta.json").is_file() and _paths_of(folder) != [_path_text(path)])
-    ):
-        command = f"python data/prepare.py --input {shlex.quote(str(path))} --name NAME"
-        raise UserError(
-            f"--corpus {path} would take the place of another text, {data.name}/{path.stem}; "
-            f"rename it, or prepare it with: {command}"
-        )
-    return prepare_files([path], folder)
+    folder = _place_of(data, existing_file(path, "the text"))
+    if found := _load_if_of(folder, path, options.encoding):
+        return found
+    with locked(folder, WAIT_SECONDS):
+        _place_of(data, path)  # who was waited for may have taken it for another text
+        found = _load_if_of(folder, path, options.encoding)
+        return found or prepare_files([path], folder, options.encoding)
 
 
-def _path_text(path: Path) -> str:
-    """Return the whole path as a text that can be written to meta.json."""
-    return str(path.resolve()).encode(errors="replace").decode()
+def _place_of(data: Path, path: Path) -> Path:
+    """Return the folder for a text of the user's. Raises UserError where another text has it."""
+    name, folder = path.stem, data / path.stem
+    texts = [text for text in same_names(data, f"{name}.txt") if text.is_file()]
+    others = [text for text in texts if not text.samefile(path)]
+    for place in same_names(data, name):
+        if place.name == BOOK or ((place / "meta.json").exists() and not _is_of(place, path)):
+            others.append(place)
+        elif _is_of(place, path):
+            folder = place
+    if others:
+        problem = "would take the place of another text, "
+        problem += f"{data.name}/{others[0].name.removesuffix('.txt')}"
+    elif not is_folder_name(name):
+        problem = f"would make a folder {name!r}, which Windows does not allow"
+    else:
+        return folder
+    raise UserError(
+        f"--corpus {path} {problem}; rename it, or prepare it with: "
+        f"python data/prepare.py --input {shlex.quote(str(path))} --name NAME"
+    )
 
 
-def _paths_of(folder: Path) -> object:
-    """Return where the files of a prepared corpus lay, or None."""
+def same_names(data: Path, name: str) -> list[Path]:
+    """Return what is, or will be, called so in `data`; Windows and macOS don't see capitals."""
+
+    def seen(name: str) -> str:
+        return unicodedata.normalize("NFC", name).casefold()
+
+    known = {data / BOOK, *data.glob("*")}
+    return sorted(path for path in known if seen(path.name) == seen(name))
+
+
+def is_folder_name(name: str) -> bool:
+    """Return whether a folder can be called so on every system."""
+    return Path(name).name == name != "" and not RESERVED_NAME.fullmatch(name)
+
+
+def _is_of(folder: Path, path: Path) -> bool:
+    """Return whether `folder` is prepared and says that it is of this file alone."""
     try:
-        return json.loads((folder / "meta.json").read_text(encoding="utf-8"))["paths"]
-    except (ValueError, KeyError, TypeError):
+        (file,) = _read_meta(folder)["paths"]
+        return Path(file).samefile(path)
+    except (ValueError, KeyError, TypeError, OSError):
+        return False
+
+
+def _load_if_of(folder: Path, path: Path, encoding: str) -> Corpus | None:
+    """Return the corpus in `folder` if it is of what the file holds now, read the same way."""
+    codec = codec_name(encoding)
+    try:
+        meta = _read_meta(folder)
+        is_same = codec == meta.get("encoding", "utf-8")
+        return load(folder) if is_same and meta["files_sha256"] == [_sha256_of(path)] else None
+    except (ValueError, KeyError, TypeError, OSError):
         return None
+
+
+def _read_meta(folder: Path) -> dict[str, Any]:
+    return json.loads((folder / "meta.json").read_text(encoding="utf-8"))
+
+
+def _sha256_of(path: Path) -> str:
+    digest = hashlib.sha256()
+    with open(path, "rb") as file:
+        while raw := file.read(PIECE_BYTES):
+            digest.update(raw)
+    return digest.hexdigest()
 
 
 def find_corpus(data: Path, name: str, urls: Sequence[str] = BOOK_URLS) -> Corpus:
@@ -96,18 +160,18 @@ def find_corpus(data: Path, name: str, urls: Sequence[str] = BOOK_URLS) -> Corpu
     corpus that comes with the project takes its place, with a warning that says so.
     Raises MissingFile where there is no such corpus.
     """
-    if name in ("", "..") or Path(name).name != name:
+    if not is_folder_name(name):
         raise UserError(f"--dataset is {name!r}; it must be the name of a folder under data/")
     folder, text = data / name, data / f"{name}.txt"
-    if (folder / "meta.json").is_file():
-        return load(folder)
-    if text.is_file():
-        return prepare_files([text], folder)
-    if name != BOOK:
+    if (folder / "meta.json").is_file() or (name != BOOK and not text.is_file()):
         return load(folder)
     try:
-        with locked(folder):
-            return prepare_files([download(urls, folder / "pg2000.txt", check_book)], folder)
+        with locked(folder, WAIT_SECONDS):
+            if (folder / "meta.json").is_file():  # who was waited for has done it
+                return load(folder)
+            if not text.is_file():
+                text = download(urls, folder / "pg2000.txt", check_book)
+            return prepare_files([text], folder)
     except DownloadError as error:
         warnings.warn(
             f"DON QUIJOTE COULD NOT BE FETCHED ({error}). Using "
@@ -132,51 +196,92 @@ def check_book(path: Path) -> None:
 # --- raw bytes to clean text ----------------------------------------------------------------
 
 
-def read_text(file: BinaryIO, name: str) -> Iterator[str]:
-    """Yield the text of a UTF-8 file (with or without BOM) in pieces, with LF line endings.
+def read_text(file: BinaryIO, name: str, encoding: str | None = None) -> Iterator[str]:
+    """Yield the text of a file (with or without BOM) in pieces, with LF line endings.
 
-    Raises UserError with the offset of the first byte that is not UTF-8, and for thousands of
-    accents on one letter.
+    encoding: None where it can only be UTF-8, as that of a prompt.
+    Raises UserError with the offset of the first byte that is not of that encoding, and for
+    thousands of accents on one letter.
     """
-    decoder = codecs.getincrementaldecoder("utf-8")()
-    newlines = io.IncrementalNewlineDecoder(None, translate=True)
-    offset, at_start = 0, True
-    while True:
+    codec = codec_name(encoding or "UTF-8")
+    decoder = codecs.getincrementaldecoder(codec)()
+    decode = io.IncrementalNewlineDecoder(decoder, translate=True).decode
+    offset, at_start, is_ascii, raw = 0, True, True, b"not read yet"
+    while raw:
         raw = file.read(PIECE_BYTES)
-        waiting = len(decoder.getstate()[0])
+        offset += len(raw)
         try:
-            text = decoder.decode(raw, final=not raw)
-        except UnicodeDecodeError as error:
-            at = offset - waiting + error.start
-            raise UserError(
-                f"{name} is not UTF-8: byte 0x{error.object[error.start]:02x} at offset {at}; "
-                "save it as UTF-8 and try again"
-            ) from None
+            text = decode(raw, final=not raw)
+        except UnicodeError as error:
+            problem, guess = str(error), None
+            if isinstance(error, UnicodeDecodeError):  # all but UTF-16 without a BOM
+                known, rest = error.object[: error.start], error.object[error.start :]
+                problem = f"byte 0x{rest[0]:02x} at offset {offset - len(rest)}"
+                if codec == "utf-8" and is_ascii and known.isascii():  # else it was UTF-8 so far
+                    guess = likely_encoding(rest + file.read(PIECE_BYTES), offset - len(rest))
+            advice = _advice(guess, may_choose=encoding is not None)
+            raise UserError(f"{name} is not {encoding or 'UTF-8'}: {problem}; {advice}") from None
+        is_ascii = is_ascii and text.isascii()
         if text and at_start:
             text, at_start = text.removeprefix("\ufeff"), False
-        _check_accents(text, name)
-        offset += len(raw)
-        if text := newlines.decode(text, final=not raw):
+        # NFC sorts accents in as many steps as their square: hours for a megabyte of them.
+        thousands = (text[i : i + 1000] for i in range(0, len(text) - 999, 1000))
+        if any(all(map(unicodedata.combining, thousand)) for thousand in thousands):
+            raise UserError(f"{name} has thousands of accents on one letter; take them out")
+        if text:
             yield text
-        if not raw:
-            return
 
 
-def _check_accents(text: str, name: str) -> None:
-    """Raise UserError where thousands of accents stand on one letter.
+def codec_name(encoding: str) -> str:
+    """Return Python's name for an encoding of texts. Raises UserError where it knows none."""
+    name = ""
+    try:
+        name = codecs.lookup(encoding).name
+        "\ud800".encode(name)  # half a character: an encoding of texts has nothing for it
+    except UnicodeEncodeError:
+        if name:
+            return name
+    except (LookupError, ValueError):
+        pass
+    raise UserError(
+        f"--encoding is {encoding!r}; it must be an encoding that Python knows, as UTF-8, "
+        "windows-1252 or UTF-16"
+    )
 
-    To bring them in order, NFC takes as many steps as their square: hours for a megabyte.
+
+def likely_encoding(raw: bytes, offset: int) -> str | None:
+    """Return what a Spanish text may be encoded in, or None where nothing speaks for anything.
+
+    raw: from its first byte that is not UTF-8 on, which stands at `offset` of the text.
     """
-    if any(map(unicodedata.combining, text[::1000])):
-        for begin in range(0, len(text) - 999, 1000):
-            if all(map(unicodedata.combining, text[begin : begin + 1000])):
-                raise UserError(f"{name} has thousands of accents on one letter; take them out")
+    for mark, name in MARKS:
+        if offset == 0 and raw.startswith(mark):
+            return name
+    for name, first in (("utf-16-le", offset + 1), ("utf-16-be", offset)):
+        highs = raw[first % 2 :: 2]  # the high bytes of most letters are zero
+        if highs.count(0) > len(highs) / 2:
+            return name
+    for name in ("windows-1252", "cp850", "mac-roman"):
+        signs = [sign for sign in raw.decode(name, "replace") if not sign.isascii()]
+        if "\ufffd" not in signs and sum(s in SPANISH for s in signs) > 0.9 * len(signs):
+            return name
+    return None
+
+
+def _advice(guess: str | None, may_choose: bool) -> str:
+    looks = f"it looks like {guess}; " if guess else ""
+    if not may_choose:
+        return f"{looks}save it as UTF-8 and try again"
+    return (
+        f"{looks}save it as UTF-8, or read it with --encoding {guess or 'NAME'} "
+        "(data/prepare.py, train.py --corpus)"
+    )
 
 
 def whole_lines(pieces: Iterable[str]) -> Iterator[str]:
     """Cut the same text at other places: after a newline, or before a blank in very long lines.
 
-    There neither a run of trailing blanks nor a letter and its accent is cut in two.
+    There neither trailing blanks nor a letter and its accent are cut in two.
     """
     waiting: list[str] = []
     for piece in pieces:
@@ -194,47 +299,38 @@ def without_licence(pieces: Iterable[str]) -> Iterator[str]:
 
     A text whose first piece holds no START line passes as it is.
     """
-    book, inside = False, True
+    awaited = None
     for number, piece in enumerate(pieces):
-        if number == 0 and _marker(piece, "START"):
-            book, inside = True, False
-        while book and (marker := _marker(piece, "END" if inside else "START")):
-            if inside:
-                yield piece[: marker[0]]
-            piece, inside = piece[marker[1] :], not inside
-        if inside:
+        if number == 0 and _marker("START", piece):
+            awaited = "START"
+        while awaited and (marker := _marker(awaited, piece)):
+            if awaited == "END":
+                yield piece[: marker.start()]
+            piece = piece[marker.end() :]
+            awaited = "END" if awaited == "START" else "START"
+        if awaited != "START":
             yield piece
 
 
-def _marker(text: str, which: str) -> tuple[int, int] | None:
-    """Return where the line `*** START OF THE PROJECT GUTENBERG …` begins and ends, or None."""
-    found = re.search(rf"\*\*\* {which} OF (THE|THIS) PROJECT GUTENBERG[^\n]*\n?", text)
-    return found.span() if found else None
-
-
-def tidy(piece: str) -> str:
-    """Return whole lines in NFC and without trailing blanks."""
-    if " \n" in piece or "\t" in piece:
-        piece = "\n".join([line.rstrip(" \t") for line in piece.split("\n")])
-    return unicodedata.normalize("NFC", piece)
+def _marker(which: str, text: str) -> re.Match[str] | None:
+    """Find the line `*** START OF THE PROJECT GUTENBERG …`, or that with END."""
+    return re.search(rf"\*\*\* {which} OF (THE|THIS) PROJECT GUTENBERG[^\n]*\n?", text)
 
 
 def clean_text(pieces: Iterable[str]) -> Iterator[str]:
-    """Yield the clean text of one raw text: no licence, tidy lines, no blank lines around it.
+    """Yield the clean text of one raw text: no licence, NFC, no blanks at the ends of lines.
 
-    It ends with one newline, or is empty.
+    It has no blank lines around it and ends with one newline, or is empty.
     """
-    # What follows the last word stays only if another word comes after it.
-    blank_lines, blanks, begun = 0, "", False
+    blank_lines, begun = 0, False  # blank lines stay only if another word comes after them
     for piece in without_licence(whole_lines(pieces)):
-        text = tidy(blanks + piece)
-        body = text.rstrip(" \t\n")
-        if body:
+        if " \n" in piece or "\t" in piece:
+            piece = "\n".join([line.rstrip(" \t") for line in piece.split("\n")])
+        text = unicodedata.normalize("NFC", piece)
+        if body := text.rstrip(" \t\n"):
             yield "\n" * blank_lines + body if begun else body.lstrip("\n")
             blank_lines, begun = 0, True
-        rest = text[len(body) :]
-        blank_lines += rest.count("\n")
-        blanks = rest[rest.rfind("\n") + 1 :]
+        blank_lines += text.count("\n", len(body))
     if begun:
         yield "\n"
 
@@ -243,75 +339,86 @@ def clean_text(pieces: Iterable[str]) -> Iterator[str]:
 
 
 def prepare(
-    files: Iterable[tuple[str, BinaryIO]], folder: Path, source: str, paths: Sequence[str] = ()
+    files: Iterable[tuple[str, BinaryIO]],
+    folder: Path,
+    source: str,
+    encoding: str = "UTF-8",
+    notes: Mapping[str, object] | None = None,
 ) -> Corpus:
     """Write input.txt, train.bin, val.bin and meta.json into `folder` and return the corpus.
 
     files: (name, binary file) pairs, read once, one after the other.
-    source, paths: where the text is from, in words and as paths, for meta.json.
-    Raises UserError where a file is not UTF-8 or there is no text at all.
+    source, notes: where the text is from, in words and as entries of meta.json.
+    Raises UserError where a file is not of that encoding or there is no text at all; the folder
+    is then as it was before.
     """
     folder.mkdir(parents=True, exist_ok=True)
     # Once something large was freed, glibc keeps what each piece frees for the next one instead of
     # returning it to the system and asking again (mallopt(3), M_TRIM_THRESHOLD): twice as fast.
     np.zeros(1 << 24, dtype=np.uint8)
-    with atomic_write(folder / "input.txt") as out:
-        counts, digest = _write_clean(files, out)
+    with replaced_together(folder, FILES) as new:
+        with atomic_write(new / "input.txt") as out:
+            counts, digest = _write_clean(files, encoding, out)
         total, codes = int(counts.sum()), np.flatnonzero(counts)
         if not total:
             raise UserError(f"{source} holds no text; give a file with something to read")
         if len(codes) > 65536:
             raise UserError(f"{source} has {len(codes)} different characters; at most 65536 work")
-        # From here until it is written anew the folder does not count as prepared.
-        (folder / "meta.json").unlink(missing_ok=True)
-    tokenizer = CharTokenizer("".join(map(chr, codes)))
-    n_train = total - total // 10
-    _write_ids(folder, tokenizer, n_train)
-    meta = {
-        "characters": tokenizer.characters,
-        "counts": counts[codes].tolist(),
-        "n_train": n_train,
-        "n_val": total - n_train,
-        "sha256": digest,
-        "source": source.encode(errors="replace").decode(),
-        "paths": list(paths),
-    }
-    with atomic_write(folder / "meta.json") as out:
-        out.write(json.dumps(meta, ensure_ascii=False, indent=1).encode())
+        tokenizer = CharTokenizer("".join(map(chr, codes)))
+        n_train = total - total // 10
+        _write_ids(new, tokenizer, n_train)
+        meta = {
+            "characters": tokenizer.characters,
+            "counts": counts[codes].tolist(),
+            "n_train": n_train,
+            "n_val": total - n_train,
+            "sha256": digest,
+            "source": source,
+            **(notes or {}),
+        }
+        content = json.dumps(meta, ensure_ascii=False, indent=1)
+        with atomic_write(new / "meta.json") as out:
+            # Names of files may be no text.
+            out.write(content.encode(errors="backslashreplace"))
     return load(folder)
 
 
-def prepare_files(inputs: Iterable[str | Path], folder: Path) -> Corpus:
+def prepare_files(inputs: Iterable[str | Path], folder: Path, encoding: str = "UTF-8") -> Corpus:
     """Prepare text files, read one after the other, as one corpus; "-" is standard input.
 
     Raises MissingFile or UserError where a path is no readable file or another process is at the
     folder; see `prepare`.
     """
-    inputs = list(inputs)
-    for path in inputs:
-        if path != "-":
-            existing_file(Path(path), "the text")
-    source = ", ".join("standard input" if path == "-" else Path(path).name for path in inputs)
-    paths = [path if path == "-" else _path_text(Path(path)) for path in inputs]
+    codec = codec_name(encoding)
+    files = [None if path == "-" else existing_file(Path(path), "the text") for path in inputs]
+    source = ", ".join(file.name if file else "standard input" for file in files)
     with locked(folder):
-        return prepare(_opened(inputs), folder, source, paths)
+        notes: dict[str, object] = {
+            "paths": [str(file.resolve()) if file else "-" for file in files],
+            "files_sha256": [_sha256_of(file) if file else "-" for file in files],
+        }
+        if codec != "utf-8":
+            notes["encoding"] = codec
+        return prepare(_opened(files), folder, source, encoding, notes)
 
 
-def _opened(inputs: list[str | Path]) -> Iterator[tuple[str, BinaryIO]]:
-    for path in inputs:
-        if path == "-":
+def _opened(files: Iterable[Path | None]) -> Iterator[tuple[str, BinaryIO]]:
+    for path in files:
+        if path is None:
             yield "standard input", sys.stdin.buffer
         else:
             with open(path, "rb") as file:
                 yield str(path), file
 
 
-def _write_clean(files: Iterable[tuple[str, BinaryIO]], out: BinaryIO) -> tuple[np.ndarray, str]:
+def _write_clean(
+    files: Iterable[tuple[str, BinaryIO]], encoding: str, out: BinaryIO
+) -> tuple[np.ndarray, str]:
     """Write the clean text; return how often each code point occurs, and the sha256."""
     counts = np.zeros(0x110000, dtype=np.int64)
     digest = hashlib.sha256()
     for name, file in files:
-        for text in clean_text(read_text(file, name)):
+        for text in clean_text(read_text(file, name, encoding)):
             raw = text.encode()
             out.write(raw)
             digest.update(raw)
@@ -356,7 +463,7 @@ def load(folder: Path) -> Corpus:
         raise UserError(f"the corpus in {folder} is damaged ({error}); {advice}") from None
 
 
-def recode(corpus: Corpus, tokenizer: CharTokenizer) -> Corpus:
+def remap_ids(corpus: Corpus, tokenizer: CharTokenizer) -> Corpus:
     """Return the corpus in the ids of another vocabulary, read into memory.
 
     Raises UserError naming the characters that the other one lacks.
@@ -366,7 +473,8 @@ def recode(corpus: Corpus, tokenizer: CharTokenizer) -> Corpus:
     if missing := sorted(set(corpus.tokenizer.characters) - set(tokenizer.characters)):
         raise UserError(
             f"the model does not know these characters of {corpus.name}: "
-            f"{' '.join(map(repr, missing[:20]))}; take them out of the text or train anew"
+            f"{' '.join(map(repr, missing[:20]))}; take them out of the text, or "
+            "train the model on it first: python train.py --init_from CHECKPOINT"
         )
     new_id = tokenizer.look_up(corpus.tokenizer.characters).astype(tokenizer.id_type)
     return replace(corpus, tokenizer=tokenizer, train=new_id[corpus.train], val=new_id[corpus.val])
@@ -387,6 +495,5 @@ def _map(path: Path, id_type: np.dtype, length: int) -> np.ndarray:
     size = path.stat().st_size
     if size != length * id_type.itemsize:
         raise ValueError(f"{path.name} has {size} bytes, not {length * id_type.itemsize}")
-    if length == 0:
-        return np.zeros(0, dtype=id_type)
-    return np.memmap(path, dtype=id_type, mode="c", shape=(length,))
+    # An empty file can't be mapped.
+    return np.memmap(path, id_type, "c", shape=(length,)) if length else np.zeros(0, id_type)

@@ -1,4 +1,4 @@
-"""What the user can mend: one class, one line of text."""
+"""Errors caused by input: one line, exit status 2."""
 
 
 class UserError(ValueError):

@@ -1,4 +1,4 @@
-"""The sampler: logits to probabilities to the next id, one character at a time.
+"""Autoregressive generation: logits to probabilities to the next id, one character at a time.
 
 What shapes the distribution are pure functions of logits (B, V) that return logits (B, V).
 """
@@ -6,19 +6,21 @@ What shapes the distribution are pure functions of logits (B, V) that return log
 import unicodedata
 from collections.abc import Iterable, Iterator
 from contextlib import AbstractContextManager, nullcontext
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 import numpy as np
 
-from sancho.config import DeviceConfig, ModelConfig, SampleConfig
+from sancho.checkpoint import Checkpoint, count_parameters
+from sancho.config import DeviceConfig, SampleConfig
 from sancho.errors import UserError
-from sancho.layout import count_parameters
-from sancho.streams import Stream, generator
+from sancho.machine.seeds import Purpose, generator
+from sancho.numpy_model import NumpyGPT
 from sancho.tokenizer import CharTokenizer
 
 if TYPE_CHECKING:
-    from sancho.checkpoint import Checkpoint
+    from sancho.model import GPT
 
+Model: TypeAlias = "GPT | NumpyGPT"
 LARGEST_ON_CPU = 15_000_000  # parameters: the preset base has 11 million
 
 
@@ -116,35 +118,42 @@ def choose(logits: np.ndarray, uniforms: np.ndarray) -> np.ndarray:
     return (cumulated <= thresholds).sum(-1)
 
 
-class Reader(Protocol):
-    """Reads texts side by side, each with its own context."""
+class Decoder(Protocol):
+    """An incremental decoder: reads texts side by side, each with its own context."""
 
     def read(self, ids: np.ndarray) -> np.ndarray:
-        """Take in the next ids of each text, (B, T); return the logits after the last, (B, V)."""
+        """Append the next ids of each text, (B, T); return the logits after the last, (B, V)."""
 
     def restart(self) -> None:
         """Begin new texts."""
 
 
-class Model(Protocol):
-    """What can write: GPT, and PlainGPT, which needs no PyTorch."""
-
-    config: ModelConfig
-
-    def reader(self, batch_size: int) -> Reader:
-        """Return a reader of `batch_size` texts."""
-
-
-def open_model(saved: "Checkpoint", options: DeviceConfig) -> tuple[Model, AbstractContextManager]:
+def open_model(saved: Checkpoint, options: DeviceConfig) -> tuple[Model, AbstractContextManager]:
     """Return the model and the context to write in: on a CPU NumPy's, else PyTorch's."""
     is_small = count_parameters(saved.model) <= LARGEST_ON_CPU
     on_cpu = options.device == "cpu" or (options.device == "auto" and is_small)
     if on_cpu and options.dtype != "bfloat16":
-        return saved.build_plain(), nullcontext()
-    from sancho.device import choose_device  # PyTorch takes longer to import than a page to write
+        return saved.build_numpy(), nullcontext()
+    from sancho.machine.device import choose_device  # to import PyTorch takes longer than a page
 
     device = choose_device(options)
     return saved.build_model().to(device.where), device.autocast()
+
+
+def incremental_decoder(model: Model, batch_size: int) -> Decoder:
+    """Return the fastest decoder of B texts: NumPy's for float32 on a CPU, else PyTorch's.
+
+    Use it before the weights change.
+    """
+    if isinstance(model, NumpyGPT):
+        return model.decoder(batch_size)
+    import torch  # not above: a NumpyGPT writes without it
+
+    weight = model.head.weight
+    autocast = torch.is_autocast_enabled(weight.device.type)
+    if weight.device.type == "cpu" and weight.dtype == torch.float32 and not autocast:
+        return NumpyGPT(model.config, model.arrays()).decoder(batch_size)
+    return model.decoder(batch_size)
 
 
 def generate(
@@ -158,7 +167,7 @@ def generate(
 ) -> Iterator[list[int]]:
     """Yield the next id of every sample, max_new_tokens times.
 
-    prompt: (T,) ids, T ≥ 1, the same for all samples. Sample number i draws from a random stream
+    prompt: (T,) ids, T ≥ 1, the same for all samples. Sample number i draws from a random generator
     of its own, decided by (seed, i) alone. Once block_size characters are in the context, the
     newest quarter of them is kept, so it always holds between a quarter of a block and a block.
     Raises ValueError for an empty prompt.
@@ -166,15 +175,15 @@ def generate(
     if not len(prompt):
         raise ValueError("the prompt is empty")
     config = config or SampleConfig()
-    generators = [generator(seed, Stream.SAMPLING, i) for i in samples]
+    generators = [generator(seed, Purpose.SAMPLING, i) for i in samples]
     block_size = model.config.block_size
     newest = np.asarray(prompt[-block_size:], dtype=np.int64)
     context = np.empty((len(generators), block_size + 1), dtype=np.int64)
     length, new = len(newest), 0  # how many ids the context holds, and which are not read yet
     context[:, :length] = newest
-    reader = model.reader(len(generators))
+    decoder = incremental_decoder(model, len(generators))
     for _ in range(max_new_tokens):
-        logits = reader.read(context[:, new:length])
+        logits = decoder.read(context[:, new:length])
         logits = shape_logits(logits, context[:, :length], config)
         ids = choose(logits, np.array([g.random() for g in generators]))  # (B,)
         yield ids.tolist()
@@ -183,50 +192,39 @@ def generate(
         if length > block_size:
             length, new = max(1, block_size // 4), 0
             context[:, :length] = context[:, -length:].copy()
-            reader.restart()
+            decoder.restart()
 
 
 class StopAt:
-    """Lets text through until one of some strings appears; the string itself is held back."""
+    """Lets characters through until one of some strings appears, which is held back."""
 
     def __init__(self, strings: Iterable[str]) -> None:
-        """Raises ValueError for an empty string."""
+        """Raises UserError for an empty string."""
         self.strings = [unicodedata.normalize("NFC", s) for s in strings]
         if "" in self.strings:
             raise UserError("--stop is ''; it must be a text of one character or more")
         self.held = ""
         self.stopped = False
 
-    def push(self, text: str) -> str:
-        """Take in a piece of text; return what can be shown of all that was taken in so far.
+    def push(self, character: str) -> str:
+        """Take in a character; return what can be shown now of all that was taken in.
 
         The first string that is complete ends the text; where two end at one character, the longer.
         """
-        shown = ""
-        for character in text:
-            if self.stopped:
-                break
-            shown += self._push_character(character)
-        return shown
-
-    def _push_character(self, character: str) -> str:
+        if self.stopped:
+            return ""
         self.held += character
         complete = [len(s) for s in self.strings if self.held.endswith(s)]
-        if complete:
-            self.stopped = True
-            shown, self.held = self.held[: -max(complete)], ""
-            return shown
+        self.stopped = bool(complete)
         # What may be the beginning of a stop string waits for the next character.
-        waiting = max(
-            (n for s in self.strings for n in range(1, len(s)) if self.held.endswith(s[:n])),
-            default=0,
-        )
-        cut = len(self.held) - waiting
-        shown, self.held = self.held[:cut], self.held[cut:]
+        begun = (n for s in self.strings for n in range(1, len(s)) if self.held.endswith(s[:n]))
+        cut = len(self.held) - (max(complete) if complete else max(begun, default=0))
+        shown = self.held[:cut]
+        self.held = "" if complete else self.held[cut:]
         return shown
 
 
-def continue_text(
+def stream_texts(
     model: Model,
     tokenizer: CharTokenizer,
     prompt: np.ndarray,
@@ -235,20 +233,36 @@ def continue_text(
     max_new_tokens: int,
     stop: Iterable[str] = (),
     seed: int = 0,
-    sample: int = 0,
-) -> Iterator[str]:
-    """Yield the continuation of `prompt`, (T,) ids, piece by piece, up to a stop string."""
-    gate = StopAt(stop)
-    ids = generate(
-        model, prompt, config, max_new_tokens=max_new_tokens, seed=seed, samples=(sample,)
-    )
-    for (new,) in ids:
-        if shown := gate.push(tokenizer.decode([new])):
-            yield shown
-        if gate.stopped:
+    samples: Iterable[int] = (0,),
+) -> Iterator[list[str]]:
+    """Yield continuations of `prompt`, (T,) ids, side by side: a piece of each sample at a time.
+
+    A piece is "" where a stop string may have begun or the sample has ended. See `generate`.
+    """
+    samples = list(samples)
+    gates = [StopAt(stop) for _ in samples]
+    for ids in generate(
+        model, prompt, config, max_new_tokens=max_new_tokens, seed=seed, samples=samples
+    ):
+        yield [gate.push(c) for gate, c in zip(gates, tokenizer.decode(ids), strict=True)]
+        if all(gate.stopped for gate in gates):
             return
-    if gate.held:
-        yield gate.held
+    yield [gate.held for gate in gates]
+
+
+def continue_text(
+    model: Model,
+    tokenizer: CharTokenizer,
+    prompt: np.ndarray,
+    config: SampleConfig | None = None,
+    *,
+    sample: int = 0,
+    **options: Any,
+) -> Iterator[str]:
+    """Yield one continuation of `prompt`, piece by piece. options: as in `stream_texts`."""
+    for (piece,) in stream_texts(model, tokenizer, prompt, config, samples=(sample,), **options):
+        if piece:
+            yield piece
 
 
 def continue_texts(
@@ -258,20 +272,9 @@ def continue_texts(
     config: SampleConfig | None = None,
     *,
     num_samples: int,
-    max_new_tokens: int,
-    stop: Iterable[str] = (),
-    seed: int = 0,
+    **options: Any,
 ) -> list[str]:
-    """Return num_samples continuations of `prompt`, (T,) ids, computed side by side."""
-    gates = [StopAt(stop) for _ in range(num_samples)]
-    texts = [""] * num_samples
+    """Return several continuations of `prompt`. options: as in `stream_texts`."""
     samples = range(num_samples)
-    for ids in generate(
-        model, prompt, config, max_new_tokens=max_new_tokens, seed=seed, samples=samples
-    ):
-        for i, character in enumerate(tokenizer.decode(ids)):
-            if not gates[i].stopped:
-                texts[i] += gates[i].push(character)
-        if all(gate.stopped for gate in gates):
-            break
-    return [text + gate.held for text, gate in zip(texts, gates, strict=True)]
+    steps = stream_texts(model, tokenizer, prompt, config, samples=samples, **options)
+    return ["".join(pieces) for pieces in zip(*steps, strict=True)]

@@ -1,19 +1,21 @@
-"""A GPT that reads characters.
+"""A GPT over characters.
 
 Axes: B batch, T time (characters), C channels (n_embd), H heads, D head size, V vocabulary.
 S counts the keys that a query can see: T, and before them what the cache holds.
 """
 
 import math
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
 import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from sancho import plain
+from sancho import ngrams
 from sancho.config import ModelConfig
-from sancho.ngrams import NgramEmbedding
 
 
 class KVCache:
@@ -33,21 +35,21 @@ class KVCache:
         shape = (config.n_layer, batch_size, config.n_head, config.block_size, config.head_size)
         self.keys = torch.zeros(shape, device=device, dtype=dtype)  # (n_layer, B, H, block, D)
         self.values = torch.zeros_like(self.keys)
-        self.before = config.ngram_size - 1  # how many older ids the table of sequences sees
-        # An id of −1, nothing, stands before the first character.
-        self.ids = torch.full((batch_size, self.before + config.block_size), -1, device=device)
+        self.before = config.ngram_size - 1  # how many older ids an n-gram takes in
+        ids = (batch_size, self.before + config.block_size)
+        self.ids = torch.full(ids, ngrams.NOTHING, device=device)
         self.start = self.length = 0
         """Position of the first new character, and number of characters held with the new ones."""
 
     def add_ids(self, ids: Tensor) -> Tensor:
-        """Begin to take in new ids, (B, T); return them behind the ngram_size − 1 before them."""
+        """Append new ids, (B, T); return them behind the ngram_size − 1 ids before them."""
         self.start, self.length = self.length, self.length + ids.shape[1]
         end = self.before + self.length
         self.ids[:, self.before + self.start : end] = ids
         return self.ids[:, self.start : end]
 
     def add(self, layer: int, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
-        """Take in keys and values of a block, (B, H, T, D); return all of them, (B, H, S, D)."""
+        """Append keys and values of a block, (B, H, T, D); return all of them, (B, H, S, D)."""
         new = slice(self.start, self.length)
         self.keys[layer, :, :, new], self.values[layer, :, :, new] = k, v
         return self.keys[layer, :, :, : self.length], self.values[layer, :, :, : self.length]
@@ -81,26 +83,28 @@ def sinusoids(length: int, channels: int) -> Tensor:
 def rotary_angles(length: int, channels: int) -> Tensor:
     """Return t / 10000^(j/channels) for t < length and even j < channels, (length, channels/2).
 
-    In float64, so that every program that computes them gets the same sines to the last bits.
+    In float64, so that every implementation of the model gets the same sines to the last bits.
     """
     frequencies = 10000.0 ** (-torch.arange(0, channels, 2, dtype=torch.float64) / channels)
     return torch.outer(torch.arange(length, dtype=torch.float64), frequencies)
 
 
-def rotate(x: Tensor, turns: Tensor) -> Tensor:
-    """Turn each pair of channels (2j, 2j + 1) by its position's angle: rotary positions.
+def rotate(x: Tensor, rotations: Tensor) -> Tensor:
+    """Rotate each pair of channels (2j, 2j + 1) by its position's angle: rotary positions.
 
-    x: (B, T, heads, D); turns: (T, heads · D/2, 2), cosine and sine of each angle. Su et al. 2021,
-    arXiv:2104.09864, section 3.2. With a pair as a complex number a turn is one product.
+    x: (B, T, heads, D); rotations: (T, heads · D/2, 2), cosine and sine of each angle. Su et al.
+    2021, arXiv:2104.09864, section 3.2. As complex numbers the pairs need one product each.
     """
     wide = x.to(torch.promote_types(x.dtype, torch.float32))  # there are no complex bfloat16
     pairs = torch.view_as_complex(wide.reshape(*x.shape[:2], -1, 2))  # (B, T, heads · D/2)
-    turned = pairs * torch.view_as_complex(turns.to(wide.dtype))
-    return torch.view_as_real(turned).view(x.shape).type_as(x)
+    rotated = pairs * torch.view_as_complex(rotations.to(wide.dtype))
+    return torch.view_as_real(rotated).view(x.shape).type_as(x)
 
 
 class MultiHeadAttention(nn.Module):
     """Causal self-attention: softmax(QKᵀ/√D)V in each head (Vaswani et al. 2017, section 3.2)."""
+
+    rotations: Tensor
 
     def __init__(self, config: ModelConfig) -> None:
         super().__init__()
@@ -111,8 +115,9 @@ class MultiHeadAttention(nn.Module):
         self.rope = config.position == "rope"
         if self.rope:
             angles = rotary_angles(config.block_size, config.head_size)
-            turns = torch.stack((angles.cos(), angles.sin()), dim=-1).float()  # (block, D/2, 2)
-            self.register_buffer("turns", turns.repeat(1, 2 * config.n_head, 1), persistent=False)
+            rotations = torch.stack((angles.cos(), angles.sin()), dim=-1).float()
+            rotations = rotations.repeat(1, 2 * config.n_head, 1)  # (block, 2H · D/2, 2)
+            self.register_buffer("rotations", rotations, persistent=False)
 
     def forward(self, x: Tensor, cache: KVCache | None = None, layer: int = 0) -> Tensor:
         """(B, T, C) -> (B, T, C); with a cache, x continues the characters that it holds."""
@@ -137,38 +142,23 @@ class MultiHeadAttention(nn.Module):
         heads = self.qkv(x).view(B, T, 3 * self.n_head, self.head_size)  # (B, T, 3H, D)
         qk, v = heads.tensor_split((2 * self.n_head,), dim=2)  # (B, T, 2H, D), (B, T, H, D)
         if self.rope:
-            qk = rotate(qk, self.turns[start : start + T])
+            qk = rotate(qk, self.rotations[start : start + T])
         if self.qk_norm:  # Dehghani et al. 2023, arXiv:2302.05442; here RMSNorm without gains
             qk = F.rms_norm(qk, (self.head_size,), eps=1e-6).type_as(v)
         q, k = qk.transpose(1, 2).chunk(2, dim=1)
         return q, k, v.transpose(1, 2)
 
 
-class SquaredReLU(torch.autograd.Function):
-    """relu(x)², whose slope is 2 · relu(x): half the work of the slopes of relu and of the square.
-
-    So et al. 2021, arXiv:2109.08668.
-    """
-
-    @staticmethod
-    def forward(ctx, x: Tensor) -> Tensor:
-        """(…) -> (…)"""
-        positive = F.relu(x)
-        ctx.save_for_backward(positive)
-        return positive * positive
-
-    @staticmethod
-    def backward(ctx, gradient: Tensor) -> Tensor:
-        """(…) -> (…)"""
-        (positive,) = ctx.saved_tensors
-        return (gradient * positive).mul_(2)
+def relu2(x: Tensor) -> Tensor:
+    """Return relu(x)² (So et al. 2021, arXiv:2109.08668)."""
+    return F.relu(x).square()
 
 
-ACTIVATIONS = {
+ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
     "relu": F.relu,
     "gelu": F.gelu,
     "silu": F.silu,
-    "relu2": SquaredReLU.apply,
+    "relu2": relu2,
     "geglu": F.gelu,
     "swiglu": F.silu,
 }
@@ -197,6 +187,37 @@ class FeedForward(nn.Module):
         return self.proj(self.activation(x))
 
 
+class Dropout(nn.Module):
+    """Dropout (Srivastava et al. 2014) of single numbers, or of whole vectors of the last axis.
+
+    Threads that compute side by side draw their masks from a generator each (`drawing_from`).
+    """
+
+    thread = threading.local()
+
+    def __init__(self, p: float, of_vectors: bool = False) -> None:
+        """Drop with probability p."""
+        super().__init__()
+        self.p, self.of_vectors = p, of_vectors
+
+    @classmethod
+    @contextmanager
+    def drawing_from(cls, generator: torch.Generator) -> Iterator[None]:
+        """Inside the block this thread draws from `generator` instead of torch's global one."""
+        cls.thread.generator = generator
+        yield
+        del cls.thread.generator
+
+    def forward(self, x: Tensor) -> Tensor:
+        """(B, T, C) -> (B, T, C)"""
+        own = None if torch.compiler.is_compiling() else getattr(self.thread, "generator", None)
+        if own is None or not self.training or self.p == 0:
+            drop = F.dropout1d if self.of_vectors else F.dropout
+            return drop(x, self.p, self.training)
+        kept = x.new_empty(*x.shape[:2], 1 if self.of_vectors else x.shape[2])
+        return x * kept.bernoulli_(1 - self.p, generator=own).div_(1 - self.p)
+
+
 class Block(nn.Module):
     """Attention between positions, then a feed-forward layer at each, both on a residual stream.
 
@@ -209,7 +230,7 @@ class Block(nn.Module):
         self.attention = MultiHeadAttention(config)
         self.norm2 = make_norm(config)
         self.feed_forward = FeedForward(config)
-        self.dropout = nn.Dropout(config.dropout)
+        self.dropout = Dropout(config.dropout)
 
     def forward(self, x: Tensor, cache: KVCache | None = None, layer: int = 0) -> Tensor:
         """(B, T, C) -> (B, T, C)"""
@@ -217,11 +238,43 @@ class Block(nn.Module):
         return x + self.dropout(self.feed_forward(self.norm2(x)))
 
 
-class GPT(nn.Module):
-    """Embedding, blocks, norm, head."""
+class NgramEmbedding(nn.Embedding):
+    """Hashed n-gram embedding: the sum of a vector for every n-gram that ends at a place.
+
+    For n = 2, 3, … ngram_size characters, beside the embedding of the character itself.
+    """
+
+    compilable = False
+    """torch.compile knows no sparse gradients, and a dense one would have every row."""
+    powers: Tensor
 
     def __init__(self, config: ModelConfig) -> None:
-        """Make the model with new weights, drawn from torch's global random stream."""
+        """Make a table of (ngram_rows, C)."""
+        super().__init__(config.ngram_rows, config.n_embd, sparse=True)
+        self.size = config.ngram_size
+        self.dropout = Dropout(config.ngram_dropout, of_vectors=True)
+        powers = torch.tensor(ngrams.signed_powers(self.size))
+        self.register_buffer("powers", powers, persistent=False)
+
+    def forward(self, ids: Tensor) -> Tensor:
+        """(B, size − 1 + T) ids, of which the first size − 1 only go before -> (B, T, C)."""
+        rows = self.rows(ids)  # (B, T, size − 1)
+        vectors = super().forward(rows).flatten(0, 1)  # (B · T, size − 1, C)
+        return self.dropout(vectors).sum(1).view(*rows.shape[:2], -1)
+
+    def rows(self, ids: Tensor) -> Tensor:
+        """(B, size − 1 + T) ids -> (B, T, size − 1) rows of the n-grams that end at each place."""
+        newest_first = ids.unfold(1, self.size, 1).flip(-1)  # (B, T, size)
+        return ngrams.hashed_rows(newest_first, self.powers, self.num_embeddings)
+
+
+class GPT(nn.Module):
+    """Embedding, blocks, norm, output head."""
+
+    positions: Tensor
+
+    def __init__(self, config: ModelConfig) -> None:
+        """Make the model with new weights, drawn from torch's global random generator."""
         super().__init__()
         self.config = config
         self.token_embedding = nn.Embedding(config.vocab_size, config.n_embd)
@@ -232,8 +285,8 @@ class GPT(nn.Module):
         elif config.position == "sinusoidal":
             positions = sinusoids(config.block_size, config.n_embd)
             self.register_buffer("positions", positions, persistent=False)
-        self.dropout = nn.Dropout(config.dropout)
-        if config.embedding_skip:  # as in Jordan et al. 2024, modded-nanogpt
+        self.dropout = Dropout(config.dropout)
+        if config.embedding_skip:  # Jordan et al. 2024, modded-nanogpt
             self.skips = nn.Parameter(torch.zeros(config.n_layer))
         self.blocks = nn.ModuleList(Block(config) for _ in range(config.n_layer))
         self.norm = make_norm(config)
@@ -247,9 +300,9 @@ class GPT(nn.Module):
         """Draw the weights so that a new model is the identity from embedding to head.
 
         Embeddings: normal, standard deviation 0.02 (Radford et al. 2019, GPT-2), but zero in the
-        table of character sequences, many of which are never seen. Matrices that read the
-        residual stream: normal with variance 1/C, so that unit input gives unit output (LeCun et
-        al. 1998, Efficient BackProp, section 4.6). Matrices that write to it, and an untied head:
+        n-gram table, many rows of which are never seen. Matrices that read the residual stream:
+        normal with variance 1/C, so that unit input gives unit output (LeCun et al. 1998,
+        Efficient BackProp, section 4.6). Matrices that write to it, and an untied output head:
         zero (Zhang et al. 2019, arXiv:1901.09321), so that the first loss is exactly ln V.
         """
         for module in self.modules():
@@ -259,9 +312,9 @@ class GPT(nn.Module):
                 nn.init.normal_(module.weight, std=1 / math.sqrt(module.in_features))
                 if module.bias is not None:
                     nn.init.zeros_(module.bias)
-        for block in self.blocks:
-            nn.init.zeros_(block.attention.proj.weight)
-            nn.init.zeros_(block.feed_forward.proj.weight)
+        for module in self.modules():
+            if isinstance(module, MultiHeadAttention | FeedForward):
+                nn.init.zeros_(module.proj.weight)
         if self.config.ngram_size > 1:
             nn.init.zeros_(self.ngram_embedding.weight)
         if self.config.tie_embeddings:
@@ -278,7 +331,7 @@ class GPT(nn.Module):
         return self.head(self.features(ids, cache))  # (B, T, V)
 
     def features(self, ids: Tensor, cache: KVCache | None = None) -> Tensor:
-        """(B, T) ids -> (B, T, C): what the head reads."""
+        """(B, T) ids -> (B, T, C): what the output head reads."""
         x = embedding = self.dropout(self.embed(ids, cache))  # (B, T, C)
         for layer, block in enumerate(self.blocks):
             if self.config.embedding_skip and layer:
@@ -287,13 +340,15 @@ class GPT(nn.Module):
         return self.norm(x)
 
     def embed(self, ids: Tensor, cache: KVCache | None = None) -> Tensor:
-        """(B, T) ids -> (B, T, C): character, the sequences that end there, position."""
-        start, T = cache.length if cache else 0, ids.shape[1]
+        """(B, T) ids -> (B, T, C): embeddings of character, n-grams and position, added."""
+        start = cache.length if cache else 0
+        T = ids.shape[1]
         if start + T > self.config.block_size:
             raise ValueError(f"{start + T} characters do not fit block_size")
-        x, before = self.token_embedding(ids), self.config.ngram_size - 1  # (B, T, C)
-        text = cache.add_ids(ids) if cache else F.pad(ids, (before, 0), value=-1)
-        if self.config.ngram_size > 1:
+        x = self.token_embedding(ids)  # (B, T, C)
+        before = self.config.ngram_size - 1
+        text = cache.add_ids(ids) if cache else F.pad(ids, (before, 0), value=ngrams.NOTHING)
+        if before:
             x = x + self.ngram_embedding(text)
         if self.config.position == "learned":
             x = x + self.position_embedding.weight[start : start + T]
@@ -301,31 +356,24 @@ class GPT(nn.Module):
             x = x + self.positions[start : start + T]
         return x
 
-    def reader(self, batch_size: int) -> "plain.Reader | CachedReader":
-        """Return what reads B growing texts side by side and predicts their next characters.
-
-        On a CPU in float32 that is the model in NumPy; use it before the weights change.
-        """
-        weight = self.head.weight
-        autocast = torch.is_autocast_enabled(weight.device.type)
-        if weight.device.type == "cpu" and weight.dtype == torch.float32 and not autocast:
-            return plain.PlainGPT(self.config, self.arrays()).reader(batch_size)
-        return CachedReader(self, batch_size)
+    def decoder(self, batch_size: int) -> "CachedDecoder":
+        """Return an incremental decoder of B texts, with a KV cache, on the model's device."""
+        return CachedDecoder(self, batch_size)
 
     def arrays(self) -> dict[str, np.ndarray]:
-        """Return the weights by name (layout.py); on the CPU they share the model's memory."""
+        """Return the weights by name (checkpoint.py); on a CPU they share the model's memory."""
         return {name: weight.detach().cpu().numpy() for name, weight in self.state_dict().items()}
 
     @classmethod
     def with_weights(cls, config: ModelConfig, weights: dict[str, np.ndarray]) -> "GPT":
-        """Return a model with copies of the given weights (layout.py), on the CPU."""
+        """Return a model with copies of the given weights (checkpoint.py), on the CPU."""
         with torch.random.fork_rng(devices=[]):
             model = cls(config)
         model.load_state_dict({name: torch.from_numpy(array) for name, array in weights.items()})
         return model
 
     def count_parameters(self) -> int:
-        """Return the number of trained numbers, tied ones once."""
+        """Return the number of trained weights, tied ones once."""
         return sum(p.numel() for p in self.parameters())
 
 
@@ -334,10 +382,11 @@ def cross_entropy(logits: Tensor, targets: Tensor) -> Tensor:
     return F.cross_entropy(logits.float().flatten(0, 1), targets.flatten())
 
 
-class CachedReader:
-    """Reads B growing texts side by side on any device, no character twice."""
+class CachedDecoder:
+    """An incremental decoder: reads B growing texts, computing every position once."""
 
     def __init__(self, model: GPT, batch_size: int) -> None:
+        """Make an empty cache for B texts."""
         self.model, weight = model, model.head.weight
         # Under autocast keys and values come in its type, else in that of the weights.
         kind = weight.device.type
@@ -347,7 +396,7 @@ class CachedReader:
 
     @torch.inference_mode()
     def read(self, ids: np.ndarray) -> np.ndarray:
-        """Take in the next ids of each text, (B, T); return the logits after the last, (B, V)."""
+        """Append the next ids of each text, (B, T); return the logits after the last, (B, V)."""
         was_training = self.model.training
         try:
             if was_training:  # to switch all modules takes as long as to read a character

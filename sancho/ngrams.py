@@ -1,47 +1,36 @@
-"""A table of character sequences: what the last 2, 3, … characters mean together.
+"""Hashed character n-grams: from ids to rows of an embedding table.
 
-Beside the embedding of each character stands the sum of one vector for every sequence that ends
-with it. Sequences are too many for a row each, so a hash gives each of them one of `ngram_rows`
-rows, and some share theirs. Hash n-gram embeddings: Pagnoni et al. 2024, arXiv:2412.09871,
-section 3.2.1.
+There are too many n-grams for a row each, so a hash gives each of them one of `ngram_rows` rows,
+and some share theirs (Bojanowski et al. 2017, arXiv:1607.04606, section 3.2; in a model that reads
+one character after the other: Pagnoni et al. 2024, arXiv:2412.09871, section 3.2.1).
+
+Written once for NumPy arrays and for PyTorch tensors, whose operators are the same.
 """
 
-import torch
-from torch import Tensor, nn
+from typing import TYPE_CHECKING, TypeVar
 
-from sancho.config import ModelConfig
+import numpy as np
 
+if TYPE_CHECKING:
+    from torch import Tensor
+
+Array = TypeVar("Array", np.ndarray, "Tensor")
 FACTOR = 0x9E3779B1  # 2^32 divided by the golden ratio (Knuth, volume 3, section 6.4)
+NOTHING = -1
+"""The id that stands before the first character."""
 
 
-class NgramEmbedding(nn.Embedding):
-    """The table, as a layer: ids to the summed vectors of the sequences that end there."""
-
-    def __init__(self, config: ModelConfig) -> None:
-        """Make a table of (ngram_rows, C), to be initialised by who uses it."""
-        super().__init__(config.ngram_rows, config.n_embd, sparse=True)
-        self.size = config.ngram_size
-        self.dropout = nn.Dropout1d(config.ngram_dropout)  # drops whole vectors
-        powers = [_signed(FACTOR**age) for age in range(self.size)]
-        self.register_buffer("powers", torch.tensor(powers), persistent=False)
-
-    def forward(self, ids: Tensor) -> Tensor:
-        """(B, size − 1 + T) ids, of which the first size − 1 only go before -> (B, T, C)."""
-        rows = self.rows(ids)  # (B, T, size − 1)
-        found = super().forward(rows).flatten(0, 1)  # (B · T, size − 1, C)
-        return self.dropout(found).sum(1).view(*rows.shape[:2], -1)
-
-    def rows(self, ids: Tensor) -> Tensor:
-        """Return the rows of the last 2, 3, … `size` ids at each place but the first ones.
-
-        (B, size − 1 + T) -> (B, T, size − 1). An id of −1 stands before the first character. A
-        sequence's key is the sum of (id + 2) · FACTOR^age, age 0 being the newest, modulo 2^64.
-        """
-        newest_first = (ids + 2).unfold(1, self.size, 1).flip(-1)  # (B, T, size)
-        keys = (newest_first * self.powers).cumsum(-1)[..., 1:]
-        return (((keys ^ (keys >> 17)) * 0x85EBCA6B) & 0x7FFFFFFF) % self.num_embeddings
+def signed_powers(size: int) -> list[int]:
+    """Return FACTOR^age for age < size modulo 2^64, as signed 64-bit integers."""
+    return [(FACTOR**age + 2**63) % 2**64 - 2**63 for age in range(size)]
 
 
-def _signed(number: int) -> int:
-    """Return what a signed 64-bit integer holds of a larger number."""
-    return (number + 2**63) % 2**64 - 2**63
+def hashed_rows(newest_first: Array, powers: Array, n_rows: int) -> Array:
+    """Return the rows of the n-grams of 2, 3, … size ids: (…, size) int64 -> (…, size − 1).
+
+    newest_first: the ids up to a place, the newest first; NOTHING before the first character.
+    powers: `signed_powers(size)`, (size,). The key of an n-gram is the sum of (id + 2) · FACTOR^age
+    modulo 2^64, age 0 being the newest; its row is a hash of the key modulo n_rows.
+    """
+    keys = ((newest_first + 2) * powers).cumsum(-1)[..., 1:]
+    return (((keys ^ (keys >> 17)) * 0x85EBCA6B) & 0x7FFFFFFF) % n_rows

@@ -1,7 +1,8 @@
-"""How the weights move: Muon, AdamW and RowAdagrad, and the learning rate over time."""
+"""Optimizers and the learning-rate schedule: AdamW, Muon, row-wise Adagrad."""
 
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
+from typing import Any
 
 import numpy as np
 import torch
@@ -15,7 +16,7 @@ NEWTON_SCHULZ_STEPS = 5
 
 
 def learning_rate_factor(step: int, config: TrainConfig) -> float:
-    """Return what share of the peak learning rate step `step` (from 0) uses, in (0, 1].
+    """Return which fraction of the peak learning rate step `step` (from 0) uses, in (0, 1].
 
     It rises linearly over warmup_iters, stays at 1, and falls linearly towards 0 over the last
     decay_fraction of max_iters. Positive at every step of the run.
@@ -44,28 +45,29 @@ def orthogonalise(matrices: Tensor, steps: int = NEWTON_SCHULZ_STEPS) -> Tensor:
 
 
 class Optimizer:
-    """Groups of parameters with their settings, and what is remembered of each parameter.
+    """Groups of parameters with their settings, and the state of each parameter.
 
     Used like torch.optim.Optimizer, which at its first step loads torch.compile's machinery: two
     seconds more at every start.
     """
 
     state_names: frozenset[str]
-    """What `state` holds of a parameter that has moved."""
+    """The names in the state of a parameter that has moved."""
 
-    def __init__(self, params: Iterable, **settings: object) -> None:
+    def __init__(self, params: Iterable[Any], **settings: Any) -> None:
         """Take parameters, or groups of them as dicts, whose settings come before the others."""
         params = list(params)
         groups = params if params and isinstance(params[0], dict) else [{"params": params}]
-        self.param_groups = [settings | group for group in groups]
-        self.state: dict[nn.Parameter, dict[str, Tensor]] = defaultdict(dict)
+        self.param_groups: list[dict[str, Any]] = [settings | group for group in groups]
+        self.state: dict[Tensor, dict[str, Tensor]] = defaultdict(dict)
 
     @torch.no_grad()
     def step(self) -> None:
         """Move every parameter that has a gradient."""
         for group in self.param_groups:
-            if params := [p for p in group["params"] if p.grad is not None]:
-                self._step_group(params, group)
+            pairs = [(p, p.grad) for p in group["params"] if p.grad is not None]
+            if pairs:
+                self._step_group([p for p, _ in pairs], [grad for _, grad in pairs], group)
 
     def zero_grad(self) -> None:
         """Forget the gradients."""
@@ -73,8 +75,15 @@ class Optimizer:
             for p in group["params"]:
                 p.grad = None
 
-    def _step_group(self, params: list[nn.Parameter], group: dict) -> None:
+    def _step_group(self, params: list[Tensor], grads: list[Tensor], group: dict) -> None:
         raise NotImplementedError
+
+    def _states(self, name: str, params: list[Tensor]) -> list[Tensor]:
+        """Return one state of each parameter, at first zeros of its shape."""
+        for p in params:
+            if name not in self.state[p]:
+                self.state[p][name] = torch.zeros_like(p)
+        return [self.state[p][name] for p in params]
 
 
 class AdamW(Optimizer):
@@ -95,20 +104,16 @@ class AdamW(Optimizer):
     ) -> None:
         super().__init__(params, lr=lr, betas=betas, weight_decay=weight_decay)
 
-    def _step_group(self, params: list[nn.Parameter], group: dict) -> None:
+    def _step_group(self, params: list[Tensor], grads: list[Tensor], group: dict) -> None:
         for p in params:
-            if not self.state[p]:
-                self.state[p]["step"] = torch.zeros((), device=p.device)
-                self.state[p]["exp_avg"] = torch.zeros_like(p)
-                self.state[p]["exp_avg_sq"] = torch.zeros_like(p)
-        states = [self.state[p] for p in params]
-        steps = [state["step"] for state in states]
+            self.state[p].setdefault("step", torch.zeros((), device=p.device))
+        steps = [self.state[p]["step"] for p in params]
         torch._foreach_add_(steps, 1)
         torch._fused_adamw_(
             params,
-            [p.grad for p in params],
-            [state["exp_avg"] for state in states],
-            [state["exp_avg_sq"] for state in states],
+            grads,
+            self._states("exp_avg", params),
+            self._states("exp_avg_sq", params),
             [],
             steps,
             lr=group["lr"],
@@ -135,19 +140,15 @@ class Muon(Optimizer):
     ) -> None:
         super().__init__(params, lr=lr, momentum=momentum, weight_decay=weight_decay)
 
-    def _step_group(self, params: list[nn.Parameter], group: dict) -> None:
-        by_shape: dict[tuple[int, ...], list[nn.Parameter]] = {}
-        for p in params:
-            by_shape.setdefault(tuple(p.shape), []).append(p)
-        for stack in by_shape.values():
-            self._step_stack(stack, group)
+    def _step_group(self, params: list[Tensor], grads: list[Tensor], group: dict) -> None:
+        by_shape: dict[torch.Size, list[int]] = defaultdict(list)
+        for i, p in enumerate(params):
+            by_shape[p.shape].append(i)
+        for places in by_shape.values():
+            self._step_stack([params[i] for i in places], [grads[i] for i in places], group)
 
-    def _step_stack(self, params: list[nn.Parameter], group: dict) -> None:
-        for p in params:
-            if not self.state[p]:
-                self.state[p]["momentum"] = torch.zeros_like(p)
-        moments = [self.state[p]["momentum"] for p in params]
-        grads = [p.grad for p in params]
+    def _step_stack(self, params: list[Tensor], grads: list[Tensor], group: dict) -> None:
+        moments = self._states("momentum", params)
         torch._foreach_lerp_(moments, grads, 1 - group["momentum"])
         nesterov = torch._foreach_lerp(grads, moments, group["momentum"])
         update = orthogonalise(torch.stack(nesterov))  # (N, rows, columns)
@@ -170,48 +171,44 @@ class RowAdagrad(Optimizer):
     def __init__(self, params: Iterable, lr: float) -> None:
         super().__init__(params, lr=lr)
 
-    def _step_group(self, params: list[nn.Parameter], group: dict) -> None:
-        for p in params:
-            self._step_rows(p, group["lr"])
-
-    def _step_rows(self, p: nn.Parameter, lr: float) -> None:
-        if not self.state[p]:
-            self.state[p]["sum"] = p.new_zeros(p.shape[0])
-        grad = p.grad.coalesce() if p.grad.is_sparse else p.grad.to_sparse(1)
-        rows, grads = grad.indices()[0], grad.values()  # (N,), (N, columns)
-        total = self.state[p]["sum"].index_add_(0, rows, grads.square().mean(1))[rows]
-        p.index_add_(0, rows, grads * (total + 1e-20).rsqrt()[:, None], alpha=-lr)
+    def _step_group(self, params: list[Tensor], grads: list[Tensor], group: dict) -> None:
+        for p, grad in zip(params, grads, strict=True):
+            if not self.state[p]:
+                self.state[p]["sum"] = p.new_zeros(p.shape[0])
+            grad = grad.coalesce() if grad.is_sparse else grad.to_sparse(1)
+            rows, values = grad.indices()[0], grad.values()  # (N,), (N, columns)
+            total = self.state[p]["sum"].index_add_(0, rows, values.square().mean(1))[rows]
+            p.index_add_(0, rows, values * (total + 1e-20).rsqrt()[:, None], alpha=-group["lr"])
 
 
 def make_optimizers(
-    model: GPT, config: TrainConfig, more_heads: Sequence[nn.Parameter] = ()
+    model: GPT, config: TrainConfig, prediction_heads: Sequence[nn.Parameter] = ()
 ) -> list[Optimizer]:
     """Return the optimizers of a model: AdamW, Muon if `config.optimizer` says so, RowAdagrad.
 
-    Muon takes the matrices inside the blocks and RowAdagrad the table of character sequences, if
-    there is one; embeddings, heads, gains and biases are AdamW's. Only matrices decay, and
+    Muon takes the matrices inside the blocks and RowAdagrad the n-gram table, if there is one;
+    embeddings, output and prediction heads, gains and biases are AdamW's. Only matrices decay, and
     not the table. The peak learning rate is kept in each group as "peak_lr".
     """
     table = [model.ngram_embedding.weight] if model.config.ngram_size > 1 else []
-    inside = {id(p) for p in model.blocks.parameters() if p.dim() == 2}
     matrices = [p for p in model.parameters() if p.dim() == 2 and p not in set(table)]
-    vectors = [p for p in model.parameters() if p.dim() < 2]
-    muon = [p for p in matrices if id(p) in inside and config.optimizer == "muon"]
-    taken = {id(p) for p in muon}
-    groups = [
-        {"params": [p for p in matrices if id(p) not in taken] + list(more_heads)}
-        | {"weight_decay": config.weight_decay},
-        {"params": vectors, "weight_decay": 0.0},
+    muon: list[nn.Parameter] = []
+    if config.optimizer == "muon":
+        muon = [p for p in model.blocks.parameters() if p.dim() == 2]
+    others = [p for p in matrices if p not in set(muon)]
+    decayed = {"params": [*others, *prediction_heads], "weight_decay": config.weight_decay}
+    vectors = {"params": [p for p in model.parameters() if p.dim() < 2], "weight_decay": 0.0}
+    optimizers: list[Optimizer] = [
+        AdamW(
+            [group for group in (decayed, vectors) if group["params"]],
+            lr=config.learning_rate,
+            betas=(config.beta1, config.beta2),
+        )
     ]
-    adamw = AdamW(
-        [group for group in groups if group["params"]],
-        lr=config.learning_rate,
-        betas=(config.beta1, config.beta2),
-    )
-    optimizers: list[Optimizer] = [adamw]
-    if muon:
+    for shape in dict.fromkeys(p.shape for p in muon):  # one for each, to be run side by side
+        same = [p for p in muon if p.shape == shape]
         optimizers.append(
-            Muon(muon, lr=config.muon_learning_rate, weight_decay=config.weight_decay)
+            Muon(same, lr=config.muon_learning_rate, weight_decay=config.weight_decay)
         )
     if table:
         optimizers.append(RowAdagrad(table, lr=config.ngram_learning_rate))
@@ -249,21 +246,20 @@ def load_optimizer_arrays(
 
     Raises UserError where it is the state of another kind of optimizer.
     """
-    found: dict[str, set[str]] = {}
-    for name in arrays:
+    states: dict[str, dict[str, np.ndarray]] = defaultdict(dict)
+    for name, array in arrays.items():
         owner, _, key = name.rpartition(".")
-        found.setdefault(owner, set()).add(key)
-    if unknown := found.keys() - parameters.keys():
+        states[owner][key] = array
+    if unknown := states.keys() - parameters.keys():
         raise UserError(f"the checkpoint has optimizer state of unknown weights: {min(unknown)}")
+    names = {p: name for name, p in parameters.items()}
     for optimizer in optimizers:
-        kept = optimizer.state_names
         for p in (p for group in optimizer.param_groups for p in group["params"]):
-            name = next(name for name, other in parameters.items() if other is p)
-            if found.get(name, kept) != kept:
+            state = states.get(names[p], {})
+            if state and state.keys() != optimizer.state_names:
                 raise UserError(
-                    f"the checkpoint has another optimizer's state for {name}; go on with the "
+                    f"the checkpoint has another optimizer's state for {names[p]}; go on with the "
                     "--optimizer that the run began with"
                 )
-            for key in found.get(name, ()):
-                state = torch.from_numpy(arrays[f"{name}.{key}"])
-                optimizer.state[p][key] = state.to(p.device, copy=True)
+            for key, array in state.items():
+                optimizer.state[p][key] = torch.from_numpy(array).to(p.device, copy=True)

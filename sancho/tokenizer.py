@@ -1,33 +1,31 @@
 """Characters to integers and back."""
 
 import unicodedata
-from typing import Literal
 
 import numpy as np
+from numpy.typing import ArrayLike
 
+from sancho.config import UnknownPolicy
 from sancho.errors import UserError
 
-UnknownPolicy = Literal["error", "skip", "nearest"]
-
-# What stands for what where the typography differs; each row is tried from left to right.
+# What Unicode's decompositions don't say. In a row each character stands for the others, the first
+# known one of them.
 _EQUIVALENTS = (
     '"“”„‟«»″',
     "'‘’‚‛′´`",
     "—–―−-‐‑‒",
-    " \u00a0\u2002\u2003\u2009\u202f\t",
+    " \t",
     "\n\u2028\u2029\x0b\x0c",
     "([{",
     ")]}",
-    "ckqç",
-    "vwu",
-    "oø",
-    "lł",
+    *("ckq", "CKQ", "vwu", "VWU"),
 )
-_SPELLED_OUT = {"…": "...", "œ": "oe", "æ": "ae", "ß": "ss", "Œ": "OE", "Æ": "AE"}
+_SPELLED_OUT = {"œ": "oe", "æ": "ae", "ø": "o", "ł": "l", "ß": "ss"}
+_SPELLED_OUT |= {letter.upper(): letters.upper() for letter, letters in _SPELLED_OUT.items()}
 
 
 class CharTokenizer:
-    """A vocabulary of single characters, in the order of their code points.
+    """A vocabulary of single characters, each of which has its place in it as its id.
 
     Text is brought to NFC before it is encoded, so that é is one character however it was typed.
     """
@@ -39,6 +37,7 @@ class CharTokenizer:
         if len(set(characters)) != len(characters):
             raise ValueError("a character occurs twice in the vocabulary")
         self.characters = characters
+        self._known = set(characters)
         codes = np.array([ord(c) for c in characters])
         # One slot for every code point up to the highest known one, and a last one for the others.
         self._id_of_code = np.full(codes.max() + 2, -1, dtype=np.int32)
@@ -69,7 +68,7 @@ class CharTokenizer:
         text = unicodedata.normalize("NFC", text)
         ids = self.look_up(text)
         if ids.min(initial=0) < 0:
-            ids = self.look_up(self._resolve_unknown(text, ids, unknown))
+            ids = self.look_up(self._replace_unknown(text, unknown))
         return ids.astype(self.id_type)
 
     def look_up(self, text: str) -> np.ndarray:
@@ -77,7 +76,7 @@ class CharTokenizer:
         codes = np.frombuffer(text.encode("utf-32-le", "surrogatepass"), dtype="<u4")
         return self._id_of_code.take(codes, mode="clip")
 
-    def decode(self, ids) -> str:
+    def decode(self, ids: ArrayLike) -> str:
         """Return the text of a sequence of ids. Raises ValueError for an id out of range."""
         ids = np.asarray(ids, dtype=np.int64)
         if ids.size and not 0 <= ids.min() <= ids.max() < self.vocab_size:
@@ -91,56 +90,42 @@ class CharTokenizer:
         compatibility form (fi for ﬁ), the letter without or with another accent (e for ê), and
         the other case.
         """
-        for candidate in self._candidates(character):
-            if candidate and all(c in self.characters for c in candidate):
-                return candidate
-        return None
-
-    def _candidates(self, character: str):
-        for row in _EQUIVALENTS:
-            if character in row:
-                yield from row
-            elif character.lower() in row:
-                yield from row.upper()
-        yield _SPELLED_OUT.get(character, "")
-        yield unicodedata.normalize("NFKC", character)
         base = unicodedata.normalize("NFKD", character)[0]
-        yield base
-        yield from (c for c in self.characters if unicodedata.normalize("NFD", c)[0] == base)
-        yield character.swapcase()
-        yield base.swapcase()
+        candidates = (
+            *(other for row in _EQUIVALENTS if character in row for other in row),
+            _SPELLED_OUT.get(character, character),
+            unicodedata.normalize("NFKC", character),
+            base,
+            *(c for c in self.characters if unicodedata.normalize("NFD", c)[0] == base),
+            character.swapcase(),
+            base.swapcase(),
+        )
+        return next((near for near in candidates if set(near) <= self._known), None)
 
-    def _resolve_unknown(self, text: str, ids: np.ndarray, unknown: UnknownPolicy) -> str:
-        first_seen: dict[str, int] = {}
-        for position in np.flatnonzero(ids < 0):
-            first_seen.setdefault(text[position], int(position))
+    def _replace_unknown(self, text: str, unknown: UnknownPolicy) -> str:
+        strange = dict.fromkeys(c for c in text if c not in self._known)
         if unknown == "skip":
-            return text.translate({ord(c): None for c in first_seen})
-        substitutes = {c: self.nearest(c) for c in first_seen}
-        if unknown == "nearest" and None not in substitutes.values():
-            return text.translate({ord(c): near for c, near in substitutes.items()})
-        raise UserError(_unknown_message(first_seen, substitutes, unknown))
+            return text.translate({ord(c): None for c in strange})
+        nearest = {c: self.nearest(c) for c in strange}
+        if unknown == "error" or None in nearest.values():
+            raise UserError(_unknown_message(text, nearest))
+        return text.translate({ord(c): near for c, near in nearest.items()})
 
 
-def _unknown_message(
-    first_seen: dict[str, int], substitutes: dict[str, str | None], unknown: UnknownPolicy
-) -> str:
+def _unknown_message(text: str, nearest: dict[str, str | None]) -> str:
     shown = [
-        f"{_visible(c)} at position {position} "
-        + (f"(nearest: {_visible(near)})" if (near := substitutes[c]) else "(nothing near it)")
-        for c, position in list(first_seen.items())[:10]
+        f"{_visible(c)} at position {text.index(c)} "
+        + (f"(nearest: {_visible(near)})" if near else "(nothing near it)")
+        for c, near in list(nearest.items())[:10]
     ]
-    more = f" and {len(first_seen) - 10} more" if len(first_seen) > 10 else ""
-    hopeless = unknown == "nearest" or None in substitutes.values()
-    advice = "skip" if hopeless else "nearest or --unknown skip"
-    plural = "s" if len(first_seen) > 1 else ""
+    more = f" and {len(nearest) - 10} more" if len(nearest) > 10 else ""
+    advice = "skip" if None in nearest.values() else "nearest or --unknown skip"
     return (
-        f"unknown character{plural} for this model: {', '.join(shown)}{more}; "
-        f"change the text, or go on with --unknown {advice}"
+        f"unknown character{'s' if len(nearest) > 1 else ''} for this model: "
+        f"{', '.join(shown)}{more}; change the text, or go on with --unknown {advice}"
     )
 
 
-def _visible(character: str) -> str:
-    """Return the character in quotes, or its code where it can't be shown."""
-    alone = unicodedata.combining(character[0]) or not character.isprintable()
-    return ascii(character) if alone else repr(character)
+def _visible(characters: str) -> str:
+    """Return them in quotes, as codes where they can't be shown; an accent needs a letter."""
+    return ascii(characters) if unicodedata.combining(characters[0]) else repr(characters)

@@ -1,4 +1,4 @@
-"""fit(): the training loop, as a generator of reports."""
+"""Training: the loss, its evaluation, and fit(), the training loop as a generator of reports."""
 
 import math
 import time
@@ -6,21 +6,24 @@ from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from copy import deepcopy
 from dataclasses import dataclass, field, replace
+from functools import reduce
+from itertools import islice
 
 import numpy as np
 import torch
-from torch import Tensor
+import torch.nn.functional as F
+from torch import Tensor, nn
 
 from sancho.checkpoint import Checkpoint, Progress
 from sancho.config import ModelConfig, TrainConfig
 from sancho.corpus import Corpus, require_length
-from sancho.device import Device, compiled, torch_seed
-from sancho.distributed import ALONE, World
 from sancho.errors import UserError
-from sancho.evaluate import bits_per_character, evaluate
 from sancho.generate import generate
-from sancho.model import GPT
-from sancho.objective import Objective
+from sancho.machine.device import Device, compiled, torch_seed
+from sancho.machine.distributed import ALONE, World
+from sancho.machine.seeds import Purpose, generator, seed_of
+from sancho.machine.threads import ParallelMap, side_by_side
+from sancho.model import GPT, Dropout, cross_entropy
 from sancho.optim import (
     Optimizer,
     learning_rate_factor,
@@ -29,19 +32,128 @@ from sancho.optim import (
     optimizer_arrays,
     set_learning_rate,
 )
-from sancho.streams import Stream, generator
 
 SAMPLE_LENGTH = 80
 """Characters that are written at an evaluation."""
+FIRST_WEIGHT = 0.3
+"""Weight of the first prediction head's loss at the first step; each head after it has half."""
+FADE_END = 0.7
+"""Fraction of the steps after which the prediction heads count for nothing."""
+
+
+# --- the loss -------------------------------------------------------------------------------
+
+
+class Objective(nn.Module):
+    """Training loss: cross-entropy plus auxiliary multi-token-prediction heads.
+
+    Prediction head j (from 1) is a linear layer that reads what the output head reads and predicts
+    the character j places after the next one. Only training has them. Gloeckle et al. 2024,
+    arXiv:2404.19737; for characters: Al-Rfou et al. 2018, arXiv:1808.04444.
+    """
+
+    def __init__(self, model: GPT, look_ahead: int) -> None:
+        """Add `look_ahead` prediction heads, all zero like a new output head."""
+        super().__init__()
+        self.model = model
+        like = model.head.weight  # (V, C)
+        self.heads = nn.ParameterList(torch.zeros_like(like) for _ in range(look_ahead))
+
+    def forward(self, ids: Tensor, targets: Tensor, weight: Tensor | None) -> tuple[Tensor, Tensor]:
+        """Return the loss of the model, (), and that with the prediction heads, ().
+
+        ids, targets: (B, T). weight: what `look_ahead_weight` returns.
+        """
+        features = self.model.features(ids)  # (B, T, C)
+        loss = total = cross_entropy(self.model.head(features), targets)
+        if weight is not None:
+            for j, head in enumerate(self.heads[: ids.shape[1] - 1], 1):
+                ahead = cross_entropy(F.linear(features[:, :-j], head), targets[:, j:])
+                total = total + weight * FIRST_WEIGHT / 2 ** (j - 1) * ahead
+        return loss, total
+
+    def look_ahead_weight(self, step: int, max_iters: int) -> Tensor | None:
+        """Return the factor of the heads' losses at step `step` (from 0), (); None for nothing.
+
+        It falls linearly from 1 to 0, which it reaches at FADE_END of the run.
+        """
+        weight = 1 - step / (FADE_END * max_iters)
+        return torch.tensor(weight) if len(self.heads) and weight > 0 else None
+
+    def named_trained(self) -> dict[str, nn.Parameter]:
+        """Return all that is trained by name: as in checkpoint.py, then look_ahead.0, 1, …"""
+        heads = {f"look_ahead.{j}": head for j, head in enumerate(self.heads)}
+        return dict(self.model.named_parameters()) | heads
+
+
+def windows(ids: np.ndarray, block_size: int, batch_size: int) -> Iterator[tuple[Tensor, Tensor]]:
+    """Yield (inputs, targets), each (B, T), that cover `ids` in order, each target once.
+
+    All windows have T = block_size, but for the last one, which takes what is left.
+    """
+    whole = (len(ids) - 1) // block_size
+    for first in range(0, whole, batch_size):
+        last = min(first + batch_size, whole)
+        piece = torch.from_numpy(ids[first * block_size : last * block_size + 1].astype(np.int64))
+        yield piece[:-1].view(-1, block_size), piece[1:].view(-1, block_size)
+    rest = torch.from_numpy(ids[whole * block_size :].astype(np.int64))
+    if len(rest) > 1:
+        yield rest[None, :-1], rest[None, 1:]
+
+
+@contextmanager
+def evaluation_mode(model: GPT) -> Iterator[None]:
+    """Switch dropout off inside the block; put the model's mode back after it."""
+    was_training = model.training
+    try:
+        model.eval()
+        yield
+    finally:
+        model.train(was_training)
+
+
+def validation_loss(
+    model: GPT, ids: np.ndarray, batch_size: int = 16, world: World = ALONE, threads: int = 1
+) -> float:
+    """Return the mean loss in nats per character over every window of `ids`.
+
+    Dropout is off and no random number is drawn. The processes of a `world`, and the threads of
+    each, share the batches. Raises ValueError for fewer than two ids.
+    """
+    if len(ids) < 2:
+        raise ValueError("a loss needs at least two characters")
+    device = next(model.parameters()).device
+    # One place for each batch: sums kept one by one would lie between what each batch frees.
+    sums = torch.zeros(len(ids) // (model.config.block_size * batch_size) + 2, device=device)
+
+    @torch.inference_mode()
+    def add(index: int, batch: tuple[Tensor, Tensor]) -> None:
+        logits, targets = model(batch[0].to(device)).float(), batch[1].to(device)
+        sums[index] = F.cross_entropy(logits.flatten(0, 1), targets.flatten(), reduction="sum")
+
+    batches = enumerate(windows(ids, model.config.block_size, batch_size))
+    mine = (item for item in batches if item[0] % world.size == world.rank)
+    with evaluation_mode(model), side_by_side(threads) as parallel_map:
+        while group := list(islice(mine, threads)):
+            parallel_map(add, *zip(*group, strict=True))
+    every = torch.cat(world.all_gather(sums.cpu()))
+    return math.fsum(every.tolist()) / (len(ids) - 1)  # exact, whoever computed which
+
+
+def bits_per_character(nats: float) -> float:
+    """Return a loss in nats per character as bits per character."""
+    return nats / math.log(2)
+
+
+# --- the state of a run ---------------------------------------------------------------------
 
 
 class NonFiniteLoss(UserError):
     """The loss, the gradient or the weights became infinite or not a number."""
 
-    @classmethod
-    def at(cls, step: int) -> "NonFiniteLoss":
-        """Return the error for a step (from 1)."""
-        return cls(
+    def __init__(self, step: int) -> None:
+        """Say so of a step (from 1)."""
+        super().__init__(
             f"the loss or its gradient is not a finite number at step {step}; nothing after the "
             "last checkpoint was kept. A smaller --learning_rate, --muon_learning_rate or "
             "--ngram_learning_rate, or a longer --warmup_iters, usually helps"
@@ -57,7 +169,7 @@ class Report:
     tokens: int
     """Characters trained on."""
     seconds: float
-    """Time spent training, evaluations included."""
+    """Time spent in steps and evaluations, those of earlier sessions included."""
     lr: float
     """Learning rate of the step, of the first parameter group."""
     tokens_per_second: float
@@ -80,43 +192,47 @@ class Report:
 
 @dataclass
 class TrainingState:
-    """All that a run changes as it goes: enough, with the corpus, to go on bit for bit."""
+    """Everything needed, with the corpus, for exact resumption."""
 
     objective: Objective
     optimizers: list[Optimizer]
     config: TrainConfig
     progress: Progress = field(default_factory=Progress)
+    unread_losses: list[Tensor] = field(default_factory=list)
+    """Training losses, (), of the newest steps: to read one from a GPU makes the GPU wait."""
 
     @classmethod
     def start(
         cls, model_config: ModelConfig, config: TrainConfig, device: Device
     ) -> "TrainingState":
         """Return the state of a new run, its weights decided by config.seed."""
-        with torch_seed(torch.device("cpu"), config.seed, Stream.INITIALISATION):
-            return cls._of(GPT(model_config), config, device)
+        with torch_seed(torch.device("cpu"), config.seed, Purpose.INITIALISATION):
+            return cls.start_from(GPT(model_config), config, device)
 
     @classmethod
-    def start_from(cls, source: Checkpoint, config: TrainConfig, device: Device) -> "TrainingState":
-        """Return the state of a new run that begins with the weights of a checkpoint."""
-        return cls._of(source.build_model(), config, device)
+    def start_from(cls, model: GPT, config: TrainConfig, device: Device) -> "TrainingState":
+        """Return the state of a new run that begins with this model.
+
+        Where config.threads is 0, the number of threads is decided here, and kept.
+        """
+        if not config.threads:
+            cores = torch.get_num_threads() if device.where.type == "cpu" else 1
+            config = replace(config, threads=min(cores, config.batch_size))
+        objective = Objective(model.to(device.where), config.look_ahead)
+        return cls(objective, make_optimizers(model, config, list(objective.heads)), config)
 
     @classmethod
     def restore(
         cls, checkpoint: Checkpoint, config: TrainConfig, device: Device
     ) -> "TrainingState":
         """Return the state that `to_checkpoint` saved, to go on with `config`."""
-        state = cls._of(checkpoint.build_model(), config, device)
+        state = cls.start_from(checkpoint.build_model(), config, device)
         arrays = dict(checkpoint.optimizer)
         for j, head in enumerate(state.objective.heads):
             head.data.copy_(torch.from_numpy(arrays.pop(f"look_ahead.{j}.weight")))
         load_optimizer_arrays(state.objective.named_trained(), state.optimizers, arrays)
         state.progress = deepcopy(checkpoint.progress)
         return state
-
-    @classmethod
-    def _of(cls, model: GPT, config: TrainConfig, device: Device) -> "TrainingState":
-        objective = Objective(model.to(device.where), config.look_ahead)
-        return cls(objective, make_optimizers(model, config, objective.heads), config)
 
     @property
     def model(self) -> GPT:
@@ -128,7 +244,7 @@ class TrainingState:
 
         On a CPU its arrays are those of the state: save it, or copy them, before the next step.
         """
-        self.settle_losses()
+        self.sync_losses()
         optimizer: dict[str, np.ndarray] = {}
         if with_optimizer:
             optimizer = optimizer_arrays(self.objective.named_trained(), self.optimizers)
@@ -138,7 +254,7 @@ class TrainingState:
             model=self.model.config,
             characters=corpus.tokenizer.characters,
             train=self.config,
-            progress=replace(self.progress, recent_losses=list(self.progress.recent_losses)),
+            progress=deepcopy(self.progress),
             corpus_name=corpus.name,
             corpus_sha256=corpus.sha256,
             weights=self.model.arrays(),
@@ -151,24 +267,28 @@ class TrainingState:
         out_of_patience = 0 < self.config.patience <= self.progress.evaluations_since_best
         return out_of_patience or self.progress.step >= self.config.max_iters
 
-    def settle_losses(self) -> None:
-        """Turn the recent losses into floats. Raises NonFiniteLoss naming the step of a bad one."""
+    def sync_losses(self) -> None:
+        """Read the unread losses. Raises NonFiniteLoss naming the step of a bad one."""
         progress = self.progress
-        progress.recent_losses = [float(loss) for loss in progress.recent_losses]
+        progress.recent_losses += [loss.item() for loss in self.unread_losses]
+        self.unread_losses = []
         for i, loss in enumerate(progress.recent_losses):
             if not math.isfinite(loss):
-                raise NonFiniteLoss.at(progress.step - len(progress.recent_losses) + i + 1)
+                raise NonFiniteLoss(progress.step - len(progress.recent_losses) + i + 1)
 
     def take_evaluation(self, val_loss: float) -> bool:
         """Note a validation loss; return whether it is the best so far."""
         progress = self.progress
         if not math.isfinite(val_loss):
-            raise NonFiniteLoss.at(progress.step)
+            raise NonFiniteLoss(progress.step)
         is_best = progress.best_val_loss is None or val_loss < progress.best_val_loss
         progress.val_loss = val_loss
         progress.best_val_loss = val_loss if is_best else progress.best_val_loss
         progress.evaluations_since_best = 0 if is_best else progress.evaluations_since_best + 1
         return is_best
+
+
+# --- the loop -------------------------------------------------------------------------------
 
 
 class Batches:
@@ -187,7 +307,7 @@ class Batches:
 
     def get(self, step: int, micro_step: int) -> tuple[Tensor, Tensor]:
         """Return inputs and targets, each (B, T) int64, of one micro-batch."""
-        random = generator(self.config.seed, Stream.BATCHES, step, micro_step)
+        random = generator(self.config.seed, Purpose.BATCHES, step, micro_step)
         starts = torch.from_numpy(random.integers(self.n_starts, size=self.config.batch_size))
         if self.device.type == "cuda":  # from pinned memory, so that nobody waits for the copy
             starts = starts.pin_memory().to(self.device, non_blocking=True)
@@ -221,136 +341,145 @@ def fit(
 def _fit(
     state: TrainingState, corpus: Corpus, device: Device, world: World, compile: bool
 ) -> Iterator[Report]:
-    config, progress, objective = state.config, state.progress, state.objective
+    config, progress = state.config, state.progress
+    per_step = config.characters_per_step(state.model.config)
     batches = Batches(corpus.train, state.model.config.block_size, config, device.where)
-    objective.train()
+    objective: nn.Module = state.objective.train()
     objective.zero_grad()  # a step that was interrupted has left some
+    threads = min(config.threads, config.batch_size)
+    if compile or device.where.type != "cpu":
+        threads = 1
     if compile and not state.is_done:
-        objective = compiled(objective, lambda fast: _losses(fast, state, batches, device, 0)[1])
-    clock, per_step = _Clock(progress), config.characters_per_step(state.model.config)
-    while not state.is_done:
-        factor = learning_rate_factor(progress.step, config)
-        set_learning_rate(state.optimizers, factor)
-        loss = _train_step(objective, state, batches, device, world)
-        # Only a call can be interrupted: all three lines are done, or none.
-        progress.step += 1
-        progress.tokens += per_step
-        progress.recent_losses.append(loss)
-        yield _report(state, corpus, device, world, clock, factor * config.learning_rate)
+        objective = compiled(
+            objective, lambda fast: _losses(fast, state, device, *batches.get(0, 0))[1]
+        )
+    step_seconds, logged = 0.0, progress.tokens  # since the last report with a train_loss
+    with side_by_side(threads) as parallel_map:
+        while not state.is_done:
+            begin = time.perf_counter()
+            factor = learning_rate_factor(progress.step, config)
+            set_learning_rate(state.optimizers, factor)
+            loss = _train_step(objective, state, batches, device, world, threads, parallel_map)
+            # Only a call can be interrupted: all three lines are done, or none.
+            progress.step += 1
+            progress.tokens += per_step
+            state.unread_losses.append(loss)
+            is_end = progress.step == config.max_iters
+            is_evaluation = is_end or progress.step % config.eval_interval == 0
+            is_log = is_evaluation or progress.step % config.log_interval == 0
+            if is_log or device.where.type == "cpu":
+                state.sync_losses()
+            step_seconds += time.perf_counter() - begin
+            speed = (progress.tokens - logged) / max(step_seconds, 1e-9)
+            val_loss, is_best, sample = None, False, None
+            if is_evaluation:
+                val_loss, is_best, sample = _evaluate(state, corpus, device, world, threads)
+            train_loss = None
+            if is_log:
+                train_loss = sum(progress.recent_losses) / len(progress.recent_losses)
+                progress.recent_losses = []
+                step_seconds, logged = 0.0, progress.tokens
+            progress.seconds += time.perf_counter() - begin
+            yield Report(
+                step=progress.step,
+                tokens=progress.tokens,
+                seconds=progress.seconds,
+                lr=factor * config.learning_rate,
+                tokens_per_second=speed,
+                train_loss=train_loss,
+                val_loss=val_loss,
+                is_best=is_best,
+                sample=sample,
+            )
+
+
+def _evaluate(
+    state: TrainingState, corpus: Corpus, device: Device, world: World, threads: int
+) -> tuple[float, bool, str]:
+    """Return the validation loss, whether it is the best so far, and what the model writes now.
+
+    It always writes from the same start, with the same random numbers.
+    """
+    with device.autocast():
+        val_loss = validation_loss(state.model, corpus.val, world=world, threads=threads)
+        is_best = state.take_evaluation(val_loss)
+        start, seed = corpus.val[:1], state.config.seed
+        ids = generate(state.model, start, max_new_tokens=SAMPLE_LENGTH, seed=seed)
+        return val_loss, is_best, corpus.tokenizer.decode([new for (new,) in ids])
 
 
 def _train_step(
-    objective: torch.nn.Module,
+    objective: nn.Module,
     state: TrainingState,
     batches: Batches,
     device: Device,
     world: World,
+    threads: int,
+    parallel_map: ParallelMap,
 ) -> Tensor:
-    """Make one optimizer step; return its loss, (), which is NaN if the gradient is not finite."""
-    config, parameters = state.config, list(state.objective.parameters())
-    total = torch.zeros((), device=device.where)
-    for first in range(0, config.gradient_accumulation_steps, world.size):
-        loss, with_look_ahead = _losses(objective, state, batches, device, first + world.rank)
+    """Make one optimizer step; return its loss, (), which is NaN if the gradient is not finite.
+
+    Each thread computes the gradients of some windows of a micro-batch; they are added in the order
+    of the windows, and those of micro-batches in theirs, so that nothing depends on who was first.
+    """
+    parameters = list(state.objective.parameters())
+
+    def gradients(
+        micro_step: int, part: int, ids: Tensor, targets: Tensor
+    ) -> tuple[Tensor, tuple[Tensor | None, ...]]:
+        with _dropout(state, device, micro_step, part if threads > 1 else None):
+            loss, total = _losses(objective, state, device, ids, targets)
+        return loss.detach(), torch.autograd.grad(total, parameters, allow_unused=True)
+
+    step_loss = torch.zeros((), device=device.where)
+    for first in range(0, state.config.gradient_accumulation_steps, world.size):
+        micro_step = first + world.rank
+        windows = [
+            ids.tensor_split(threads) for ids in batches.get(state.progress.step, micro_step)
+        ]
         with world.summed_gradients(parameters):
-            with_look_ahead.backward()
-        for share in world.all(loss.detach()):
-            total += share
-    # The rows of a table are left out: their optimizer sets the length of their steps by itself.
+            found = parallel_map(gradients, [micro_step] * threads, range(threads), *windows)
+            losses, by_thread = zip(*found, strict=True)
+            for p, *grads in zip(parameters, *by_thread, strict=True):
+                if grads[0] is not None:
+                    total = reduce(torch.add, grads)
+                    p.grad = total if p.grad is None else p.grad + total
+        for loss in world.all_gather(reduce(torch.add, losses)):
+            step_loss += loss
+    # The rows of the n-gram table are left out: their optimizer sets the length of their steps.
     dense = [p for p in parameters if p.grad is None or not p.grad.is_sparse]
-    norm = torch.nn.utils.clip_grad_norm_(dense, config.grad_clip or math.inf)
-    total += 0 * norm
+    norm = torch.nn.utils.clip_grad_norm_(dense, state.config.grad_clip or math.inf)
+    step_loss += 0 * norm
+    parallel_map(lambda optimizer: optimizer.step(), state.optimizers)
     for optimizer in state.optimizers:
-        optimizer.step()
         optimizer.zero_grad()
-    return total
+    return step_loss
 
 
 def _losses(
-    objective: torch.nn.Module,
+    objective: nn.Module,
     state: TrainingState,
-    batches: Batches,
     device: Device,
-    micro_step: int,
+    ids: Tensor,
+    targets: Tensor,
 ) -> tuple[Tensor, Tensor]:
-    """Return a micro-batch's share in the loss of the next step, (), alone and with look-ahead."""
-    step, config = state.progress.step, state.config
-    inputs, targets = batches.get(step, micro_step)
-    share = state.objective.share_at(step, config.max_iters)
-    with device.autocast(), _dropout_stream(state, device, step, micro_step):
-        loss, total = objective(inputs, targets, share)
-    return loss / config.gradient_accumulation_steps, total / config.gradient_accumulation_steps
+    """Return what some windows add to the loss of the step, (), alone and with look-ahead."""
+    config = state.config
+    weight = state.objective.look_ahead_weight(state.progress.step, config.max_iters)
+    with device.autocast():
+        loss, total = objective(ids, targets, weight)
+    fraction = len(ids) / config.batch_size
+    return tuple(part * fraction / config.gradient_accumulation_steps for part in (loss, total))
 
 
-def _dropout_stream(state: TrainingState, device: Device, *place: int) -> AbstractContextManager:
-    if state.model.config.dropout == state.model.config.ngram_dropout == 0:
+def _dropout(
+    state: TrainingState, device: Device, micro_step: int, part: int | None
+) -> AbstractContextManager:
+    """Return the context in which dropout draws what is decided by seed, step and place."""
+    model, config, step = state.model.config, state.config, state.progress.step
+    if model.dropout == model.ngram_dropout == 0:
         return nullcontext()
-    return torch_seed(device.where, state.config.seed, Stream.DROPOUT, *place)
-
-
-def _report(
-    state: TrainingState,
-    corpus: Corpus,
-    device: Device,
-    world: World,
-    clock: "_Clock",
-    lr: float,
-) -> Report:
-    """Say what there is to say after a step; evaluate if it is time for that."""
-    config, progress = state.config, state.progress
-    is_end = progress.step == config.max_iters
-    is_evaluation = is_end or progress.step % config.eval_interval == 0
-    is_log = is_evaluation or progress.step % config.log_interval == 0
-    # Reading a loss from a GPU makes the GPU wait, so there it is done only when it is shown.
-    if is_log or device.where.type == "cpu":
-        state.settle_losses()
-    train_loss, val_loss, is_best, sample = None, None, False, None
-    if is_evaluation:
-        with device.autocast(), clock.pause():
-            val_loss = evaluate(state.model, corpus.val, world=world)
-            is_best = state.take_evaluation(val_loss)
-            sample = _sample(state, corpus)
-    progress.seconds, speed = clock.read(progress, restart=is_log)
-    if is_log:
-        train_loss = sum(progress.recent_losses) / len(progress.recent_losses)
-        progress.recent_losses = []
-    return Report(
-        step=progress.step,
-        tokens=progress.tokens,
-        seconds=progress.seconds,
-        lr=lr,
-        tokens_per_second=speed,
-        train_loss=train_loss,
-        val_loss=val_loss,
-        is_best=is_best,
-        sample=sample,
-    )
-
-
-def _sample(state: TrainingState, corpus: Corpus) -> str:
-    """Return what the model writes now, always from the same start and random numbers."""
-    start, seed = corpus.val[:1], state.config.seed
-    ids = generate(state.model, start, max_new_tokens=SAMPLE_LENGTH, seed=seed)
-    return corpus.tokenizer.decode([new for (new,) in ids])
-
-
-class _Clock:
-    """Seconds of training, earlier sessions included, and the speed since the last report."""
-
-    def __init__(self, progress: Progress) -> None:
-        self.started = time.perf_counter() - progress.seconds
-        self.mark, self.tokens = time.perf_counter(), progress.tokens
-
-    def read(self, progress: Progress, restart: bool) -> tuple[float, float]:
-        """Return (seconds, characters per second); with `restart` the speed counts anew."""
-        now = time.perf_counter()
-        speed = (progress.tokens - self.tokens) / max(now - self.mark, 1e-9)
-        if restart:
-            self.mark, self.tokens = now, progress.tokens
-        return now - self.started, speed
-
-    @contextmanager
-    def pause(self) -> Iterator[None]:
-        """Keep the time of the block out of the speed."""
-        begin = time.perf_counter()
-        yield
-        self.mark += time.perf_counter() - begin
+    if part is None:
+        return torch_seed(device.where, config.seed, Purpose.DROPOUT, step, micro_step)
+    number = seed_of(config.seed, Purpose.DROPOUT, step, micro_step, part)
+    return Dropout.drawing_from(torch.Generator().manual_seed(number))

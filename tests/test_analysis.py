@@ -6,10 +6,15 @@ import torch
 from conftest import random_gpt
 from torch import nn
 
-from sancho.analysis import attention_weights, character_losses, layer_logits, residual_streams
 from sancho.config import ModelConfig
-from sancho.evaluate import evaluate
 from sancho.model import GPT
+from sancho.report.analysis import (
+    attention_weights,
+    character_losses,
+    layer_logits,
+    residual_streams,
+)
+from sancho.training import validation_loss
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -112,7 +117,7 @@ def test_character_losses_are_those_of_the_evaluation(length):
     ids = np.random.default_rng(1).integers(11, size=length).astype(np.uint8)
     losses = character_losses(model, ids, batch_size=2)
     assert losses.shape == (length - 1,)
-    assert losses.mean() == pytest.approx(evaluate(model, ids), rel=1e-5)
+    assert losses.mean() == pytest.approx(validation_loss(model, ids), rel=1e-5)
     for i in range(1, length):
         window = torch.from_numpy(ids[(i - 1) // 8 * 8 : i].astype(np.int64))[None]
         expected = -model(window)[0, -1].double().log_softmax(0)[int(ids[i])]

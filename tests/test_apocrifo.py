@@ -2,24 +2,19 @@
 
 import io
 import re
-from pathlib import Path
 
 import pytest
+from conftest import ROOT
 
-from sancho.corpus import clean_text, read_text
+from sancho.corpus import clean_text, load, read_text
 
-SAMPLE = Path(__file__).parents[1] / "data" / "apocrifo.txt"
-BOOK = Path(__file__).parents[2] / "shared" / "data" / "pg2000.txt"
+SAMPLE = ROOT / "data" / "apocrifo.txt"
+QUIJOTE = ROOT / "data" / "quijote"
 ALPHABET_OF_THE_BOOK = (
     "\n !\"'(),-.01234567:;?ABCDEFGHIJLMNOPQRSTUVWXYZ]abcdefghijlmnopqrstuvxyz¡«»¿ÁÉÍÑÓÚàáéíïñóùúü—"
 )
-# No run of so many characters is in both; shorter ones are the turns of phrase of a whole century.
-LONGEST_SHARED_RUN = 40
-
-
-def cleaned(path: Path) -> str:
-    with open(path, "rb") as file:
-        return "".join(clean_text(read_text(file, path.name)))
+# No passage of so many characters is in both; shorter ones are the phrases of a whole century.
+LONGEST_SHARED = 40
 
 
 def on_one_line(text: str) -> str:
@@ -53,14 +48,11 @@ def test_it_is_clean(sample):
     assert "\r" not in sample
 
 
-@pytest.mark.skipif(not BOOK.is_file(), reason="the book is not here")
-def test_the_alphabet_is_that_of_the_book():
-    assert "".join(sorted(set(cleaned(BOOK)))) == ALPHABET_OF_THE_BOOK
-
-
-@pytest.mark.skipif(not BOOK.is_file(), reason="the book is not here")
-def test_it_copies_nothing_from_the_book(sample):
-    ours, theirs = on_one_line(sample), on_one_line(cleaned(BOOK))
-    n = LONGEST_SHARED_RUN
-    runs = {ours[i : i + n] for i in range(len(ours) - n + 1)}
-    assert [theirs[i : i + n] for i in range(len(theirs)) if theirs[i : i + n] in runs] == []
+@pytest.mark.skipif(not (QUIJOTE / "meta.json").is_file(), reason="data/quijote is not prepared")
+def test_it_has_the_alphabet_of_the_book_and_copies_nothing_from_it(sample):
+    assert load(QUIJOTE).tokenizer.characters == ALPHABET_OF_THE_BOOK
+    ours = on_one_line(sample)
+    theirs = on_one_line((QUIJOTE / "input.txt").read_text(encoding="utf-8"))
+    n = LONGEST_SHARED
+    passages = {ours[i : i + n] for i in range(len(ours) - n + 1)}
+    assert [theirs[i : i + n] for i in range(len(theirs)) if theirs[i : i + n] in passages] == []

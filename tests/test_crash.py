@@ -1,83 +1,52 @@
-"""Runs that are killed and disks that are full: what was saved stays, and the run goes on."""
+"""Runs that are killed and writes that fail: what was saved stays, and the run goes on."""
 
 import builtins
 import errno
-import json
 import multiprocessing
 import os
 import random
 import signal
 import sys
 import time
-from collections.abc import Iterator
-from contextlib import redirect_stderr, redirect_stdout
+from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 
-import numpy as np
 import pytest
-import torch
-from conftest import start_process
+from conftest import (
+    ARGS,
+    assert_same_run,
+    metrics_of,
+    start_process,
+    train_quietly,
+    what_was_saved,
+)
 
 import train
 from sancho import checkpoint, cli, training
 from sancho.generate import continue_text
 from sancho.optim import AdamW
-from sancho.presets import PRESETS
-from sancho.run_folder import RunFolder
+from sancho.run.folder import RunFolder
 
 pytestmark = pytest.mark.usefixtures("project", "one_thread", "server_of_processes")
-
-# All that has a state: dropout, parts of a step, both optimizers and the table; saved every step.
-ARGS = (
-    "--dataset tiny --n_layer 1 --n_head 2 --n_embd 8 --block_size 8 --ngram_rows 16 --batch_size 2"
-    " --dropout 0.1 --gradient_accumulation_steps 2 --eval_interval 1 --log_interval 1 --device cpu"
-).split()
 posix = pytest.mark.skipif(sys.platform == "win32", reason="SIGKILL and forkserver of POSIX")
-
-
-def train_quietly(project: Path, out: Path, max_iters: int, *more: str) -> int:
-    """Run train.py in this process; go on with what is in `out`, or begin anew.
-
-    What was killed before its first checkpoint needs no --overwrite.
-    """
-    torch.set_num_threads(1)
-    train.DATA = project / "data"
-    args = [*ARGS, "--out_dir", str(out), "--max_iters", str(max_iters), *more]
-    if any(out.glob("*.safetensors")):
-        args.append("--resume" if RunFolder(out).last.exists() else "--overwrite")
-    with open(os.devnull, "w") as nowhere, redirect_stdout(nowhere), redirect_stderr(nowhere):
-        return train.main(args)
-
-
-def what_was_saved(out: Path) -> list[checkpoint.Checkpoint]:
-    """Load every checkpoint that is there."""
-    folder = RunFolder(out)
-    return [checkpoint.load(path) for path in (folder.best, folder.last) if path.exists()]
-
-
-def metrics_of(out: Path) -> list[dict]:
-    """Read metrics.jsonl without what depends on the clock."""
-    lines = RunFolder(out).metrics.read_text("utf-8").splitlines()
-    clock = {"seconds", "tokens_per_second"}
-    return [{k: v for k, v in json.loads(line).items() if k not in clock} for line in lines]
-
-
-def assert_same_run(out: Path, expected: Path) -> None:
-    """Compare weights, optimizer, losses and metrics bit for bit."""
-    for ours, theirs in zip(what_was_saved(out), what_was_saved(expected), strict=True):
-        for part in ("weights", "optimizer"):
-            ours_part, theirs_part = getattr(ours, part), getattr(theirs, part)
-            assert ours_part.keys() == theirs_part.keys()
-            assert all(np.array_equal(ours_part[name], theirs_part[name]) for name in ours_part)
-        assert ours.progress.step == theirs.progress.step
-        assert ours.progress.best_val_loss == theirs.progress.best_val_loss
-    assert metrics_of(out) == metrics_of(expected)
+slow = pytest.mark.slow
 
 
 def is_done(out: Path, steps: int) -> bool:
     """Return whether a run was saved after its last step, having loaded all that was saved."""
     saved = what_was_saved(out)
     return bool(saved) and saved[-1].progress.step == steps
+
+
+def assert_whole_run(project: Path, steps: int, *more: str) -> None:
+    """Compare what is in `out` with a run that nothing has interrupted."""
+    train_quietly(project, project / "expected", steps, *more)
+    assert [line["step"] for line in metrics_of(project / "out")] == list(range(1, steps + 1))
+    assert_same_run(project / "out", project / "expected")
+
+
+# --- killed at any moment -------------------------------------------------------------------
 
 
 def wait_for_a_save(process: multiprocessing.Process, out: Path) -> bool:
@@ -91,10 +60,20 @@ def wait_for_a_save(process: multiprocessing.Process, out: Path) -> bool:
     return False
 
 
-def survive_kills(project: Path, kills: int, *more: str) -> int:
-    """Kill runs at random moments; return how many kills found a run between two saves."""
+@posix
+@pytest.mark.parametrize(
+    ("preset", "kills"),
+    [
+        ("mini", 5),
+        *(
+            pytest.param(*case, marks=slow)
+            for case in [("mini", 200), ("classic", 60), ("base", 60)]
+        ),
+    ],
+)
+def test_kills_lose_nothing(project, preset, kills):
     chance, under_way, steps = random.Random(kills), 0, 4 * kills
-    out, expected = project / "out", project / "expected"
+    out, more = project / "out", ("--preset", preset)
     for number in range(kills):
         process = start_process(train_quietly, project, out, steps, *more)
         # Most runs are killed while they train and save, every fifth while it starts.
@@ -107,22 +86,8 @@ def survive_kills(project: Path, kills: int, *more: str) -> int:
                 path.unlink()
     if not is_done(out, steps):
         train_quietly(project, out, steps, *more)
-    train_quietly(project, expected, steps, *more)
-    assert [line["step"] for line in metrics_of(out)] == list(range(1, steps + 1))
-    assert_same_run(out, expected)
-    return under_way
-
-
-@posix
-def test_twenty_kills_lose_nothing(project):
-    assert survive_kills(project, 20) > 10
-
-
-@posix
-@pytest.mark.slow
-@pytest.mark.parametrize(("preset", "kills"), [("mini", 200), ("classic", 60), ("base", 60)])
-def test_many_kills_lose_nothing(project, preset, kills):
-    assert survive_kills(project, kills, "--preset", preset) > kills * 3 // 5
+    assert_whole_run(project, steps, *more)
+    assert under_way > kills * 2 // 5
 
 
 # --- killed at one moment -------------------------------------------------------------------
@@ -140,8 +105,7 @@ class Death:
 
     def lie_in_wait(self) -> None:
         """Look at every moment that there is."""
-        get, move, evaluate = training.Batches.get, AdamW.step, training.evaluate
-        record, save, rename = RunFolder.record, checkpoint.save, Path.replace
+        get = training.Batches.get
 
         def watched_get(batches, step, micro_step):
             self.now = step + 1
@@ -149,45 +113,36 @@ class Death:
                 self("between two parts of a step")
             return get(batches, step, micro_step)
 
-        def watched_move(optimizer) -> None:
-            move(optimizer)
-            self("between two optimizers")
+        def of_last(path: Path, *others: object) -> bool:
+            return "last" in path.name
 
-        def watched_evaluate(*args, **options):
-            self("before the evaluation")
-            loss = evaluate(*args, **options)
-            self("after the evaluation")
-            return loss
+        training.Batches.get = watched_get
+        self.watch(AdamW, "step", after="between two optimizers")
+        self.watch(training, "validation_loss", "before the evaluation", "after the evaluation")
+        self.watch(RunFolder, "record", "in a line of figures")
+        self.watch(checkpoint, "save", "between best and last", "after the checkpoint", of_last)
+        self.watch(Path, "replace", "in the checkpoint", when=of_last)
 
-        def watched_record(folder, report) -> None:
-            if (self.moment, self.now) == ("in a line of figures", self.step):
-                with open(folder.metrics, "a", encoding="utf-8") as file:
-                    file.write('{"step": ')
-                self("in a line of figures")
-            record(folder, report)
+    def watch(
+        self,
+        owner: object,
+        name: str,
+        before: str = "",
+        after: str = "",
+        when: Callable[..., bool] = lambda *args: True,
+    ) -> None:
+        """Let two moments stand before and after each call of a function."""
+        function = getattr(owner, name)
 
-        def watched_save(path, saved) -> None:
-            if path.name == "last.safetensors":
-                self("between best and last")
-            save(path, saved)
-            if path.name == "last.safetensors":
-                self("after the checkpoint")
+        def watched(*args, **options):
+            if not when(*args):
+                return function(*args, **options)
+            self(before)
+            result = function(*args, **options)
+            self(after)
+            return result
 
-        def watched_rename(temporary, target):
-            if target.name == "last.safetensors":
-                self("in the checkpoint")
-            return rename(temporary, target)
-
-        training.Batches.get, AdamW.step, training.evaluate = (
-            watched_get,
-            watched_move,
-            watched_evaluate,
-        )
-        RunFolder.record, checkpoint.save, Path.replace = (
-            watched_record,
-            watched_save,
-            watched_rename,
-        )
+        setattr(owner, name, watched)
 
 
 def train_until_killed(moment: str, step: int, *args) -> None:
@@ -195,13 +150,19 @@ def train_until_killed(moment: str, step: int, *args) -> None:
     train_quietly(*args)
 
 
+def tear_last_line(out: Path) -> None:
+    """As a kill in the middle of writing it does."""
+    with open(RunFolder(out).metrics, "a", encoding="utf-8") as file:
+        file.write('{"step": ')
+
+
 @posix
 @pytest.mark.parametrize(
-    "preset", [pytest.param(name, marks=[pytest.mark.slow] * (name != "mini")) for name in PRESETS]
+    "preset", ["mini", pytest.param("classic", marks=slow), pytest.param("base", marks=slow)]
 )
 def test_a_run_that_is_killed_at_every_moment_ends_the_same(project, preset):
     """The steps are such that some kills come before anything was saved and some after the end."""
-    out, expected, steps = project / "out", project / "expected", 9
+    out, steps = project / "out", 9
     more = ("--preset", preset, "--eval_interval", "2")
     for moment, step in (
         ("between two parts of a step", 1),
@@ -212,20 +173,20 @@ def test_a_run_that_is_killed_at_every_moment_ends_the_same(project, preset):
         ("in the checkpoint", 4),
         ("in the checkpoint", 4),
         ("after the evaluation", 6),
-        ("after the checkpoint", 6),
-        ("in the checkpoint", 9),
         ("after the checkpoint", 9),
     ):
         process = start_process(train_until_killed, moment, step, project, out, steps, *more)
         process.join(60)
         assert process.exitcode == -signal.SIGKILL, (moment, step)
         what_was_saved(out)
+        if moment == "in a line of figures":
+            tear_last_line(out)
     assert is_done(out, steps)
-    train_quietly(project, expected, steps, *more)
-    assert [line["step"] for line in metrics_of(out)] == list(range(1, steps + 1))
-    assert_same_run(out, expected)
+    assert_whole_run(project, steps, *more)
     for name in ("best", "last"):
-        ours, theirs = (text_of(path / f"{name}.safetensors") for path in (out, expected))
+        ours, theirs = (
+            text_of(project / folder / f"{name}.safetensors") for folder in ("out", "expected")
+        )
         assert ours == theirs
 
 
@@ -237,42 +198,27 @@ def text_of(path: Path) -> str:
     )
 
 
+# --- writes that fail -----------------------------------------------------------------------
+
+
 class Faults:
     """Lets everything that reaches the disk pass `count` times, and then fails once."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, count: int) -> None:
-        self.left = count
-        self.happened = False
-        faults, real_fsync, real_replace, real_open = self, os.fsync, Path.replace, builtins.open
+        self.left, self.happened = count, False
+        fsync, replace, open_file = os.fsync, Path.replace, builtins.open
 
-        def fsync(descriptor: int) -> None:
-            faults.pass_or_fail()
-            real_fsync(descriptor)
+        def open_with_faults(path, mode="r", *args, **options):
+            file = open_file(path, mode, *args, **options)
+            return _FaultyFile(file, self) if mode in ("wb", "a") else file
 
-        def replace(path: Path, target: Path) -> Path:
-            faults.pass_or_fail()
-            return real_replace(path, target)
+        def after(function: Callable) -> Callable:
+            return lambda *args: (self.pass_or_fail(), function(*args))[1]
 
-        def open_file(path, mode="r", *args, **options):
-            file = real_open(path, mode, *args, **options)
-            if mode not in ("wb", "a"):
-                return file
-            real_write = file.write
-
-            def write(content) -> int:
-                try:
-                    faults.pass_or_fail()
-                except OSError:
-                    real_write(content[: len(content) // 2])
-                    raise
-                return real_write(content)
-
-            return _Writes(file, write)
-
-        monkeypatch.setattr("sancho.files.os.fsync", fsync)
-        monkeypatch.setattr(Path, "replace", replace)
-        for module in ("sancho.files", "sancho.run_folder"):
-            monkeypatch.setattr(f"{module}.open", open_file, raising=False)
+        monkeypatch.setattr(os, "fsync", after(fsync))
+        monkeypatch.setattr(Path, "replace", after(replace))
+        for module in ("sancho.machine.files", "sancho.run.folder"):
+            monkeypatch.setattr(f"{module}.open", open_with_faults, raising=False)
 
     def pass_or_fail(self) -> None:
         self.left -= 1
@@ -281,11 +227,23 @@ class Faults:
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
 
-class _Writes:
-    """A file with another write()."""
+class _FaultyFile:
+    """A file of which a write that fails has come half way."""
 
-    def __init__(self, file, write) -> None:
-        self.file, self.write = file, write
+    def __init__(self, file, faults: Faults) -> None:
+        self.file, self.faults = file, faults
+
+    def write(self, content) -> int:
+        try:
+            self.faults.pass_or_fail()
+        except OSError:
+            self.file.write(content[: len(content) // 2])
+            raise
+        return self.file.write(content)
+
+    def writelines(self, lines) -> None:
+        for line in lines:
+            self.write(line)
 
     def __enter__(self):
         return self
@@ -297,31 +255,24 @@ class _Writes:
         return getattr(self.file, name)
 
 
-def faults_until_none_happens(project: Path, monkeypatch) -> Iterator[Path]:
-    """Yield the out_dir of a run with a fault at each place in turn."""
-    for count in range(1000):
+@pytest.mark.parametrize("steps", [2, pytest.param(3, marks=slow)])
+def test_a_fault_at_every_write_sync_and_rename_loses_nothing(project, monkeypatch, steps):
+    monkeypatch.setattr(train, "show_result", lambda *args: None)  # which only reads
+    expected, faults, count = project / "expected", SimpleNamespace(happened=True), 0
+    train_quietly(project, expected, steps)
+    while faults.happened:
         out = project / f"out{count}"
         with monkeypatch.context() as patch:
             faults = Faults(patch, count)
             try:
-                train_quietly(project, out, 3)
+                train_quietly(project, out, steps)
             except (OSError, ValueError) as error:
                 assert faults.happened
                 assert "space" in str(error)
-            if not faults.happened:
-                return
-        yield out
-
-
-def test_a_fault_at_every_write_sync_and_rename_loses_nothing(project, monkeypatch):
-    expected, count = project / "expected", 0
-    train_quietly(project, expected, 3)
-    for out in faults_until_none_happens(project, monkeypatch):
-        count += 1
-        before = [saved.progress.step for saved in what_was_saved(out)]
-        if not before or before[-1] < 3:
-            train_quietly(project, out, 3)
+        if not is_done(out, steps):
+            train_quietly(project, out, steps)
         assert_same_run(out, expected)
+        count += 1
     assert count > 20
 
 

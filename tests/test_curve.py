@@ -1,10 +1,9 @@
-import json
 import re
 import xml.etree.ElementTree as ElementTree
 
 import pytest
 
-from sancho.curve import BOTTOM, HEIGHT, LEFT, RIGHT, TOP, WIDTH, draw_curve
+from sancho.run.curve import BOTTOM, HEIGHT, LEFT, POINTS, RIGHT, TOP, WIDTH, draw_curve
 
 SVG = "{http://www.w3.org/2000/svg}"
 
@@ -52,12 +51,33 @@ def test_every_loss_is_a_point_and_lower_losses_lie_lower():
 def test_it_says_in_words_what_it_shows():
     root = parse(draw_curve(records()))
     words = root.find(f"{SVG}desc").text
-    for part in ("400 steps", "1:40", "4.000", "1.075", "1.5000", "step 300"):
+    for part in ("400 steps", "0:01:40", "4.000", "1.075", "1.5000", "step 300"):
         assert part in words
     assert root.find(f"{SVG}title").text
     assert root.get("role") == "img"
     assert "best: 1.5000 at step 300" in texts(root)
-    assert {"training", "validation", "steps", "time", "0:30"} <= set(texts(root))
+    assert {"training", "validation", "steps", "loss in nats per character"} <= set(texts(root))
+    assert "validation" not in texts(parse(draw_curve(records(every=99))))
+    assert "prefers-color-scheme: dark" in draw_curve(records())
+
+
+def test_the_best_evaluation_is_marked_on_its_line():
+    root = parse(draw_curve(records()))
+    (mark,) = (c for c in root.iter(f"{SVG}circle") if c.get("class") == "best")
+    assert (float(mark.get("cx")), float(mark.get("cy"))) == points(root, "val")[2]
+
+
+@pytest.mark.parametrize("n", [2, POINTS, POINTS + 1, POINTS + 2, 5000, 5001, 5002])
+def test_a_long_line_is_thinned_but_for_its_ends(n):
+    lines = records(n, every=1)
+    lines[-1] |= {"train_loss": 0.5, "val_loss": 0.25}  # the lowest of all: nobody else's place
+    root = parse(draw_curve(lines))
+    for name in ("train", "val"):
+        line = points(root, name)
+        assert len(line) <= POINTS + 1
+        assert line[0][0] == pytest.approx(LEFT + (WIDTH - LEFT - RIGHT) / n, abs=0.05)
+        assert line[-1][0] == WIDTH - RIGHT
+        assert line[-1][1] == max(y for _, y in line)
 
 
 @pytest.mark.parametrize(
@@ -89,8 +109,3 @@ def test_any_run_can_be_drawn(lines):
 def test_nothing_to_draw_is_an_error():
     with pytest.raises(ValueError, match="one line"):
         draw_curve([])
-
-
-def test_a_line_of_metrics_is_all_it_takes():
-    line = json.dumps(records(1)[0])
-    assert parse(draw_curve([json.loads(line)])).tag == f"{SVG}svg"

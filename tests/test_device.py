@@ -1,3 +1,6 @@
+"""Which device and type is chosen, what is compiled, and from which generator PyTorch draws."""
+
+import functools
 import warnings
 from collections.abc import Callable
 
@@ -7,13 +10,12 @@ from conftest import parse_train, randomise
 from torch import nn
 
 from sancho.config import DeviceConfig
-from sancho.device import Device, choose_device, compiled, torch_seed
 from sancho.errors import UserError
+from sancho.machine.device import Device, choose_device, compiled, torch_seed
+from sancho.machine.seeds import Purpose
 from sancho.presets import PRESETS
-from sancho.streams import Stream
 
 CPU = torch.device("cpu")
-KINDS = ("cpu", "cuda", "mps")
 
 
 @pytest.fixture(autouse=True)
@@ -55,15 +57,13 @@ def test_auto_is_cuda_where_it_is_and_else_the_cpu(machine, devices, expected):
     assert choose_device(DeviceConfig(device="auto", dtype="float32")).where.type == expected
 
 
-@pytest.mark.parametrize("name", KINDS)
-def test_a_device_that_is_there_can_be_asked_for(machine, name):
+@pytest.mark.parametrize("name", ["cpu", "cuda", "mps"])
+def test_a_device_can_be_asked_for_where_it_is_and_is_refused_elsewhere(machine, name):
     machine("cuda", "mps")
     assert choose_device(DeviceConfig(device=name)).where == torch.device(name)
-
-
-@pytest.mark.parametrize("name", ["cuda", "mps"])
-def test_a_device_that_is_not_there_is_refused(machine, name):
     machine(*({"cuda", "mps"} - {name}))
+    if name == "cpu":
+        return
     with pytest.raises(UserError) as caught:
         choose_device(DeviceConfig(device=name))
     for part in (f"--device {name}", torch.__version__, "--device cpu"):
@@ -145,25 +145,47 @@ def probe(model: nn.Module) -> torch.Tensor:
     return model(torch.ones(2, 3)).sum()
 
 
-def test_what_can_be_compiled_is_compiled(monkeypatch):
-    model, calls = small_model(), []
+class Table(nn.Embedding):
+    """A layer with sparse gradients, which the compiler doesn't know."""
 
-    def compile_it(found: nn.Module) -> nn.Module:
-        assert found is model
-        return nn.Sequential(model)  # stands for it
+    compilable = False
+
+
+def test_what_can_be_compiled_is_compiled_and_the_rest_left_to_pytorch(monkeypatch):
+    table = Table(5, 3, sparse=True)
+    model, disabled, calls = nn.Sequential(table, small_model()), [], []
+
+    def disable(forward: Callable) -> Callable:
+        disabled.append(forward.__self__)
+        return forward
 
     def watched_probe(found: nn.Module) -> torch.Tensor:
         calls.append(found)
-        return probe(found)
+        return found(torch.tensor([1, 4])).sum()
 
-    monkeypatch.setattr(torch, "compile", compile_it)
+    monkeypatch.setattr(torch.compiler, "disable", disable)
+    monkeypatch.setattr(torch, "compile", lambda found: nn.Sequential(found))
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         fast = compiled(model, watched_probe)
-    assert fast is not model
-    assert calls == [fast]
-    assert torch.equal(probe(fast), probe(model))
+    assert fast[0] is model
+    assert (calls, disabled) == ([fast], [table])
     assert all(p.grad is None for p in model.parameters())
+
+
+@pytest.mark.slow
+def test_the_compiler_leaves_out_what_it_does_not_know(monkeypatch):
+    model, ids = nn.Sequential(Table(5, 3, sparse=True), small_model()), torch.tensor([1, 4])
+    expected = model(ids)
+    monkeypatch.setattr(torch, "compile", functools.partial(torch.compile, backend="aot_eager"))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", UserWarning)
+        fast = compiled(model, lambda found: found(ids).sum())
+    assert fast is not model
+    assert torch.equal(fast(ids), expected)
+    fast(ids).sum().backward()
+    assert model[0].weight.grad.is_sparse
+    torch.compiler.reset()
 
 
 @pytest.mark.parametrize("where", ["forward", "backward"])
@@ -194,17 +216,17 @@ def test_what_cannot_be_compiled_goes_on_without(monkeypatch, where):
 # --- seeds ----------------------------------------------------------------------------------
 
 
-def draw(seed: int, stream: Stream, *index: int) -> list[float]:
-    with torch_seed(CPU, seed, stream, *index):
+def draw(seed: int, purpose: Purpose, *index: int) -> list[float]:
+    with torch_seed(CPU, seed, purpose, *index):
         return torch.rand(5).tolist()
 
 
-def test_one_place_of_one_stream_has_one_sequence():
-    expected = draw(7, Stream.DROPOUT, 3, 1)
+def test_one_place_has_one_sequence():
+    expected = draw(7, Purpose.DROPOUT, 3, 1)
     torch.rand(100)
-    assert draw(7, Stream.DROPOUT, 3, 1) == expected
-    places = [(7, Stream.DROPOUT, 3, 2), (7, Stream.DROPOUT, 4, 1), (7, Stream.DROPOUT, 3)]
-    places += [(8, Stream.DROPOUT, 3, 1), (7, Stream.SAMPLING, 3, 1), (7, Stream.DROPOUT)]
+    assert draw(7, Purpose.DROPOUT, 3, 1) == expected
+    places = [(7, Purpose.DROPOUT, 3, 2), (7, Purpose.DROPOUT, 4, 1), (7, Purpose.DROPOUT, 3)]
+    places += [(8, Purpose.DROPOUT, 3, 1), (7, Purpose.SAMPLING, 3, 1), (7, Purpose.DROPOUT)]
     found = [expected, *(draw(*place) for place in places)]
     assert len({tuple(numbers) for numbers in found}) == len(found)
 
@@ -216,7 +238,7 @@ def test_after_the_block_torch_goes_on_as_before(raises):
     torch.manual_seed(5)
     found = torch.rand(2).tolist()
     try:
-        with torch_seed(CPU, 7, Stream.INITIALISATION):
+        with torch_seed(CPU, 7, Purpose.INITIALISATION):
             torch.rand(9)
             if raises:
                 raise KeyboardInterrupt
@@ -226,17 +248,17 @@ def test_after_the_block_torch_goes_on_as_before(raises):
 
 
 def test_blocks_may_be_nested():
-    with torch_seed(CPU, 7, Stream.DROPOUT, 0):
+    with torch_seed(CPU, 7, Purpose.DROPOUT, 0):
         first = torch.rand(2).tolist()
-        inner = draw(7, Stream.DROPOUT, 1)
+        inner = draw(7, Purpose.DROPOUT, 1)
         second = torch.rand(3).tolist()
-    assert first + second == draw(7, Stream.DROPOUT, 0)
-    assert inner == draw(7, Stream.DROPOUT, 1)
+    assert first + second == draw(7, Purpose.DROPOUT, 0)
+    assert inner == draw(7, Purpose.DROPOUT, 1)
 
 
 def test_a_seed_on_the_cpu_does_not_start_cuda():
     before = torch.cuda.is_initialized()
-    draw(7, Stream.DROPOUT)
+    draw(7, Purpose.DROPOUT)
     assert torch.cuda.is_initialized() == before
 
 
@@ -245,7 +267,7 @@ def test_a_gpu_draws_from_its_place_and_goes_on_as_before():
     cuda = torch.device("cuda")
 
     def draw_there() -> list[float]:
-        with torch_seed(cuda, 7, Stream.DROPOUT, 3):
+        with torch_seed(cuda, 7, Purpose.DROPOUT, 3):
             return torch.rand(5, device=cuda).tolist()
 
     torch.cuda.manual_seed(5)

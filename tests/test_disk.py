@@ -1,6 +1,5 @@
 """Disks that are full or cannot be written: one clear line, and nothing that was saved is lost."""
 
-import json
 import os
 import shutil
 import subprocess
@@ -9,21 +8,15 @@ from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
 
-import numpy as np
 import pytest
-from conftest import ROOT, SCRIPTS, TEXT, run, use_data
+from conftest import ARGS, ROOT, SCRIPTS, TEXT, assert_same_run, run, use_data
 
 from sancho import checkpoint, cli
 from sancho.corpus import load, prepare_files
 from sancho.errors import MissingFile
-from sancho.run_folder import RunFolder
 
 pytestmark = pytest.mark.usefixtures("project", "one_thread")
 
-ARGS = (
-    "--dataset tiny --n_layer 1 --n_head 2 --n_embd 8 --block_size 8 --ngram_rows 16 --batch_size 2"
-    " --dropout 0.1 --eval_interval 1 --log_interval 1 --device cpu"
-).split()
 PAGE = 4096  # of which such a file system is made
 
 
@@ -71,13 +64,6 @@ def checkpoints_in(out: Path) -> dict[str, bytes]:
     return found
 
 
-def figures_in(out: Path) -> list[dict]:
-    """Read metrics.jsonl without what depends on the clock."""
-    lines = RunFolder(out).metrics.read_text("utf-8").splitlines()
-    clock = {"seconds", "tokens_per_second"}
-    return [{k: v for k, v in json.loads(line).items() if k not in clock} for line in lines]
-
-
 # --- full -----------------------------------------------------------------------------------
 
 
@@ -97,7 +83,7 @@ def test_a_disk_that_fills_up_while_training(project, disk, monkeypatch):
     out, expected, refused = disk / "out", project / "expected", 0
     line = [*ARGS, "--max_iters=4", "--out_dir"]
     assert run("train.py", *line, expected).status == 0
-    for room in range(0, 20 * PAGE, PAGE):
+    for room in range(0, 20 * PAGE, 2 * PAGE):
         with monkeypatch.context() as patch:
             fills_up(patch, disk, room)
             result = run("train.py", *line, out)
@@ -118,18 +104,9 @@ def test_a_disk_that_fills_up_while_training(project, disk, monkeypatch):
         assert result.status == 0, result.err
         assert_same_run(out, expected)
         shutil.rmtree(out)
-    assert 3 <= refused < 20
+    assert refused >= 3
+    assert result.status == 0
     assert_same_run(out, expected)
-
-
-def assert_same_run(out: Path, expected: Path) -> None:
-    for name in ("best", "last"):
-        ours, theirs = (checkpoint.load(path / f"{name}.safetensors") for path in (out, expected))
-        for part in ("weights", "optimizer"):
-            mine, other = getattr(ours, part), getattr(theirs, part)
-            assert mine.keys() == other.keys()
-            assert all(np.array_equal(mine[key], other[key]) for key in mine)
-    assert figures_in(out) == figures_in(expected)
 
 
 def test_a_disk_that_is_full_from_the_beginning(disk):
@@ -146,7 +123,7 @@ def test_preparing_a_text_for_which_there_is_no_room(project, disk, monkeypatch,
     use_data(monkeypatch, disk)
     old_text, new_text = "Rinconete y Cortadillo\n", TEXT * 10
     refused, states = 0, set()
-    for room in range(0, 64 * PAGE, 2 * PAGE):
+    for room in range(0, 64 * PAGE, 4 * PAGE):
         shutil.rmtree(disk / "mine", ignore_errors=True)
         if old:
             (project / "mine.txt").write_text(old_text, encoding="utf-8")
@@ -163,8 +140,8 @@ def test_preparing_a_text_for_which_there_is_no_room(project, disk, monkeypatch,
         assert not list(disk.rglob("*.tmp"))
         states.add(state_of(disk / "mine", old_text))
         (disk / "filler").unlink()
-    assert refused >= 4
-    assert states == ({"the old text", "not prepared"} if old else {"not prepared"})
+    assert refused >= 3
+    assert states == {"the old text" if old else "not prepared"}
     assert (disk / "mine" / "input.txt").read_text("utf-8") == new_text
     assert len(load(disk / "mine").train) + len(load(disk / "mine").val) == len(new_text)
 

@@ -1,75 +1,83 @@
+"""Files and folders that are whole or not there, and folders that one process has to itself."""
+
 import errno
+import multiprocessing
 import os
-import subprocess
-import sys
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager, suppress
+import re
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager, nullcontext, suppress
+from multiprocessing.connection import Connection
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
+from conftest import start_process
 from filelock import FileLock
 
 from sancho.errors import UserError
-from sancho.files import atomic_write, check_new, locked, new_folder
+from sancho.machine import files
+from sancho.machine.files import atomic_write, check_new, locked, new_folder
 
-ROOT = Path(__file__).resolve().parent.parent
-# The folder is argv[1]. The first stays in it until its standard input ends; the second too, but it
-# has not come so far as to say who it is; the third, once all have started, comes in and goes a
-# hundred times, and alone in the folder it can make a file that must not be there.
-STAY = """
-with locked(folder):
-    print("in", flush=True)
-    sys.stdin.read()
-"""
-STAY_UNKNOWN = """
-with FileLock(folder / ".lock").acquire(timeout=0):
-    print("in", flush=True)
-    sys.stdin.read()
-"""
-COME_AND_GO = """
-entered, alone = 0, folder.parent / "alone"
-print("ready", flush=True)
-sys.stdin.read()
-while entered < 100:
+pytestmark = pytest.mark.usefixtures("server_of_processes")
+
+# What another process does. It says "in" or why not, and stays until it hears something or is left
+# alone. The second has not come so far as to say who it is. The third comes in and goes a hundred
+# times, and alone in the folder it can make a file that must not be there.
+
+
+def stay(pipe: Connection, folder: Path) -> None:
     try:
         with locked(folder):
-            alone.touch(exist_ok=False)
-            entered += 1
-            alone.unlink()
+            pipe.send("in")
+            pipe.poll(None)
     except UserError as error:
-        assert re.search(" in use by (process [0-9]+ on .+|another process); ", str(error)), error
-"""
+        pipe.send(str(error))
 
 
-def start_process(code: str, folder: Path) -> subprocess.Popen:
-    head = (
-        "import re, sys\n"
-        "from pathlib import Path\n"
-        "from filelock import FileLock\n"
-        "from sancho.errors import UserError\n"
-        "from sancho.files import locked\n"
-        "folder = Path(sys.argv[1])\n"
-    )
-    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
-    return subprocess.Popen(
-        [sys.executable, "-c", head + code, str(folder)], cwd=ROOT, text=True, **pipes
-    )
+def stay_unknown(pipe: Connection, folder: Path) -> None:
+    with FileLock(folder / ".lock").acquire(timeout=0):
+        pipe.send("in")
+        pipe.poll(None)
+
+
+def come_and_go(pipe: Connection, folder: Path) -> None:
+    entered, alone = 0, folder.parent / "alone"
+    pipe.send("ready")
+    pipe.poll(None)
+    while entered < 100:
+        try:
+            with locked(folder):
+                alone.touch(exist_ok=False)
+                entered += 1
+                alone.unlink()
+        except UserError as error:
+            known = " in use by (process [0-9]+ on .+|another process); "
+            assert re.search(known, str(error)), error
 
 
 @contextmanager
-def somebody_in(folder: Path, code: str = STAY) -> Iterator[subprocess.Popen]:
-    """Let another process hold the folder until the block, or the process, ends."""
-    with start_process(code, folder) as process:
-        assert process.stdout.readline() == "in\n", process.stderr.read()
+def somebody(what: Callable, folder: Path, says: str = "in") -> Iterator[multiprocessing.Process]:
+    """Let another process do something with the folder until the block ends."""
+    here, there = multiprocessing.Pipe()
+    process = start_process(what, there, folder)
+    there.close()
+    assert re.search(says, here.recv())
+    try:
         yield process
-        process.stdin.close()
+    finally:
+        here.close()
+        process.join()
 
 
-def try_from_elsewhere(folder: Path) -> str:
-    """Return what another process is told that comes to the folder and leaves at once."""
-    with start_process(STAY, folder) as process:
-        process.stdin.close()
-        return process.stdout.read() + process.stderr.read()
+def assert_free(folder: Path) -> None:
+    """Let another process come to the folder and leave at once."""
+    with somebody(stay, folder, "^in$"):
+        pass
+
+
+def assert_taken(folder: Path, by: str) -> None:
+    with somebody(stay, folder, f"{folder.name} is in use by {by}"):
+        pass
 
 
 def names_in(folder: Path) -> list[str]:
@@ -100,6 +108,64 @@ def test_a_block_that_does_not_end_leaves_the_old_file(tmp_path, error):
         raise error
     assert path.read_bytes() == b"old"
     assert names_in(tmp_path) == ["x"]
+
+
+@pytest.mark.skipif(os.name == "nt", reason="Windows has no such call for folders")
+def test_what_is_whole_is_on_the_disk_before_it_takes_its_place(tmp_path, monkeypatch):
+    """And its new name is there, too, before anybody is told so."""
+    events, fsync, replace = [], os.fsync, Path.replace
+
+    def watched_fsync(descriptor: int) -> None:
+        events.append(f"sync {os.fstat(descriptor).st_ino}")
+        fsync(descriptor)
+
+    def watched_replace(path: Path, target: Path) -> Path:
+        events.append("move")
+        return replace(path, target)
+
+    monkeypatch.setattr(os, "fsync", watched_fsync)
+    monkeypatch.setattr(Path, "replace", watched_replace)
+    with atomic_write(tmp_path / "file") as out:
+        out.write(b"new")
+    with new_folder(tmp_path / "folder") as folder:
+        (folder / "inside").write_bytes(b"new")
+    monkeypatch.undo()
+    file, made, inside, parent = (
+        f"sync {path.stat().st_ino}"
+        for path in (
+            tmp_path / "file",
+            folder.with_name("folder"),
+            tmp_path / "folder/inside",
+            tmp_path,
+        )
+    )
+    assert events == [file, "move", parent, inside, made, "move", parent]
+
+
+@pytest.mark.parametrize("refusals", [0, 3, 100])
+def test_a_file_that_is_open_on_windows_is_waited_for(tmp_path, monkeypatch, refusals):
+    clock, replace, path = SimpleNamespace(now=0.0, tries=0), Path.replace, tmp_path / "x"
+    path.write_bytes(b"old")
+
+    def replace_later(new: Path, target: Path) -> None:
+        clock.tries += 1
+        if clock.tries <= refusals:
+            raise PermissionError(errno.EACCES, "Access is denied")
+        replace(new, target)
+
+    def sleep(seconds: float) -> None:
+        assert 0 < seconds < 0.5
+        clock.now += seconds
+
+    monkeypatch.setattr(Path, "replace", replace_later)
+    fake = SimpleNamespace(monotonic=lambda: clock.now, sleep=sleep)
+    monkeypatch.setattr(files, "time", fake)
+    expected = pytest.raises(PermissionError) if refusals == 100 else nullcontext()
+    with expected, atomic_write(path) as out:
+        out.write(b"new")
+    assert path.read_bytes() == (b"old" if refusals == 100 else b"new")
+    assert names_in(tmp_path) == ["x"]
+    assert 1.5 < clock.now < 3 if refusals == 100 else clock.tries == refusals + 1
 
 
 def test_a_file_that_cannot_be_written(tmp_path):
@@ -172,25 +238,27 @@ def test_a_new_file_needs_a_place(tmp_path):
 
 def test_another_process_is_kept_out_and_told_who_is_in(tmp_path):
     folder = tmp_path / "a folder"
-    with somebody_in(folder) as process:
+    with somebody(stay, folder) as process:
         (folder / "x").touch()
-        before = {path: path.read_bytes() for path in folder.iterdir()}
+        # What is locked can't be read on Windows.
+        before = {path: path.read_bytes() for path in folder.iterdir() if path.name != ".lock"}
         with pytest.raises(UserError) as caught, locked(folder):
             pytest.fail("two are in")
         message = str(caught.value)
         assert message.startswith(f"{folder} is in use by process {process.pid} on ")
         assert "\n" not in message
-        assert {path: path.read_bytes() for path in folder.iterdir()} == before
+        assert {path: path.read_bytes() for path in before} == before
+        assert names_in(folder) == [".holder", ".lock", "x"]
     assert set(names_in(folder)) <= {".lock", "x"}
     with locked(folder):
-        assert f"is in use by process {os.getpid()} on " in try_from_elsewhere(folder)
-    assert try_from_elsewhere(folder) == "in\n"
+        assert_taken(folder, by=f"process {os.getpid()} on ")
+    assert_free(folder)
 
 
 def test_a_process_that_was_killed_keeps_nobody_out(tmp_path):
-    with somebody_in(tmp_path / "x") as process:
+    with somebody(stay, tmp_path / "x") as process:
         process.kill()
-        process.wait()
+        process.join()
         assert ".holder" in names_in(tmp_path / "x")
         with locked(tmp_path / "x"):
             assert f"process {os.getpid()} on " in (tmp_path / "x" / ".holder").read_text("utf-8")
@@ -205,20 +273,20 @@ def test_blocks_can_be_nested_and_the_outermost_lets_go(tmp_path, monkeypatch):
         assert names_in(Path("x")) == [".holder", ".lock"]
         with pytest.raises(ValueError, match="inside"), locked(Path("x")):
             raise ValueError("inside")
-        assert f"process {os.getpid()} on " in try_from_elsewhere(tmp_path / "x")
-    assert try_from_elsewhere(tmp_path / "x") == "in\n"
+        assert_taken(tmp_path / "x", by=f"process {os.getpid()} on ")
+    assert_free(tmp_path / "x")
 
 
 @pytest.mark.parametrize("error", [None, ValueError, KeyboardInterrupt])
 def test_however_the_block_ends_the_folder_stays_and_lets_others_in(tmp_path, error):
-    for files in ([], ["notes.txt"]):
+    for names in ([], ["notes.txt"]):
         with suppress(ValueError, KeyboardInterrupt), locked(tmp_path / "x"):
-            for name in files:
+            for name in names:
                 (tmp_path / "x" / name).touch()
             if error:
                 raise error
-        assert {*files} <= set(names_in(tmp_path / "x")) <= {*files, ".lock"}
-        assert try_from_elsewhere(tmp_path / "x") == "in\n"
+        assert {*names} <= set(names_in(tmp_path / "x")) <= {*names, ".lock"}
+        assert_free(tmp_path / "x")
 
 
 @pytest.mark.parametrize("below", ["", "deeper", "deeper/still"])
@@ -227,8 +295,9 @@ def test_a_folder_that_cannot_be_made(tmp_path, below):
     folder = tmp_path / "file" / below
     with pytest.raises(UserError) as caught, locked(folder):
         pytest.fail("it is a file")
-    why = os.strerror(errno.ENOTDIR if below else errno.EEXIST)
-    assert str(caught.value) == f"{folder} can't be written ({why}); choose another folder"
+    begin, end = str(caught.value).split(" (")
+    assert begin == f"{folder} can't be written"
+    assert end.endswith("); choose another folder")
     assert (tmp_path / "file").read_text() == "mine"
 
 
@@ -258,25 +327,23 @@ def test_whoever_comes_in_as_the_last_one_goes_has_the_folder(tmp_path, monkeypa
 
     def release_and_let_in(lock, *args, **options) -> None:
         release(lock, *args, **options)
-        monkeypatch.undo()
-        others.enter_context(somebody_in(tmp_path / "x", STAY_UNKNOWN))
+        # The collector may release locks of other folders here.
+        if Path(lock.lock_file).parent == tmp_path / "x":
+            monkeypatch.undo()
+            others.enter_context(somebody(stay_unknown, tmp_path / "x"))
 
     with others:
         monkeypatch.setattr(FileLock, "release", release_and_let_in)
         with locked(tmp_path / "x"):
             pass
-        assert "x is in use by another process; " in try_from_elsewhere(tmp_path / "x")
+        assert_taken(tmp_path / "x", by="another process; ")
 
 
 def test_four_that_come_and_go_are_never_in_together(tmp_path):
     with ExitStack() as stack:
-        begun = [start_process(COME_AND_GO, tmp_path / "x") for _ in range(4)]
-        processes = [stack.enter_context(process) for process in begun]
-        for process in processes:
-            assert process.stdout.readline() == "ready\n"
-        for process in processes:
-            process.stdin.close()
-        assert [process.stderr.read() for process in processes] == [""] * 4
-    assert [process.returncode for process in processes] == [0] * 4
+        four = [
+            stack.enter_context(somebody(come_and_go, tmp_path / "x", "ready")) for _ in range(4)
+        ]
+    assert [process.exitcode for process in four] == [0] * 4
     assert set(names_in(tmp_path / "x")) <= {".lock"}
     assert names_in(tmp_path) == ["x"]

@@ -13,12 +13,11 @@ from conftest import random_gpt, randomise
 from sancho import checkpoint
 from sancho.config import SampleConfig
 from sancho.corpus import Corpus, prepare
-from sancho.device import Device, has_bfloat16
-from sancho.evaluate import evaluate
 from sancho.generate import generate
-from sancho.model import CachedReader
+from sancho.machine.device import Device, has_bfloat16
+from sancho.model import CachedDecoder
 from sancho.presets import PRESETS
-from sancho.training import Batches, NonFiniteLoss, TrainingState, fit
+from sancho.training import Batches, NonFiniteLoss, TrainingState, fit, validation_loss
 
 has_gpu = torch.cuda.is_available()
 pytestmark = [
@@ -179,24 +178,24 @@ def test_a_compiled_run_has_the_losses_of_the_cpu(corpus, recwarn, preset, devic
 @presets
 def test_an_evaluation_gives_the_loss_of_the_cpu(corpus, preset):
     model = randomise(start(corpus, preset, CPU).model)
-    expected = evaluate(model, corpus.val)
-    assert evaluate(model.to(GPU.where), corpus.val) == pytest.approx(expected, rel=1e-5)
+    expected = validation_loss(model, corpus.val)
+    assert validation_loss(model.to(GPU.where), corpus.val) == pytest.approx(expected, rel=1e-5)
 
 
 @devices
 @presets
-def test_a_reader_predicts_what_the_cpu_predicts(preset, device):
+def test_a_decoder_predicts_what_the_cpu_predicts(preset, device):
     model = random_gpt(replace(PRESETS[preset].model, **SHAPE))
     ids = torch.randint(model.config.vocab_size, (3, 8), generator=torch.Generator().manual_seed(1))
     pieces = [piece.numpy() for piece in ids.split([3, 1, 1, 2, 1], dim=1)]
-    reader = model.reader(3)
-    expected = [reader.read(piece) for piece in pieces]
+    decoder = model.decoder(3)
+    expected = [decoder.read(piece) for piece in pieces]
     with device.autocast():
-        reader = model.to(device.where).reader(3)
-        assert isinstance(reader, CachedReader)
+        decoder = model.to(device.where).decoder(3)
+        assert isinstance(decoder, CachedDecoder)
         for _ in range(2):
-            found = [reader.read(piece) for piece in pieces]
-            reader.restart()
+            found = [decoder.read(piece) for piece in pieces]
+            decoder.restart()
     scale = np.abs(expected).max()
     tolerance = {torch.float32: 1e-4, torch.bfloat16: 0.05}[device.dtype]
     assert {logits.dtype for logits in found} == {np.dtype("f4")}

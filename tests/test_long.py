@@ -14,10 +14,10 @@ import torch
 
 from sancho.config import TrainConfig
 from sancho.corpus import Corpus, load, prepare
-from sancho.device import Device
 from sancho.generate import generate
+from sancho.machine.device import Device
 from sancho.model import GPT
-from sancho.plain import PlainGPT
+from sancho.numpy_model import NumpyGPT
 from sancho.presets import PRESETS
 from sancho.training import TrainingState, fit
 
@@ -93,29 +93,29 @@ class CountingModel:
     def __init__(self) -> None:
         shape = {"n_layer": 2, "n_embd": 32, "block_size": 64, "ngram_rows": 512}
         self.config, self.work = replace(PRESETS["mini"].model, **shape), Counter()
-        self.plain = PlainGPT(self.config, GPT(self.config).arrays())
+        self.model = NumpyGPT(self.config, GPT(self.config).arrays())
 
-    def reader(self, batch_size: int):
-        reader, work = self.plain.reader(batch_size), self.work
-        read = reader.read
+    def decoder(self, batch_size: int):
+        decoder, work = self.model.decoder(batch_size), self.work
+        read = decoder.read
 
         def counted(ids: np.ndarray) -> np.ndarray:
             logits = read(ids)
-            work[ids.shape[1], reader.length] += 1
+            work[ids.shape[1], decoder.length] += 1
             return logits
 
-        reader.read = counted
-        return reader
+        decoder.read = counted
+        return decoder
 
 
 @linux
 def test_a_hundred_thousand_characters_take_the_same_work_each_in_one_memory():
     model, held = CountingModel(), []
-    stream = generate(model, np.array([1]), max_new_tokens=100_000)
+    characters = generate(model, np.array([1]), max_new_tokens=100_000)
     for _ in range(50):
-        assert sum(1 for _ in itertools.islice(stream, 2_000)) == 2_000
+        assert sum(1 for _ in itertools.islice(characters, 2_000)) == 2_000
         held.append(megabytes())
-    assert next(stream, None) is None
+    assert next(characters, None) is None
     assert held[-1] - held[1] < 5, held
     # The block fills up with 64 characters; then its newest quarter is read again, and so on.
     begin, again = [(1, n) for n in range(1, 65)], [(16, 16)] + [(1, n) for n in range(17, 65)]

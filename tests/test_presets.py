@@ -1,14 +1,17 @@
 """What --preset stands for."""
 
+import ast
+import inspect
 import typing
-from dataclasses import FrozenInstanceError, asdict, fields, replace
+from dataclasses import FrozenInstanceError, fields, replace
 
 import pytest
 import torch
 from conftest import randomise
 
+from sancho import presets
+from sancho.checkpoint import count_parameters
 from sancho.config import ModelConfig, RunConfig, TrainConfig
-from sancho.layout import count_parameters
 from sancho.model import GPT, cross_entropy
 from sancho.optim import AdamW, Muon, RowAdagrad, make_optimizers
 from sancho.presets import PRESETS
@@ -26,7 +29,7 @@ def test_presets_are_the_choices_of_the_option():
 
 @names
 def test_each_preset_is_a_model_that_computes_and_is_trained(name):
-    config = PRESETS[name].model
+    config = replace(PRESETS[name].model, n_layer=2)
     model = randomise(GPT(config), std=0.05)
     assert model.count_parameters() == count_parameters(config)
     ids = torch.arange(33)[None] % config.vocab_size
@@ -39,6 +42,17 @@ def test_each_preset_is_a_model_that_computes_and_is_trained(name):
     for key, p in model.named_parameters():
         assert not torch.equal(p, before[key]), key
         assert p.isfinite().all(), key
+
+
+def test_a_preset_says_only_what_differs_from_the_defaults():
+    seen = 0
+    for call in ast.walk(ast.parse(inspect.getsource(presets))):
+        name = ast.unparse(call.func) if isinstance(call, ast.Call) else ""
+        defaults = {"ModelConfig": ModelConfig(), "TrainConfig": TrainConfig()}.get(name)
+        for option in call.keywords if defaults else ():
+            assert ast.literal_eval(option.value) != getattr(defaults, option.arg), option.arg
+            seen += 1
+    assert seen > 20
 
 
 @names
@@ -66,20 +80,10 @@ def test_each_preset_has_a_model_of_its_own():
 
 def test_classic_is_the_model_of_the_course():
     """LayerNorm, learned positions, ReLU and biases, as in Vaswani et al., trained with AdamW."""
-    model = asdict(CLASSIC.model)
-    assert (
-        model.items()
-        >= {
-            "norm": "layernorm",
-            "position": "learned",
-            "activation": "relu",
-            "bias": True,
-            "qk_norm": False,
-            "ngram_size": 1,
-            "embedding_skip": False,
-            "tie_embeddings": False,
-        }.items()
-    )
+    model = CLASSIC.model
+    assert (model.norm, model.position, model.activation) == ("layernorm", "learned", "relu")
+    assert (model.bias, model.qk_norm, model.tie_embeddings) == (True, False, False)
+    assert (model.ngram_size, model.embedding_skip) == (1, False)
     assert CLASSIC.train.optimizer == "adamw"
     shape = {"n_layer": 1, "n_embd": 8, "n_head": 2}
     optimizers = make_optimizers(GPT(replace(CLASSIC.model, **shape)), CLASSIC.train)
@@ -97,7 +101,7 @@ def test_mini_is_the_default_and_has_a_table_of_sequences():
     small = GPT(replace(model, n_layer=1, n_embd=8, ngram_rows=16))
     assert small.ngram_embedding.weight.shape == (16, 8)
     optimizers = make_optimizers(small, MINI.train)
-    assert [type(optimizer) for optimizer in optimizers] == [AdamW, Muon, RowAdagrad]
+    assert {type(optimizer) for optimizer in optimizers} == {AdamW, Muon, RowAdagrad}
 
 
 def test_base_is_larger_than_mini_and_has_no_table():
@@ -109,4 +113,4 @@ def test_base_is_larger_than_mini_and_has_no_table():
     # sample.py writes with it on a CPU if nothing is said.
     assert 10_000_000 < count_parameters(base) < 15_000_000
     optimizers = make_optimizers(GPT(replace(base, n_layer=1, n_embd=8, n_head=2)), BASE.train)
-    assert [type(optimizer) for optimizer in optimizers] == [AdamW, Muon]
+    assert {type(optimizer) for optimizer in optimizers} == {AdamW, Muon}

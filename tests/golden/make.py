@@ -2,8 +2,8 @@
 
     python tests/golden/make.py
 
-It was run once. What it wrote stays, so that later models and readers, of whatever make, are held
-to the same numbers: each NAME.safetensors is a checkpoint with random weights, and NAME.json has
+It was run once. What it wrote stays, so that later implementations of the model are held to the
+same numbers: each NAME.safetensors is a checkpoint with random weights, and NAME.json has
 
 - ids and logits: a text as long as the block, and the logits after each of its characters,
 - greedy and seeded: how the text `start` goes on, far past the block: always with the likeliest
@@ -26,9 +26,8 @@ import torch
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from sancho import checkpoint
-from sancho.checkpoint import Checkpoint, Progress
+from sancho.checkpoint import Checkpoint, Progress, weight_shapes
 from sancho.config import ModelConfig, TrainConfig
-from sancho.layout import weight_shapes
 from sancho.model import GPT
 from sancho.tokenizer import CharTokenizer
 
@@ -125,9 +124,9 @@ def make(name: str) -> tuple[Checkpoint, dict]:
     model = saved.build_model().double()
     random = np.random.Generator(np.random.PCG64(seed + 1000))
     ids = (random.random(config.block_size) * config.vocab_size).astype(int).tolist()
-    # What the first sample (0) draws from the stream of sampling (3).
-    source = np.random.SeedSequence(SEED, spawn_key=(3, 0))
-    uniforms = np.random.Generator(np.random.PCG64(source)).random(COUNT)
+    # What the generator of sampling (3) draws for the first sample (0).
+    sequence = np.random.SeedSequence(SEED, spawn_key=(3, 0))
+    uniforms = np.random.Generator(np.random.PCG64(sequence)).random(COUNT)
     return saved, {
         "ids": ids,
         "logits": [[float(f"{x:.6g}") for x in row] for row in logits_of(model, ids)],

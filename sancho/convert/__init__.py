@@ -1,0 +1,1 @@
+"""Exports to other programs, and imports from them."""

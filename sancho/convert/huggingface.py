@@ -1,0 +1,367 @@
+"""Export to a folder that transformers opens, and whatever else reads such folders.
+
+The model becomes one that transformers knows, where there is one that computes the same:
+
+- LayerNorm and positions that are added, as in `classic`: GPT-2.
+- RMSNorm, rotary positions, normalised queries and keys: Qwen 3.
+- All else, an n-gram table for one: modeling_sancho.py goes into the folder.
+
+Everything is written as JSON, text and safetensors, so that transformers is not needed for it.
+"""
+
+import json
+import math
+import re
+from dataclasses import dataclass
+from pathlib import Path
+from string import Template
+from typing import NamedTuple
+
+import numpy as np
+import safetensors.numpy
+
+from sancho import checkpoint
+from sancho.checkpoint import Checkpoint, count_parameters
+from sancho.config import CheckpointOption, ModelConfig, SampleConfig
+from sancho.generate import continue_text
+from sancho.machine.files import new_folder
+from sancho.numpy_model import EPSILON, rotary_angles
+
+Weights = dict[str, np.ndarray]
+
+FOLDER = Path(__file__).resolve().parent
+MODELING = "modeling_sancho.py"
+START = "En un lugar de la Mancha"
+NO_SPECIAL_TOKENS = {"bos_token_id": None, "eos_token_id": None, "pad_token_id": None}
+"""No character begins or ends a text or fills it up. Else GPT-2's 50256 would."""
+GPT2_ACTIVATIONS = ("relu", "gelu", "silu", "relu2")
+QWEN3_ACTIVATIONS = {"relu2": "relu", "geglu": "gelu", "swiglu": "silu"}
+"""What Qwen 3, whose feed-forward layer is gated, calls the activation of the gate."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ToHuggingFaceOptions(CheckpointOption):
+    """Make a folder of a checkpoint that Hugging Face's transformers opens."""
+
+    output: Path = Path("sancho-huggingface")
+    """The folder to make; it must not be there, or be empty."""
+
+
+class Export(NamedTuple):
+    """A model as one of transformers' classes."""
+
+    name: str
+    """The class that reads it."""
+    config: dict
+    """What config.json says besides what is common to all."""
+    weights: Weights
+    """By the names of that class."""
+
+    @property
+    def trust(self) -> str:
+        """The argument that from_pretrained() needs besides the folder, if any."""
+        return ", trust_remote_code=True" if "auto_map" in self.config else ""
+
+
+def to_huggingface(options: ToHuggingFaceOptions) -> list[str]:
+    """Write the folder; return the lines to tell the user."""
+    saved = checkpoint.load_or_pretrained(options.checkpoint)
+    export = write_folder(saved, options.output)
+    return [
+        f"{options.output}: {export.name}, {count_parameters(saved.model):,} parameters",
+        f'open it with AutoModelForCausalLM.from_pretrained("{options.output}"{export.trust}); '
+        "README.md in it says more",
+    ]
+
+
+def write_folder(saved: Checkpoint, output: Path) -> Export:
+    """Write the folder, whole or not at all; return what it holds.
+
+    Raises UserError where `output` can't be a new folder.
+    """
+    export = export_of(saved)
+    common = {
+        "vocab_size": saved.model.vocab_size,
+        "tie_word_embeddings": saved.model.tie_embeddings,
+        "dtype": "float32",
+        **NO_SPECIAL_TOKENS,
+    }
+    files = {
+        "config.json": _json(common | export.config),
+        "generation_config.json": _json(NO_SPECIAL_TOKENS),
+        "tokenizer.json": _json(tokenizer(saved.characters)),
+        "tokenizer_config.json": _json(_tokenizer_config(saved.model)),
+        "README.md": model_card(saved, export).encode(),
+        # transformers asks for this mark.
+        "model.safetensors": safetensors.numpy.save(export.weights, {"format": "pt"}),
+    }
+    if export.trust:
+        files[MODELING] = (FOLDER / MODELING).read_bytes()
+    with new_folder(output) as folder:
+        for name, content in files.items():
+            (folder / name).write_bytes(content)
+    return export
+
+
+def export_of(saved: Checkpoint) -> Export:
+    """Return the model as GPT-2 or Qwen 3 where they compute the same, else with its own code."""
+    config = saved.model
+    weights = {name: np.asarray(array, order="C") for name, array in saved.weights.items()}
+    if config.tie_embeddings:
+        del weights["head.weight"]
+    is_plain = config.ngram_size == 1 and not config.embedding_skip
+    is_gpt2 = (
+        is_plain
+        and (config.norm, config.qk_norm) == ("layernorm", False)
+        and config.position != "rope"
+        and config.activation in GPT2_ACTIVATIONS
+    )
+    is_qwen3 = (
+        is_plain
+        and (config.norm, config.qk_norm, config.bias) == ("rmsnorm", True, False)
+        and config.position == "rope"
+        and config.activation in QWEN3_ACTIVATIONS
+    )
+    if is_gpt2:
+        return as_gpt2(config, weights)
+    return as_qwen3(config, weights) if is_qwen3 else as_sancho(config, weights)
+
+
+def as_gpt2(config: ModelConfig, weights: Weights) -> Export:
+    """Return the model as GPT2LMHeadModel: matrices lie transposed there, and all have biases."""
+
+    def norm(theirs: str, ours: str) -> Weights:
+        bias = weights.get(f"{ours}.bias", np.zeros(config.n_embd, np.float32))
+        return {f"{theirs}.weight": weights[f"{ours}.weight"], f"{theirs}.bias": bias}
+
+    def linear(theirs: str, ours: str) -> Weights:
+        matrix = np.ascontiguousarray(weights[f"{ours}.weight"].T)  # (in, out)
+        bias = weights.get(f"{ours}.bias", np.zeros(matrix.shape[1], np.float32))
+        return {f"{theirs}.weight": matrix, f"{theirs}.bias": bias}
+
+    learned = config.position == "learned"
+    positions = weights["position_embedding.weight"] if learned else _sinusoids(config)
+    found = {
+        "transformer.wte.weight": weights["token_embedding.weight"],
+        "transformer.wpe.weight": positions,
+        **norm("transformer.ln_f", "norm"),
+        **_renamed(weights, {"head.weight": "lm_head.weight"}),
+    }
+    for layer in range(config.n_layer):
+        theirs, ours = f"transformer.h.{layer}", f"blocks.{layer}"
+        found |= norm(f"{theirs}.ln_1", f"{ours}.norm1")
+        found |= linear(f"{theirs}.attn.c_attn", f"{ours}.attention.qkv")
+        found |= linear(f"{theirs}.attn.c_proj", f"{ours}.attention.proj")
+        found |= norm(f"{theirs}.ln_2", f"{ours}.norm2")
+        found |= linear(f"{theirs}.mlp.c_fc", f"{ours}.feed_forward.expand")
+        found |= linear(f"{theirs}.mlp.c_proj", f"{ours}.feed_forward.proj")
+    facts = {
+        "architectures": ["GPT2LMHeadModel"],
+        "model_type": "gpt2",
+        "n_positions": config.block_size,
+        "n_layer": config.n_layer,
+        "n_head": config.n_head,
+        "n_embd": config.n_embd,
+        "n_inner": config.hidden_size,
+        "activation_function": config.activation,
+        "layer_norm_epsilon": EPSILON["layernorm"],
+        "embd_pdrop": config.dropout,
+        "resid_pdrop": config.dropout,
+        "attn_pdrop": 0.0,
+    }
+    return Export("GPT2LMHeadModel", facts, found)
+
+
+def _sinusoids(config: ModelConfig) -> np.ndarray:
+    """Return the fixed positions, (block_size, C)."""
+    angles = rotary_angles(config.block_size, config.n_embd)
+    positions = np.stack((np.sin(angles), np.cos(angles)), -1)  # (block, C/2, 2)
+    return positions.reshape(config.block_size, -1).astype(np.float32)
+
+
+def as_qwen3(config: ModelConfig, weights: Weights) -> Export:
+    """Return the model as Qwen3ForCausalLM.
+
+    There the channels j and j + D/2 of a head are rotated together, ours are 2j and 2j + 1. Its
+    feed-forward layer is gated; relu(z) · z = relu(z)², so with relu2 both expansions are ours.
+    Every position attends to the last block_size characters at most, so that no distance comes up
+    that the model has never seen.
+    """
+    C, D = config.n_embd, config.head_size
+    halves = np.arange(C).reshape(config.n_head, D // 2, 2).swapaxes(1, 2).reshape(-1)
+    gain, head_gain = np.ones(C, np.float32), np.ones(D, np.float32)
+    names = {"token_embedding.weight": "model.embed_tokens.weight", "head.weight": "lm_head.weight"}
+    found = {**_renamed(weights, names), "model.norm.weight": gain}
+    for layer in range(config.n_layer):
+        theirs, ours = f"model.layers.{layer}", f"blocks.{layer}"
+        q, k, v = np.split(weights[f"{ours}.attention.qkv.weight"], 3)
+        up = gate = weights[f"{ours}.feed_forward.expand.weight"]
+        if config.is_gated:
+            up, gate = np.split(up, 2)
+        found |= {
+            f"{theirs}.input_layernorm.weight": gain,
+            f"{theirs}.self_attn.q_proj.weight": q[halves],
+            f"{theirs}.self_attn.k_proj.weight": k[halves],
+            f"{theirs}.self_attn.v_proj.weight": v,
+            f"{theirs}.self_attn.o_proj.weight": weights[f"{ours}.attention.proj.weight"],
+            f"{theirs}.self_attn.q_norm.weight": head_gain,
+            f"{theirs}.self_attn.k_norm.weight": head_gain,
+            f"{theirs}.post_attention_layernorm.weight": gain,
+            f"{theirs}.mlp.gate_proj.weight": gate,
+            f"{theirs}.mlp.up_proj.weight": up,
+            f"{theirs}.mlp.down_proj.weight": weights[f"{ours}.feed_forward.proj.weight"],
+        }
+    facts = {
+        "architectures": ["Qwen3ForCausalLM"],
+        "model_type": "qwen3",
+        "max_position_embeddings": config.block_size,
+        "num_hidden_layers": config.n_layer,
+        "num_attention_heads": config.n_head,
+        "num_key_value_heads": config.n_head,
+        "head_dim": D,
+        "hidden_size": C,
+        "intermediate_size": config.hidden_size,
+        "hidden_act": QWEN3_ACTIVATIONS[config.activation],
+        "rms_norm_eps": EPSILON["rmsnorm"],
+        "attention_bias": False,
+        "attention_dropout": 0.0,
+        # The first for transformers 4, the second for 5.
+        "rope_theta": 10000.0,
+        "rope_parameters": {"rope_type": "default", "rope_theta": 10000.0},
+        "use_sliding_window": True,
+        "sliding_window": config.block_size,
+        "max_window_layers": 0,
+        "layer_types": ["sliding_attention"] * config.n_layer,
+    }
+    return Export("Qwen3ForCausalLM", facts, found)
+
+
+def as_sancho(config: ModelConfig, weights: Weights) -> Export:
+    """Return the model as modeling_sancho.py reads it, with the names of checkpoint.py.
+
+    The tables of its positions lie beside the weights, in the same bits as here.
+    """
+    found = dict(weights)
+    if config.position == "rope":
+        angles = rotary_angles(config.block_size, config.head_size)
+        rotations = np.stack((np.cos(angles), np.sin(angles)), -1)  # (block, D/2, 2)
+        found["turns"] = rotations.astype(np.float32)
+    elif config.position == "sinusoidal":
+        found["positions"] = _sinusoids(config)
+    own = "block_size n_layer n_head n_embd bias norm position activation qk_norm".split()
+    own += "ngram_size ngram_rows embedding_skip hidden_units".split()
+    values = vars(config) | {"hidden_units": config.hidden_size}
+    module = MODELING.removesuffix(".py")
+    facts = {
+        "architectures": ["SanchoForCausalLM"],
+        "model_type": "sancho",
+        "auto_map": {
+            "AutoConfig": f"{module}.SanchoConfig",
+            "AutoModelForCausalLM": f"{module}.SanchoForCausalLM",
+        },
+        **{name: values[name] for name in own},
+    }
+    return Export("SanchoForCausalLM", facts, found)
+
+
+def _renamed(weights: Weights, names: dict[str, str]) -> Weights:
+    return {theirs: weights[ours] for ours, theirs in names.items() if ours in weights}
+
+
+# --- the vocabulary -------------------------------------------------------------------------
+
+
+def tokenizer(characters: str) -> dict:
+    """Return tokenizer.json: NFC, then every character alone.
+
+    There is no token for unknown characters, so that one of them is an error and never lost.
+    """
+    return {
+        "version": "1.0",
+        "truncation": None,
+        "padding": None,
+        "added_tokens": [],
+        "normalizer": {"type": "NFC"},
+        "pre_tokenizer": {
+            "type": "Split",
+            "pattern": {"Regex": r"[\s\S]"},  # a dot would leave out newlines
+            "behavior": "Isolated",
+            "invert": False,
+        },
+        "post_processor": None,
+        "decoder": {"type": "Fuse"},  # else there are blanks between the characters
+        "model": {
+            "type": "WordLevel",
+            "vocab": {character: i for i, character in enumerate(characters)},
+            "unk_token": "[UNK]",
+        },
+    }
+
+
+def _tokenizer_config(config: ModelConfig) -> dict:
+    return {
+        # Else AutoTokenizer takes the one that belongs to the model's class.
+        "tokenizer_class": "PreTrainedTokenizerFast",
+        "model_max_length": config.block_size,
+        "model_input_names": ["input_ids", "attention_mask"],
+        "padding_side": "left",
+        "clean_up_tokenization_spaces": False,
+    }
+
+
+# --- the model card -------------------------------------------------------------------------
+
+
+def model_card(saved: Checkpoint, export: Export) -> str:
+    """Return the README.md of the folder, in Spanish and in English."""
+    config, progress = saved.model, saved.progress
+    start = START if set(START) <= set(saved.characters) else saved.characters[0]
+    quarter = max(1, config.block_size // 4)
+    text = continue_text(
+        saved.build_numpy(),
+        saved.tokenizer,
+        saved.tokenizer.encode(start),
+        SampleConfig(temperature=0.8),
+        max_new_tokens=300,
+        seed=1605,
+    )
+    values = {
+        "name": "sancho-mini",
+        "parameters": f"{count_parameters(config):,}",
+        "layers": config.n_layer,
+        "heads": config.n_head,
+        "width": config.n_embd,
+        "block": config.block_size,
+        "room": max(1, config.block_size - len(start)),
+        "quarter": quarter,
+        "rest": config.block_size - quarter,
+        "characters": config.vocab_size,
+        # A name from a checkpoint must not become Markdown.
+        "corpus": re.sub(r"[^\w .-]", "_", saved.corpus_name),
+        "steps": f"{progress.step:,}",
+        "read": f"{progress.tokens:,}",
+        "start": json.dumps(start, ensure_ascii=False),
+        "trust": export.trust,
+        "sample": "".join(f"    {line}\n" for line in (start + "".join(text)).splitlines()),
+    }
+    card = (FOLDER / "model_card.md").read_text(encoding="utf-8")
+    kept = {export.name}
+    if progress.val_loss is not None:
+        kept.add("measured")
+        values["nats"] = f"{progress.val_loss:.4f}"
+        values["bits"] = f"{progress.val_loss / math.log(2):.3f}"
+    return Template(_kept_lines(card, kept)).substitute(values)
+
+
+def _kept_lines(card: str, kept: set[str]) -> str:
+    """Return the card without the lines marked with another «name» than those in `kept`."""
+    lines = []
+    for line in card.splitlines(keepends=True):
+        mark, found, text = line.rpartition("» ")
+        if not found or mark.removeprefix("«") in kept:
+            lines.append(text)
+    return "".join(lines)
+
+
+def _json(content: dict) -> bytes:
+    return (json.dumps(content, ensure_ascii=False, indent=2) + "\n").encode()

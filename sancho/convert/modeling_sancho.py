@@ -1,0 +1,273 @@
+"""A GPT over characters, for transformers: this file needs torch and transformers alone.
+
+It comes from sancho-mini, with the weights beside it. Axes: B batch, T time (new characters),
+S all characters, C channels, H heads, D head size, V vocabulary.
+"""
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+from transformers import DynamicCache, GenerationMixin, PretrainedConfig, PreTrainedModel
+from transformers.modeling_outputs import CausalLMOutputWithPast
+
+FACTOR = 0x9E3779B1  # 2^32 divided by the golden ratio (Knuth, volume 3, section 6.4)
+
+
+class SanchoConfig(PretrainedConfig):
+    """The shape of a model; config.json beside this file gives every value.
+
+    vocab_size, block_size (longest context), n_layer, n_head, n_embd, hidden_units (of the
+    feed-forward layer), bias; norm: layernorm or rmsnorm; position: learned, sinusoidal or rope;
+    activation: relu, gelu, silu, relu2, geglu or swiglu; qk_norm; ngram_size and ngram_rows of the
+    n-gram table (1: no table); embedding_skip.
+    """
+
+    model_type = "sancho"
+    attribute_map = {  # noqa: RUF012
+        "max_position_embeddings": "block_size",
+        "num_hidden_layers": "n_layer",
+        "num_attention_heads": "n_head",
+        "hidden_size": "n_embd",
+        "intermediate_size": "hidden_units",
+    }
+
+
+def make_norm(config: SanchoConfig) -> nn.Module:
+    """Return the normalisation over the channels; RMSNorm has no gains."""
+    if config.norm == "layernorm":
+        return nn.LayerNorm(config.n_embd, bias=config.bias)
+    return nn.RMSNorm(config.n_embd, eps=1e-6, elementwise_affine=False)
+
+
+def angles(length: int, channels: int) -> Tensor:
+    """Return t / 10000^(j/channels) for t < length and even j < channels, (length, channels/2)."""
+    frequencies = 10000.0 ** (-torch.arange(0, channels, 2, dtype=torch.float64) / channels)
+    return torch.outer(torch.arange(length, dtype=torch.float64), frequencies)
+
+
+def rotate(x: Tensor, rotations: Tensor) -> Tensor:
+    """Rotate each pair of channels (2j, 2j + 1) by its position's angle: rotary positions.
+
+    x: (B, T, heads, D); rotations: (B, T, D/2, 2), cosine and sine of each angle.
+    """
+    even, odd = x.unflatten(-1, (-1, 2)).unbind(-1)  # each (B, T, heads, D/2)
+    cos, sin = rotations.unsqueeze(2).unbind(-1)  # each (B, T, 1, D/2)
+    return torch.stack((even * cos - odd * sin, even * sin + odd * cos), dim=-1).flatten(-2)
+
+
+class Attention(nn.Module):
+    """Self-attention: softmax(QKᵀ/√D)V in each head."""
+
+    def __init__(self, config: SanchoConfig, layer: int) -> None:
+        super().__init__()
+        self.config, self.layer = config, layer
+        self.qkv = nn.Linear(config.n_embd, 3 * config.n_embd, bias=config.bias)
+        self.proj = nn.Linear(config.n_embd, config.n_embd, bias=config.bias)
+
+    def forward(
+        self, x: Tensor, mask: Tensor, rotations: Tensor | None, cache: DynamicCache | None
+    ) -> Tensor:
+        """(B, T, C) -> (B, T, C). mask: (B, 1, T, S), true where a query sees a key."""
+        B, T, C = x.shape
+        heads = self.qkv(x).view(B, T, 3 * self.config.n_head, -1)  # (B, T, 3H, D)
+        qk, v = heads.tensor_split((2 * self.config.n_head,), dim=2)  # (B, T, 2H, D), (B, T, H, D)
+        if rotations is not None:
+            qk = rotate(qk, rotations)
+        if self.config.qk_norm:
+            qk = F.rms_norm(qk, qk.shape[-1:], eps=1e-6)
+        q, k = qk.transpose(1, 2).chunk(2, dim=1)  # each (B, H, T, D)
+        v = v.transpose(1, 2)
+        if cache is not None:
+            k, v = cache.update(k, v, self.layer)  # each (B, H, S, D)
+        y = F.scaled_dot_product_attention(q, k, v, mask)  # (B, H, T, D)
+        return self.proj(y.transpose(1, 2).reshape(B, T, C))
+
+
+class FeedForward(nn.Module):
+    """Expand, activate, project back; gated activations multiply by a second expansion."""
+
+    def __init__(self, config: SanchoConfig) -> None:
+        super().__init__()
+        self.kind = config.activation
+        self.gated, hidden = self.kind in ("geglu", "swiglu"), config.hidden_units
+        self.expand = nn.Linear(config.n_embd, hidden * (1 + self.gated), bias=config.bias)
+        self.proj = nn.Linear(hidden, config.n_embd, bias=config.bias)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """(B, T, C) -> (B, T, C)"""
+        x = self.expand(x)
+        if self.gated:
+            x, gate = x.chunk(2, dim=-1)
+            return self.proj(self.activate(gate) * x)
+        return self.proj(self.activate(x))
+
+    def activate(self, x: Tensor) -> Tensor:
+        """(…) -> (…)"""
+        if self.kind in ("gelu", "geglu"):
+            return F.gelu(x)
+        if self.kind in ("silu", "swiglu"):
+            return F.silu(x)
+        return F.relu(x).square() if self.kind == "relu2" else F.relu(x)
+
+
+class Block(nn.Module):
+    """Attention between positions, then a feed-forward layer at each, both on a residual stream."""
+
+    def __init__(self, config: SanchoConfig, layer: int) -> None:
+        super().__init__()
+        self.norm1, self.attention = make_norm(config), Attention(config, layer)
+        self.norm2, self.feed_forward = make_norm(config), FeedForward(config)
+
+    def forward(
+        self, x: Tensor, mask: Tensor, rotations: Tensor | None, cache: DynamicCache | None
+    ) -> Tensor:
+        """(B, T, C) -> (B, T, C)"""
+        x = x + self.attention(self.norm1(x), mask, rotations, cache)
+        return x + self.feed_forward(self.norm2(x))
+
+
+class SanchoForCausalLM(PreTrainedModel, GenerationMixin):
+    """Embedding, blocks, norm, output head."""
+
+    config_class = SanchoConfig
+    _tied_weights_keys = {"head.weight": "token_embedding.weight"}  # noqa: RUF012
+
+    def __init__(self, config: SanchoConfig) -> None:
+        super().__init__(config)
+        self.token_embedding = nn.Embedding(config.vocab_size, config.n_embd)
+        if config.ngram_size > 1:
+            self.ngram_embedding = nn.Embedding(config.ngram_rows, config.n_embd)
+        # Positions are kept with the weights: what is left out there comes back uninitialised.
+        if config.position == "learned":
+            self.position_embedding = nn.Embedding(config.block_size, config.n_embd)
+        elif config.position == "sinusoidal":
+            a = angles(config.block_size, config.n_embd)
+            self.register_buffer(
+                "positions", torch.stack((a.sin(), a.cos()), -1).flatten(1).float()
+            )
+        else:
+            a = angles(config.block_size, config.n_embd // config.n_head)
+            self.register_buffer("turns", torch.stack((a.cos(), a.sin()), -1).float())
+        if config.embedding_skip:
+            self.skips = nn.Parameter(torch.zeros(config.n_layer))
+        self.blocks = nn.ModuleList(Block(config, layer) for layer in range(config.n_layer))
+        self.norm = make_norm(config)
+        self.head = nn.Linear(config.n_embd, config.vocab_size, bias=False)
+        self.post_init()
+
+    def get_input_embeddings(self) -> nn.Module:
+        """Return the embedding of the characters."""
+        return self.token_embedding
+
+    def get_output_embeddings(self) -> nn.Module:
+        """Return the output head."""
+        return self.head
+
+    def forward(
+        self,
+        input_ids: Tensor,
+        attention_mask: Tensor | None = None,
+        past_key_values: DynamicCache | None = None,
+        previous_ids: Tensor | None = None,
+        labels: Tensor | None = None,
+        use_cache: bool = False,
+        **kwargs: object,
+    ) -> CausalLMOutputWithPast:
+        """(B, T) ids -> (B, T, V) logits of the character after each.
+
+        attention_mask: (B, S), 0 for what only fills up a row, at its left. With a cache, input_ids
+        continue what it holds; with an n-gram table, previous_ids are then the
+        ngram_size − 1 ids before them, (B, …). Raises ValueError where these are missing, and for
+        more characters than block_size.
+        """
+        if past_key_values is None and use_cache:
+            past_key_values = DynamicCache()
+        past = 0 if past_key_values is None else past_key_values.get_seq_length()
+        (B, T), S = input_ids.shape, past + input_ids.shape[1]
+        if attention_mask is None:
+            attention_mask = torch.ones(B, S, dtype=torch.long, device=input_ids.device)
+        real = attention_mask.bool()  # (B, S)
+        positions = (real.cumsum(1) - 1).clamp(min=0)[:, past:]  # (B, T)
+        if positions.max() >= self.config.block_size:
+            raise ValueError(
+                f"{positions.max() + 1} characters do not fit block_size, {self.config.block_size}"
+            )
+        x = embedding = self.embed(input_ids, previous_ids, real, positions)  # (B, T, C)
+        causal = torch.ones(T, S, dtype=torch.bool, device=x.device).tril(past)
+        itself = torch.eye(T, S, dtype=torch.bool, device=x.device).roll(past, 1)
+        mask = causal & real[:, None, None] | itself  # what fills up sees itself, else it is NaN
+        rotations = self.turns[positions] if self.config.position == "rope" else None
+        for layer, block in enumerate(self.blocks):
+            if self.config.embedding_skip and layer:
+                x = x + self.skips[layer] * embedding
+            x = block(x, mask, rotations, past_key_values)
+        logits = self.head(self.norm(x))  # (B, T, V)
+        loss = None
+        if labels is not None:
+            loss = self.loss_function(logits, labels, vocab_size=self.config.vocab_size)
+        return CausalLMOutputWithPast(loss=loss, logits=logits, past_key_values=past_key_values)
+
+    def embed(
+        self, ids: Tensor, previous_ids: Tensor | None, real: Tensor, positions: Tensor
+    ) -> Tensor:
+        """(B, T) ids -> (B, T, C): embeddings of character, n-grams and position, added."""
+        x = self.token_embedding(ids)  # (B, T, C)
+        if self.config.ngram_size > 1:
+            for rows in self.hashed_rows(ids, previous_ids, real):
+                x = x + self.ngram_embedding(rows)
+        if self.config.position == "learned":
+            return x + self.position_embedding(positions)
+        return x + self.positions[positions] if self.config.position == "sinusoidal" else x
+
+    def hashed_rows(self, ids: Tensor, previous_ids: Tensor | None, real: Tensor) -> list[Tensor]:
+        """Return the rows of the n-grams of 2, 3, … ngram_size ids at each place, each (B, T).
+
+        Its key is the sum of (id + 2) · FACTOR^age modulo 2^64, age 0 being the newest;
+        an id of −1 stands before the first character.
+        """
+        T, before = ids.shape[1], self.config.ngram_size - 1
+        past = real.shape[1] - T
+        previous_ids = ids[:, :0] if previous_ids is None else previous_ids
+        known = previous_ids.shape[1]
+        if known < min(before, past):
+            raise ValueError(f"with a cache this model needs {before} previous_ids; see forward()")
+        text = torch.cat((previous_ids, ids), 1).masked_fill(~real[:, past - known :], -1)
+        text = F.pad(text, (before - known, 0), value=-1) + 2  # (B, before + T)
+        keys, found = text[:, before:], []
+        for age in range(1, self.config.ngram_size):
+            power = (FACTOR**age + 2**63) % 2**64 - 2**63  # as a signed number
+            keys = keys + text[:, before - age : before - age + T] * power
+            mixed = ((keys ^ (keys >> 17)) * 0x85EBCA6B) & 0x7FFFFFFF
+            found.append(mixed % self.config.ngram_rows)
+        return found
+
+    def prepare_inputs_for_generation(
+        self,
+        input_ids: Tensor,
+        past_key_values: DynamicCache | None = None,
+        attention_mask: Tensor | None = None,
+        use_cache: bool = True,
+        **kwargs: object,
+    ) -> dict:
+        """Return what forward() needs to go on with input_ids, (B, L), the whole text.
+
+        When the block is full, its newest quarter is kept and read anew, as sancho-mini does.
+        """
+        L, block = input_ids.shape[1], self.config.block_size
+        stride = block + 1 - max(1, block // 4)
+        start = -(-max(0, L - block) // stride) * stride
+        if past_key_values is not None and getattr(past_key_values, "window", 0) != start:
+            past_key_values = DynamicCache()
+        past = 0
+        if past_key_values is not None:
+            past_key_values.window = start
+            past = past_key_values.get_seq_length()
+        new = start + past
+        before = max(start, new - self.config.ngram_size + 1)
+        return {
+            "input_ids": input_ids[:, new:],
+            "previous_ids": input_ids[:, before:new],
+            "attention_mask": None if attention_mask is None else attention_mask[:, start:],
+            "past_key_values": past_key_values,
+            "use_cache": use_cache,
+        }

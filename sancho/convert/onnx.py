@@ -1,0 +1,93 @@
+"""Export to one ONNX file, for onnxruntime and its like.
+
+The graph maps `ids`, (B, T) int64, to `logits`, (B, T, V) float32, with 1 ≤ T ≤ block_size; it has
+no cache. The file's metadata hold JSON: `characters`, the vocabulary as one string, and `config`,
+the shape of the model. docs/exports.md shows ten lines that write with it.
+"""
+
+import importlib.util
+import json
+import logging
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from sancho import checkpoint
+from sancho.checkpoint import Checkpoint, count_parameters
+from sancho.config import CheckpointOption
+from sancho.errors import UserError
+from sancho.machine.files import atomic_write, check_new
+
+LARGEST = 500_000_000  # parameters: such a file ends at 2 GB
+
+
+@dataclass(frozen=True, kw_only=True)
+class ToOnnxOptions(CheckpointOption):
+    """Make one ONNX file of a checkpoint, for onnxruntime and its like."""
+
+    output: Path = Path("sancho.onnx")
+    """The file to make; it must not be there."""
+
+
+def to_onnx(options: ToOnnxOptions) -> list[str]:
+    """Write the file; return the lines to tell the user.
+
+    Raises UserError where a library is missing, the model is too large or the file can't be made.
+    """
+    if not all(map(importlib.util.find_spec, ("onnx", "onnxscript"))):
+        raise UserError('to-onnx needs onnx and onnxscript; install them: pip install ".[convert]"')
+    saved = checkpoint.load_or_pretrained(options.checkpoint)
+    check_new(options.output)
+    if count_parameters(saved.model) > LARGEST:
+        raise UserError("the model is too large: an ONNX file ends at 2 GB")
+    content = onnx_file(saved)
+    with atomic_write(options.output) as file:
+        file.write(content)
+    return [
+        f"{options.output}: {len(content) / 1e6:.2f} MB; ids (B, T) → logits (B, T, "
+        f"{saved.model.vocab_size}), T up to {saved.model.block_size}"
+    ]
+
+
+def onnx_file(saved: Checkpoint) -> bytes:
+    """Return the content of the file."""
+    import torch  # not above: the export to a page needs no PyTorch
+
+    from sancho.model import MultiHeadAttention
+
+    model = saved.build_model()
+    if saved.model.position == "rope":  # one rotary table in the file, not one for each block
+        layers = [m for m in model.modules() if isinstance(m, MultiHeadAttention)]
+        for attention in layers:
+            attention.rotations = layers[0].rotations
+    example = torch.zeros(2, 2, dtype=torch.int64)  # a size of 1 would become a constant
+    with _without_chatter():
+        program = torch.onnx.export(
+            model,
+            (example,),
+            input_names=["ids"],
+            output_names=["logits"],
+            dynamic_shapes={"ids": {0: "B", 1: "T"}},
+            dynamo=True,
+            verbose=False,
+        )
+    assert program is not None  # it is for every export with dynamo
+    program.model.metadata_props["characters"] = json.dumps(saved.characters)
+    program.model.metadata_props["config"] = json.dumps(asdict(saved.model))
+    return program.model_proto.SerializeToString()
+
+
+@contextmanager
+def _without_chatter() -> Iterator[None]:
+    """Silence the exporter's log and warnings, which are about its own parts."""
+    logger = logging.getLogger("torch.onnx")
+    before = logger.level
+    logger.setLevel(logging.ERROR)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        logger.setLevel(before)

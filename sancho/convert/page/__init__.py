@@ -1,0 +1,215 @@
+"""Export to one HTML page in which the model runs, in any browser, without a network.
+
+The scripts of this folder, one after the other, and a style sheet are put into skeleton.html as
+they are, and the weights as packing.py lays them out.
+
+A Content-Security-Policy allows the page's own script and style, by their hashes, and nothing else:
+it can't ask any server for anything. What comes from the checkpoint is JSON in the page.
+"""
+
+import base64
+import hashlib
+import html
+import json
+import math
+import os
+import re
+import unicodedata
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import numpy as np
+
+from sancho import checkpoint
+from sancho.checkpoint import Checkpoint, count_parameters
+from sancho.config import CheckpointOption
+from sancho.convert.page.packing import (
+    PackingCost,
+    PagePrecision,
+    measuring_text,
+    pack,
+    packing_cost,
+    rounded,
+    stored_shapes,
+)
+from sancho.errors import UserError
+from sancho.machine.files import atomic_write, check_new, existing_file
+from sancho.tokenizer import CharTokenizer
+
+FOLDER = Path(__file__).resolve().parent
+SCRIPTS = (
+    "vocabulary model random sampler unpack tools letters write letter attention layers journey "
+    "surprise about start"
+).split()
+"""In the order in which they stand in the page: none uses a later one before all are read."""
+MARK = b'<meta name="generator" content="sancho-mini">'
+START = "En un lugar de la Mancha"
+
+
+@dataclass(frozen=True, kw_only=True)
+class ToPageOptions(CheckpointOption):
+    """Make one HTML file of a checkpoint: the model writes in it, in any browser, offline.
+
+    The learning curve in it is drawn from the metrics.jsonl beside the checkpoint, if there is one.
+    """
+
+    output: Path = Path("sancho.html")
+    """The page; an older page there is replaced."""
+    precision: PagePrecision = "float16"
+    """Type of the weights in the page; float32 keeps every bit, in about twice the size."""
+    course: str = "notebooks"
+    """Where the page's links to the chapters lead: a folder, or its address on the web."""
+
+
+def to_page(options: ToPageOptions, data: Path) -> list[str]:
+    """Write the page; return the lines to tell the user.
+
+    data: the folder of the prepared texts, one of which measures what packing costs.
+    """
+    saved = checkpoint.load_or_pretrained(options.checkpoint)
+    course = options.course
+    if Path(course).is_dir():
+        course = Path(os.path.relpath(course, options.output.parent)).as_posix()
+    size, cost = write_page(
+        saved,
+        options.output,
+        precision=options.precision,
+        text=measuring_text(saved, data),
+        metrics=read_metrics((options.checkpoint or checkpoint.OWN).with_name("metrics.jsonl")),
+        course=course,
+    )
+    lines = [f"{options.output}: {size / 1e6:.2f} MB, weights in {options.precision}"]
+    if cost:
+        change = f"{cost.before:.5f} → {cost.after:.5f} nats per character"
+        lines.append(f"packing: loss {change}, on {cost.characters} characters of {cost.text}")
+    return [*lines, "open it with a double click, or send it to a friend: it needs no network"]
+
+
+def read_metrics(path: Path) -> list[dict]:
+    """Return the lines of a metrics.jsonl; none where there is no such file or it is damaged."""
+    try:
+        lines = map(json.loads, path.read_text(encoding="utf-8").splitlines())
+        return [line for line in lines if isinstance(line, dict)]
+    except (OSError, ValueError):
+        return []
+
+
+def write_page(
+    saved: Checkpoint,
+    output: Path,
+    *,
+    precision: PagePrecision,
+    text: tuple[str, np.ndarray] | None = None,
+    metrics: list[dict] | None = None,
+    course: str = "",
+) -> tuple[int, PackingCost | None]:
+    """Write the page of a checkpoint; return its size in bytes and what packing costs.
+
+    text: the name and the ids of a text to measure that with. metrics: the lines of metrics.jsonl.
+    course: the address of the folder with the chapters; empty, and they are named without a link.
+    Raises UserError where `output` is something else than a page, or can't be.
+    """
+    _check_output(output)
+    packed = rounded(saved, precision)
+    cost = packing_cost(saved, packed, text[1], text[0]) if text else None
+    facts = page_facts(saved, precision, cost, metrics or [], course)
+    page = assemble(facts, pack(packed, precision)).encode()
+    with atomic_write(output) as file:
+        file.write(page)
+    return len(page), cost
+
+
+def page_facts(
+    saved: Checkpoint,
+    precision: PagePrecision,
+    cost: PackingCost | None,
+    metrics: list[dict],
+    course: str,
+) -> dict:
+    """Return what the page knows besides the weights."""
+    config, tokenizer = saved.model, saved.tokenizer
+    derived = {name: getattr(config, name) for name in ("head_size", "hidden_size", "is_gated")}
+    known = all(c in saved.characters for c in START)
+    return {
+        "config": asdict(config) | derived,
+        "characters": saved.characters,
+        "nearest": nearest_known(tokenizer),
+        "layout": stored_shapes(config),
+        "precision": precision,
+        "start": START if known else "",
+        "parameters": count_parameters(config),
+        "corpus": saved.corpus_name,
+        "train": asdict(saved.train),
+        "progress": {
+            "step": saved.progress.step,
+            "tokens": saved.progress.tokens,
+            "seconds": saved.progress.seconds,
+            "val_loss": saved.progress.val_loss,
+        },
+        "cost": asdict(cost) if cost else None,
+        "curve": curve(metrics),
+        "course": course,
+    }
+
+
+def nearest_known(tokenizer: CharTokenizer) -> dict[str, str]:
+    """Return what stands for each unknown character of the scripts near to ours."""
+    ranges = (range(1, 0x3000), range(0xFB00, 0xFB07), range(0xFF00, 0xFFF0))
+    unknown = {chr(code) for codes in ranges for code in codes} - set(tokenizer.characters)
+    composed = (c for c in sorted(unknown) if unicodedata.normalize("NFC", c) == c)
+    found = ((c, tokenizer.nearest(c)) for c in composed)
+    return {c: near for c, near in found if near is not None}
+
+
+def curve(metrics: list[dict]) -> list[tuple[float, float | None, float | None]]:
+    """Return (step, training loss, validation loss) of at most 200 lines, every evaluation kept."""
+    stride = max(1, len(metrics) // 200)
+    points = []
+    for number, line in enumerate(metrics):
+        step, val_loss = _finite(line.get("step")), _finite(line.get("val_loss"))
+        if step is not None and (number % stride == 0 or val_loss is not None):
+            points.append((step, _finite(line.get("train_loss")), val_loss))
+    return points
+
+
+def _finite(value: object) -> float | None:
+    if not isinstance(value, int | float) or isinstance(value, bool):
+        return None
+    return value if math.isfinite(value) else None
+
+
+def assemble(facts: dict, weights: str) -> str:
+    """Return the page: the skeleton with everything in its place."""
+    script = "".join((FOLDER / f"{name}.js").read_text(encoding="utf-8") for name in SCRIPTS)
+    script = f'"use strict";\n{script}'
+    style = (FOLDER / "style.css").read_text(encoding="utf-8")
+    policy = (
+        f"default-src 'none'; script-src {_hash(script)}; style-src {_hash(style)}; "
+        "base-uri 'none'; form-action 'none'"
+    )
+    # As \\u003c a < ends no script and opens no comment; all beyond ASCII is escaped anyway.
+    data = json.dumps(facts, allow_nan=False, separators=(",", ":")).replace("<", "\\u003c")
+    parts = {
+        "policy": html.escape(policy, quote=False),
+        "style": style,
+        "facts": data,
+        "weights": weights,
+        "script": script,
+    }
+    skeleton = (FOLDER / "skeleton.html").read_text(encoding="utf-8")
+    return re.sub(r"\{\{(\w+)\}\}", lambda place: parts[place[1]], skeleton)
+
+
+def _hash(content: str) -> str:
+    digest = hashlib.sha256(content.encode()).digest()
+    return f"'sha256-{base64.b64encode(digest).decode()}'"
+
+
+def _check_output(path: Path) -> None:
+    """Raise UserError unless a page can be written to `path`: a new file, or over an older page."""
+    if not path.exists():
+        check_new(path)
+        return
+    with open(existing_file(path, "--output"), "rb") as file:
+        if MARK not in file.read(4096):
+            raise UserError(f"{path} is there and is no page of sancho-mini; choose another name")

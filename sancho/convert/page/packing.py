@@ -1,0 +1,116 @@
+"""The weights of a page: rounded, laid out, compressed; and how much loss that costs.
+
+They are laid out as planes: the first byte of every number, then the second one of every number,
+and so on. The byte with sign and exponent repeats itself, and beside its like it compresses.
+"""
+
+import base64
+import zlib
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Literal
+
+import numpy as np
+
+from sancho import corpus
+from sancho.checkpoint import Checkpoint, weight_shapes
+from sancho.config import ModelConfig
+from sancho.errors import UserError
+
+PagePrecision = Literal["float16", "float32"]
+TYPES: dict[PagePrecision, np.dtype] = {"float16": np.dtype("<f2"), "float32": np.dtype("<f4")}
+MEASURED = 20_000
+"""Characters to measure the loss with."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class PackingCost:
+    """The loss on some text before and after packing, in nats per character."""
+
+    text: str
+    """Which text."""
+    characters: int
+    """How many of them were predicted."""
+    before: float
+    after: float
+
+
+def rounded(saved: Checkpoint, precision: PagePrecision) -> Checkpoint:
+    """Return the checkpoint with the weights that a page of this precision holds.
+
+    Raises UserError where a weight is too large for half precision.
+    """
+    weights = {}
+    for name, array in saved.weights.items():
+        with np.errstate(over="ignore"):
+            weights[name] = array.astype(TYPES[precision]).astype(np.float32)
+        if not np.isfinite(weights[name]).all():
+            raise UserError(
+                f"weight {name} reaches {np.abs(array).max():.3g}, too much for half precision; "
+                "use --precision float32"
+            )
+    return replace(saved, weights=weights)
+
+
+def stored_shapes(config: ModelConfig) -> list[tuple[str, tuple[int, ...]]]:
+    """Return name and shape of each weight in the page, in their order; a tied head is left out."""
+    shapes = weight_shapes(config)
+    if config.tie_embeddings:
+        del shapes["head.weight"]
+    return list(shapes.items())
+
+
+def pack(saved: Checkpoint, precision: PagePrecision) -> str:
+    """Return the weights in base64: their numbers' bytes, plane after plane, compressed."""
+    names = [name for name, _ in stored_shapes(saved.model)]
+    numbers = np.concatenate([saved.weights[name].reshape(-1) for name in names])
+    numbers = numbers.astype(TYPES[precision])  # (numbers,)
+    planes = numbers.view(np.uint8).reshape(len(numbers), -1).T  # (bytes of a number, numbers)
+    return base64.b64encode(zlib.compress(planes.tobytes(), 9)).decode()
+
+
+def packing_cost(
+    saved: Checkpoint, packed: Checkpoint, ids: np.ndarray, text: str
+) -> PackingCost | None:
+    """Return what packing costs on a text, (n,) ids; None where there is nothing to predict."""
+    if len(ids) < 2:
+        return None
+    before, after = _loss(saved, ids), _loss(packed, ids)
+    return PackingCost(text=text, characters=len(ids) - 1, before=before, after=after)
+
+
+def _loss(saved: Checkpoint, ids: np.ndarray) -> float:
+    """Return the validation loss on (n,) ids, as training.validation_loss(), without PyTorch."""
+    model, T, total = saved.build_numpy(), saved.model.block_size, 0.0
+    ids = ids.astype(np.int64)
+    for first in range(0, len(ids) - 1, T):
+        window = ids[first : first + T + 1]
+        total += _cross_entropy(model.logits(window[None, :-1])[0], window[1:])
+    return total / (len(ids) - 1)
+
+
+def _cross_entropy(logits: np.ndarray, targets: np.ndarray) -> float:
+    """Return the sum of −ln p(target): (T, V), (T,) -> nats."""
+    logits = logits.astype(np.float64)
+    logits -= logits.max(-1, keepdims=True)
+    normaliser = np.log(np.exp(logits).sum(-1))
+    return float((normaliser - logits[np.arange(len(targets)), targets]).sum())
+
+
+def measuring_text(saved: Checkpoint, data: Path) -> tuple[str, np.ndarray] | None:
+    """Return a name and ids, (n,): of the model's own validation part if its text is in `data`.
+
+    Else of the sample text there; None where that is missing too.
+    """
+    try:
+        found = corpus.load(data / Path(saved.corpus_name).name)
+        if found.sha256 == saved.corpus_sha256:
+            text = found.tokenizer.decode(found.val[:MEASURED])
+            return found.name, saved.tokenizer.look_up(text)  # whose order may be another
+    except (UserError, OSError):
+        pass
+    try:
+        text = (data / "apocrifo.txt").read_text(encoding="utf-8")
+    except OSError:
+        return None
+    return "apocrifo", saved.tokenizer.encode(text[:MEASURED], "skip")

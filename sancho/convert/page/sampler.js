@@ -1,0 +1,103 @@
+// The sampler of generate.py: logits to probabilities to the next id, in double precision.
+
+const SAMPLING = 3; // the purpose of that name in seeds.py
+const LARGEST = Number.MAX_VALUE / 4; // differences of two logits stay finite
+
+/** Options as of SampleConfig. */
+const SAMPLING_DEFAULTS = {
+  temperature: 0.8,
+  top_k: null,
+  top_p: null,
+  min_p: null,
+  repetition_penalty: 1,
+};
+
+/** Returns the ids, the likeliest first, equal ones in their order. */
+function ranking(logits) {
+  return Array.from(logits.keys()).sort((a, b) => logits[b] - logits[a] || a - b);
+}
+
+/** Divides the positive logits of ids in the context by the penalty, multiplies the negative. */
+function penaliseRepetition(logits, context, penalty) {
+  for (const id of new Set(context)) {
+    const value = logits[id] > 0 ? logits[id] / penalty : logits[id] * penalty;
+    logits[id] = Math.min(Math.max(value, -LARGEST), LARGEST);
+  }
+}
+
+/** Drops all but the first n of a ranking. */
+function keepFirst(logits, order, n) {
+  for (const id of order.slice(n)) logits[id] = -Infinity;
+}
+
+function keepTopP(logits, p) {
+  if (p === 1) return;
+  const order = ranking(logits);
+  const probabilities = softmax(logits);
+  let before = 0;
+  let kept = 0;
+  while (kept < order.length && (kept === 0 || before < p)) before += probabilities[order[kept++]];
+  keepFirst(logits, order, kept);
+}
+
+function keepMinP(logits, p) {
+  const probabilities = softmax(logits);
+  const threshold = p * Math.max(...probabilities);
+  for (let id = 0; id < logits.length; id++) {
+    if (probabilities[id] < threshold) logits[id] = -Infinity;
+  }
+}
+
+/** Returns logits after penalty, temperature, top-k, top-p and min-p, in this order. */
+function shapeLogits(raw, context, options) {
+  let logits = Float64Array.from(raw);
+  if (options.repetition_penalty !== 1) {
+    penaliseRepetition(logits, context, options.repetition_penalty);
+  }
+  const highest = logits.reduce((a, b) => Math.max(a, b), -Infinity);
+  logits = logits.map((value) => value - highest);
+  if (options.temperature === 0) {
+    keepFirst(logits, ranking(logits), 1);
+    return logits;
+  }
+  logits = logits.map((value) => value / options.temperature);
+  if (options.top_k != null) keepFirst(logits, ranking(logits), options.top_k);
+  if (options.top_p != null) keepTopP(logits, options.top_p);
+  if (options.min_p != null) keepMinP(logits, options.min_p);
+  return logits;
+}
+
+/** Returns the first id at which the cumulated probability passes a number in [0, 1). */
+function choose(logits, uniform) {
+  const highest = logits.reduce((a, b) => Math.max(a, b), -Infinity);
+  let sum = 0;
+  const cumulated = logits.map((value) => (sum += Math.exp(value - highest)));
+  return cumulated.findIndex((value) => value > uniform * sum);
+}
+
+/** Writes on, one id at a time. Once the block is full, its newest quarter is kept. */
+class Writer {
+  constructor(model, prompt, options, seed) {
+    this.blockSize = model.config.block_size;
+    this.options = options;
+    this.context = prompt.slice(-this.blockSize);
+    this.reader = new Reader(model);
+    this.generator = new Generator(seed, [SAMPLING, 0]);
+  }
+
+  /** Reads one id; returns the next one, or null while there is more to read before. */
+  step() {
+    const at = this.reader.length;
+    const isLast = at + 1 === this.context.length;
+    const logits = this.reader.read(this.context[at], isLast);
+    if (!isLast) return null;
+    const shaped = shapeLogits(logits, this.context, this.options);
+    const id = choose(shaped, this.generator.random());
+    this.context.push(id);
+    if (this.context.length > this.blockSize) {
+      this.context = this.context.slice(-Math.max(1, this.blockSize >> 2));
+      this.reader.restart();
+    }
+    return id;
+  }
+}

@@ -1,0 +1,203 @@
+// Qué le sorprende: any text, tinted by how little the model expected each letter of it.
+
+const TINTS = [1, 2, 4, 6, 9]; // bits from which a letter has a deeper tint
+const PAGE = 2000; // letters that are shown at once
+const PLACES = 10;
+
+const reading = { run: null, ids: [], bits: [], first: 0, letters: null };
+
+/** Reads ids as validation_loss() does: every block_size letters the context begins anew. */
+async function readSurprises(ids, isWanted, progress) {
+  const B = app.model.config.block_size;
+  const reader = new Reader(app.model);
+  const breath = breather();
+  const bits = [];
+  for (let i = 1; i < ids.length && isWanted(); i++) {
+    if (reader.length === B) reader.restart();
+    const logits = reader.read(ids[i - 1]);
+    bits.push(bitsOf(softmax(logits)[ids[i]]));
+    await breath(() => progress(i / ids.length));
+  }
+  return bits;
+}
+
+async function readText() {
+  const { ids, unknown } = app.vocabulary.encode($('ajeno').value);
+  const known = unknown.length
+    ? app.vocabulary.encode(app.vocabulary.replaceUnknown($('ajeno').value)).ids
+    : ids;
+  if (known.length < 2) {
+    $('lectura').textContent = 'Hacen falta al menos dos letras que el modelo conozca.';
+    return;
+  }
+  const run = (reading.run = {});
+  const isMine = () => reading.run === run;
+  showReading(true);
+  const bits = await readSurprises(known, isMine, (part) => {
+    $('avance').value = part;
+    $('lectura').textContent = percent(part);
+  });
+  showReading(false);
+  reading.run = null;
+  if (bits.length) showSurprises(known.slice(0, bits.length + 1), bits, unknown);
+}
+
+function showReading(isReading) {
+  $('leer').textContent = isReading ? 'Para' : 'Léelo';
+  $('avance').hidden = !isReading;
+  if (!isReading) $('lectura').textContent = '';
+}
+
+function showSurprises(ids, bits, unknown) {
+  Object.assign(reading, { ids, bits: [NaN, ...bits], first: 0 });
+  const mean = bits.reduce((a, b) => a + b, 0) / bits.length;
+  const box = $('sorprendido');
+  box.textContent = '';
+  box.hidden = false;
+  const text = element('div', {
+    class: 'letters',
+    role: 'textbox',
+    'aria-readonly': true,
+    'aria-multiline': true,
+    tabindex: 0,
+    'aria-label': 'El texto leído, más oscuro donde más le sorprendió',
+  });
+  reading.letters = new Letters(text, {
+    ask: (i) => saySurprise(i),
+    choose: (i) => {
+      reading.letters.mark(i);
+      saySurprise(i);
+    },
+  });
+  reading.detail = element('p', { class: 'detail', 'aria-live': 'polite' }, '\u00a0');
+  reading.turn = element('div', { class: 'row' });
+  box.append(
+    element('p', { class: 'figure' }, `${mean.toFixed(2)} bits por carácter`),
+    comparison(mean, bits.length),
+    unknown.length
+      ? element(
+          'p',
+          { class: 'notice' },
+          `Nunca ha visto ${describeUnknown(unknown)}. Ha leído en su lugar lo más parecido, ` +
+            `o nada.`,
+        )
+      : '',
+    element(
+      'div',
+      { class: 'columns even' },
+      element('div', {}, tintLegend(), text, reading.detail, reading.turn),
+      element('div', {}, surprisingPlaces()),
+    ),
+  );
+  showPage(0);
+}
+
+/** Sets a figure beside that of the validation part, in words and as bars. */
+function comparison(mean, n) {
+  const loss = app.facts.progress.val_loss;
+  const rows = [['este texto', mean]];
+  if (loss !== null) rows.push(['lo que no leyó del libro', loss / Math.LN2]);
+  rows.push(['no saber nada', Math.log2(app.model.config.vocab_size)]);
+  const widest = Math.max(...rows.map(([, bits]) => bits));
+  const lines = rows.map(([name, bits]) => tableRow(name, bits.toFixed(2), bar(bits / widest)));
+  return element(
+    'table',
+    { class: 'comparison' },
+    element(
+      'caption',
+      {},
+      `Media de ${count(n, 'letra', 'letras')}. Menos bits: lo esperaba mejor.`,
+    ),
+    headRow('texto', 'bits por carácter', ''),
+    element('tbody', {}, ...lines),
+  );
+}
+
+function tintLegend() {
+  const steps = [0, ...TINTS].map((least, level) => {
+    const next = TINTS[level];
+    const text = next ? `${least} a ${next}` : `${least} o más`;
+    return element('span', { class: `tint${level}` }, text);
+  });
+  return element('p', { class: 'legend letters-legend' }, 'bits: ', ...steps);
+}
+
+function showPage(first) {
+  const { ids, bits, letters, turn } = reading;
+  reading.first = first;
+  letters.clear();
+  const piece = ids.slice(first, first + PAGE).map((id) => app.vocabulary.characters[id]);
+  letters.add(piece, (span, i) => span.classList.add(`tint${tintOf(bits[first + i])}`));
+  letters.box.scrollTop = 0;
+  turn.textContent = '';
+  const pages = Math.ceil(ids.length / PAGE);
+  if (pages === 1) return;
+  const to = (label, place) =>
+    element(
+      'button',
+      {
+        type: 'button',
+        disabled: place < 0 || place >= ids.length,
+        onclick: () => showPage(place),
+      },
+      label,
+    );
+  turn.append(
+    to('← Antes', first - PAGE),
+    element('span', {}, `página ${first / PAGE + 1} de ${pages}`),
+    to('Después →', first + PAGE),
+  );
+}
+
+const tintOf = (bits) => TINTS.filter((least) => bits >= least).length;
+
+function saySurprise(i) {
+  const at = i ?? reading.letters.chosen;
+  if (at === null) return;
+  const bits = reading.bits[reading.first + at];
+  const name = spoken(app.vocabulary.characters[reading.ids[reading.first + at]]);
+  reading.detail.textContent = Number.isNaN(bits)
+    ? `${name}: es la primera, nada la anuncia.`
+    : `${name}: ${bits.toFixed(1)} bits, probabilidad ${percent(2 ** -bits)}.`;
+}
+
+function surprisingPlaces() {
+  const { ids, bits } = reading;
+  const order = Array.from(bits.keys())
+    .slice(1)
+    .sort((a, b) => bits[b] - bits[a])
+    .slice(0, PLACES);
+  const letters = (from, to) =>
+    app.vocabulary.decode(ids.slice(Math.max(0, from), to)).replace(/\n/g, '↵');
+  const rows = order.map((i) => {
+    const go = element(
+      'button',
+      { type: 'button', class: 'place-link', onclick: () => goToPlace(i) },
+      letters(i - 16, i),
+      element('mark', {}, visible(app.vocabulary.characters[ids[i]])),
+      letters(i + 1, i + 8),
+    );
+    return tableRow(go, bits[i].toFixed(1));
+  });
+  return element(
+    'table',
+    {},
+    element('caption', {}, 'Donde más le sorprende'),
+    headRow('lugar', 'bits'),
+    element('tbody', {}, ...rows),
+  );
+}
+
+function goToPlace(i) {
+  showPage(i - (i % PAGE));
+  reading.letters.mark(i % PAGE);
+  saySurprise(i % PAGE);
+}
+
+function openSurprise() {
+  $('leer').addEventListener('click', () => {
+    if (reading.run) reading.run = null;
+    else readText();
+  });
+  $('leer').disabled = false;
+}

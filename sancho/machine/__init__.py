@@ -1,0 +1,1 @@
+"""What a computer gives: device, processes, seeds, files, network. Nothing here knows a model."""

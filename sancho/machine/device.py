@@ -1,0 +1,120 @@
+"""Devices and types: CPU or GPU, float32 or bfloat16, compiled or not."""
+
+import os
+import sys
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import dataclass
+from typing import cast
+
+import torch
+from torch import Tensor, nn
+
+from sancho.config import DeviceConfig
+from sancho.errors import UserError
+from sancho.machine.seeds import Purpose, seed_of
+
+MOST_MEMORY = 2**42
+"""Bytes: more than any computer with Windows has, which does not say how many."""
+
+
+@dataclass(frozen=True)
+class Device:
+    """A device, and the type of the matrix products on it."""
+
+    where: torch.device
+    dtype: torch.dtype
+
+    def __str__(self) -> str:
+        kind = str(self.dtype).removeprefix("torch.")
+        return f"{kind} on {self.where.type}"
+
+    @property
+    def memory(self) -> int:
+        """Bytes that the device has at most, taken or free."""
+        if self.where.type == "cuda":
+            return torch.cuda.get_device_properties(self.where).total_memory
+        if sys.platform == "win32":
+            return MOST_MEMORY
+        return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+
+    def autocast(self) -> AbstractContextManager:
+        """Return the context in which the model computes."""
+        if self.dtype == torch.float32:
+            return nullcontext()
+        return torch.autocast(self.where.type, dtype=self.dtype)
+
+
+def choose_device(config: DeviceConfig) -> Device:
+    """Return the device and type that `config` asks for; "auto" is CUDA where it is, else the CPU.
+
+    Raises UserError for what this machine, or this build of torch, does not have.
+    """
+    name = config.device
+    if name == "auto":
+        name = "cuda" if torch.cuda.is_available() else "cpu"
+    if name == "cuda" and not torch.cuda.is_available():
+        raise _not_found(name)
+    if name == "mps" and not torch.backends.mps.is_available():
+        raise _not_found(name)
+    if name == "mps" and config.dtype == "bfloat16":
+        raise UserError("--dtype bfloat16 does not work on mps; use --dtype float32")
+    kind = config.dtype
+    if kind == "auto":
+        kind = "bfloat16" if name == "cuda" and has_bfloat16() else "float32"
+    if name == "cuda":
+        torch.set_float32_matmul_precision("high")
+    return Device(torch.device(name), getattr(torch, kind))
+
+
+def has_bfloat16() -> bool:
+    """Return whether the CUDA GPU computes in bfloat16 itself."""
+    return torch.cuda.is_bf16_supported(including_emulation=False)
+
+
+def _not_found(name: str) -> UserError:
+    return UserError(
+        f"--device {name} was asked for, but torch {torch.__version__} finds none on this machine; "
+        "use --device cpu, or --device auto"
+    )
+
+
+def compiled(model: nn.Module, probe: Callable[[nn.Module], Tensor]) -> nn.Module:
+    """Return torch.compile(model) if it works here, else the model itself, with a warning.
+
+    probe: a call like those that will follow, of the same shape, type and mode; returns a loss,
+    whose gradient is computed too and then forgotten. A module whose class says
+    `compilable = False` stays in eager PyTorch.
+    """
+    try:
+        for module in model.modules():
+            if not getattr(module, "compilable", True):
+                module.forward = torch.compiler.disable(module.forward)
+        fast = cast(nn.Module, torch.compile(model))
+        probe(fast).backward()
+    except Exception as error:
+        reason = " ".join(str(error).split())[:200] or type(error).__name__
+        warnings.warn(f"torch.compile does not work here, going on without: {reason}", stacklevel=2)
+        return model
+    finally:
+        model.zero_grad()
+    return fast
+
+
+@contextmanager
+def torch_seed(where: torch.device, seed: int, purpose: Purpose, *index: int) -> Iterator[None]:
+    """Inside the block torch draws what belongs to one purpose and place; after it, as before.
+
+    Seeds the CPU's generator and that of `where`.
+    """
+    on_cuda = where.type == "cuda"
+    # Without `devices`, fork_rng would start CUDA for a run on the CPU.
+    with torch.random.fork_rng(devices=[where] if on_cuda else []):
+        number = seed_of(seed, purpose, *index)
+        torch.default_generator.manual_seed(number)
+        if on_cuda:
+            torch.cuda.manual_seed(number)
+        elif where.type == "mps":
+            torch.mps.manual_seed(number)
+        yield

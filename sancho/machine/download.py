@@ -1,0 +1,55 @@
+"""Download with retries, a time-out and a check."""
+
+import http.client
+import urllib.error
+import urllib.request
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from urllib.parse import urlsplit
+
+from tqdm import tqdm
+
+from sancho.errors import UserError
+from sancho.machine.files import atomic_write
+
+USER_AGENT = "sancho-mini (a small language model that learns Spanish; Python urllib)"
+ANSWER_SECONDS = 30.0
+"""How long a server may be silent, before it answers and later on. (How long a name is looked up
+is for the system to decide: without a network it mostly says so at once.)"""
+
+
+class DownloadError(UserError):
+    """The file could not be had, or was not the right one."""
+
+
+def download(urls: Sequence[str], path: Path, check: Callable[[Path], None]) -> Path:
+    """Download to `path` what the first of `urls` has that passes `check`; return `path`.
+
+    check: raises UserError for a file that is not the right one. Raises DownloadError with what
+    each address answered; `path` is then as it was before.
+    """
+    answers = []
+    for url in urls:
+        try:
+            with atomic_write(path) as out:
+                out.write(_read(url))
+                out.flush()
+                check(Path(out.name))
+            return path
+        except UserError as error:
+            answers.append(f"{urlsplit(url).netloc}: {error}")
+    raise DownloadError("; ".join(answers))
+
+
+def _read(url: str) -> bytes:
+    """Return the whole content of `url`, having said what is waited for. Raises DownloadError."""
+    request = urllib.request.Request(url, headers={"User-Agent": USER_AGENT})
+    waiting = f"waiting for {urlsplit(url).netloc} (up to {ANSWER_SECONDS:.0f} s)"
+    with tqdm(desc=waiting, bar_format="{desc}", leave=False):
+        try:
+            with urllib.request.urlopen(request, timeout=ANSWER_SECONDS) as answer:
+                return answer.read()
+        except urllib.error.HTTPError as error:
+            raise DownloadError(f"answered {error.code} {error.reason}") from None
+        except (OSError, http.client.HTTPException) as error:
+            raise DownloadError(str(getattr(error, "reason", error)) or "no answer") from None

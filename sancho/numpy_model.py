@@ -1,0 +1,267 @@
+"""Inference in NumPy, with a KV cache.
+
+To read one character takes many operations on a few numbers each. To call one costs PyTorch more
+than to compute it, NumPy much less, and `import torch` alone takes longer than to write a page.
+The model is that of model.py; here its weights are laid out for speed:
+
+- Norm gains and biases are folded into the next linear layer, and so are the √C of every
+  normalisation and the 1/√D of attention.
+- LayerNorm subtracts the mean of the channels. Every matrix that writes to the residual stream has
+  its output centred here, so nothing is left to subtract, and LayerNorm is RMSNorm.
+
+Products go text by text, so that what is computed for one text does not depend on the others, to
+the last bit. Axes as in model.py.
+"""
+
+from collections.abc import Callable
+
+import numpy as np
+
+from sancho import ngrams
+from sancho.config import ModelConfig
+
+Function = Callable[[np.ndarray], np.ndarray]
+EPSILON = {"layernorm": 1e-5, "rmsnorm": 1e-6}
+QK_EPSILON = 1e-6
+
+
+def relu(x: np.ndarray) -> np.ndarray:
+    """max(x, 0)"""
+    return np.maximum(x, 0)
+
+
+def relu2(x: np.ndarray) -> np.ndarray:
+    """max(x, 0)²"""
+    return np.square(np.maximum(x, 0))
+
+
+def silu(x: np.ndarray) -> np.ndarray:
+    """x · sigmoid(x)"""
+    with np.errstate(over="ignore"):
+        return x / (1 + np.exp(-x))
+
+
+def gelu(x: np.ndarray) -> np.ndarray:
+    """x · Φ(x), Φ being the normal distribution, to 2e-7 (of x).
+
+    Abramowitz & Stegun 1964, formula 7.1.26, for the error function.
+    """
+    z = np.abs(x) * np.float32(0.5**0.5)
+    t = 1 / (1 + np.float32(0.3275911) * z)
+    tail = np.float32(1.061405429) * t
+    for coefficient in (-1.453152027, 1.421413741, -0.284496736, 0.254829592):
+        tail = (tail + np.float32(coefficient)) * t
+    tail *= np.float32(0.5) * np.exp(-z * z)  # Φ(−|x|)
+    return x * np.where(x > 0, 1 - tail, tail)
+
+
+ACTIVATIONS: dict[str, Function] = {
+    "relu": relu,
+    "gelu": gelu,
+    "silu": silu,
+    "relu2": relu2,
+    "geglu": gelu,
+    "swiglu": silu,
+}
+
+
+class NumpyGPT:
+    """The weights of a GPT, laid out for inference."""
+
+    def __init__(self, config: ModelConfig, weights: dict[str, np.ndarray]) -> None:
+        """Take weights by name (checkpoint.py); the largest of them are not copied."""
+        self.config = config
+        centred = config.norm == "layernorm"
+        self.token_embedding = _rows(weights["token_embedding.weight"], centred)
+        if config.ngram_size > 1:
+            self.ngram_embedding = _rows(weights["ngram_embedding.weight"], centred)
+            self.powers = np.array(ngrams.signed_powers(config.ngram_size))
+        self.positions = None
+        if config.position == "learned":
+            self.positions = _rows(weights["position_embedding.weight"], centred)
+        elif config.position == "sinusoidal":
+            angles = rotary_angles(config.block_size, config.n_embd)
+            positions = np.stack((np.sin(angles), np.cos(angles)), -1).reshape(len(angles), -1)
+            self.positions = _rows(positions, centred)
+        self.blocks = [_Block(config, weights, layer) for layer in range(config.n_layer)]
+        self.normalise = _normaliser(config.n_embd, EPSILON[config.norm])
+        self.head = _linear(*_after_norm(config, weights, "norm", "head"))
+
+    def decoder(self, batch_size: int) -> "Decoder":
+        """Return an incremental decoder of B texts."""
+        return Decoder(self, batch_size)
+
+    def logits(self, ids: np.ndarray) -> np.ndarray:
+        """(B, T) ids -> (B, T, V) logits of the character after each, as GPT.forward."""
+        return self.decoder(len(ids)).read_all(ids)
+
+
+class Decoder:
+    """An incremental decoder: reads B growing texts, computing every position once."""
+
+    def __init__(self, model: NumpyGPT, batch_size: int) -> None:
+        """Make an empty cache of block_size characters for each text."""
+        self.model, config = model, model.config
+        shape = (config.n_layer, batch_size, config.n_head, config.block_size, config.head_size)
+        self.keys, self.values = np.zeros((2, *shape), np.float32)  # each (n_layer, B, H, block, D)
+        self.length = 0
+        if config.ngram_size > 1:
+            before = config.ngram_size - 1
+            ids = np.full((batch_size, before + config.block_size), ngrams.NOTHING, np.int64)
+            self.ids = ids[:, before:]
+            windows = np.lib.stride_tricks.sliding_window_view(ids, before + 1, axis=1)
+            self.newest_first = windows[..., ::-1]  # (B, block, ngram_size)
+
+    def restart(self) -> None:
+        """Begin new texts."""
+        self.length = 0
+
+    def read(self, ids: np.ndarray) -> np.ndarray:
+        """Append the next ids of each text, (B, T); return the logits after the last, (B, V)."""
+        x = self._residual_stream(ids)[:, -1:]
+        return self.model.head(self.model.normalise(x))[:, 0]
+
+    def read_all(self, ids: np.ndarray) -> np.ndarray:
+        """Append the next ids of each text, (B, T); return the logits after each, (B, T, V)."""
+        return self.model.head(self.model.normalise(self._residual_stream(ids)))
+
+    def _residual_stream(self, ids: np.ndarray) -> np.ndarray:
+        """Append ids, (B, T); return what leaves the last block, (B, T, C)."""
+        start, end = self.length, self.length + ids.shape[1]
+        if end > self.model.config.block_size:
+            raise ValueError(f"{end} characters do not fit block_size")
+        normalise = self.model.normalise
+        x = embedding = self._embed(ids, start, end)  # (B, T, C)
+        for block, keys, values in zip(self.model.blocks, self.keys, self.values, strict=True):
+            if block.skip:
+                x = x + block.skip * embedding
+            x = x + block.attend(normalise(x), keys, values, start)
+            x = x + block.feed_forward(normalise(x))
+        self.length = end
+        return x
+
+    def _embed(self, ids: np.ndarray, start: int, end: int) -> np.ndarray:
+        model, config = self.model, self.model.config
+        x = model.token_embedding.take(ids, axis=0)  # (B, T, C)
+        if config.ngram_size > 1:
+            self.ids[:, start:end] = ids
+            n_grams = self.newest_first[:, start:end]  # (B, T, ngram_size)
+            rows = ngrams.hashed_rows(n_grams, model.powers, config.ngram_rows)
+            x += model.ngram_embedding.take(rows, axis=0).sum(2)  # (B, T, ngram_size − 1, C) summed
+        if model.positions is not None:
+            x += model.positions[start:end]
+        return x
+
+
+class _Block:
+    """One block: what it adds to the residual stream."""
+
+    def __init__(self, config: ModelConfig, weights: dict[str, np.ndarray], layer: int) -> None:
+        name = f"blocks.{layer}"
+        self.config = config
+        self.skip = np.float32(weights["skips"][layer]) if config.embedding_skip and layer else None
+        matrix, bias = _after_norm(config, weights, f"{name}.norm1", f"{name}.attention.qkv")
+        scale = config.head_size**-0.25  # of queries and keys: together 1/√D
+        self.rotations = None
+        if config.qk_norm:
+            scale = 1 / scale  # both lose a factor √D to their normalisation
+        else:
+            matrix[: 2 * config.n_embd] *= scale
+            bias[: 2 * config.n_embd] *= scale
+            scale = 1.0
+        self.qkv = _linear(matrix, bias)
+        self.scale = np.float32(scale)
+        self.normalise = _normaliser(config.head_size, QK_EPSILON)
+        if config.position == "rope":
+            angles = rotary_angles(config.block_size, config.head_size)
+            self.rotations = (scale * np.exp(1j * angles))[:, None].astype(np.complex64)
+        self.project = _linear(*_onto_stream(config, weights, f"{name}.attention.proj"))
+        self.expand = _linear(
+            *_after_norm(config, weights, f"{name}.norm2", f"{name}.feed_forward.expand")
+        )
+        self.contract = _linear(*_onto_stream(config, weights, f"{name}.feed_forward.proj"))
+        self.activation = ACTIVATIONS[config.activation]
+
+    def attend(self, x: np.ndarray, keys: np.ndarray, values: np.ndarray, start: int) -> np.ndarray:
+        """(B, T, C), the first at position `start` -> (B, T, C). Adds to keys and values.
+
+        keys, values: (B, H, block, D), what was read before that position.
+        """
+        B, T, C = x.shape
+        H, D, end = self.config.n_head, self.config.head_size, start + T
+        heads = self.qkv(x).reshape(B, T, 3 * H, D)
+        qk = heads[:, :, : 2 * H]
+        if self.config.qk_norm:
+            qk = self.normalise(qk)
+        if self.rotations is not None:
+            qk = (qk.view(np.complex64) * self.rotations[start:end]).view(np.float32)
+        elif self.config.qk_norm:
+            qk = qk * self.scale
+        keys[:, :, start:end] = qk[:, :, H:].swapaxes(1, 2)
+        values[:, :, start:end] = heads[:, :, 2 * H :].swapaxes(1, 2)
+        q = qk[:, :, :H].transpose(0, 2, 3, 1)  # (B, H, D, T)
+        scores = (keys[:, :, :end] @ q).swapaxes(2, 3)  # (B, H, T, S)
+        if T > 1:
+            scores = np.where(np.tri(T, end, start, dtype=bool), scores, np.float32(-np.inf))
+        if not self.config.qk_norm:  # else they lie between −√D and √D: no exponential overflows
+            scores -= scores.max(-1, keepdims=True)
+        weights = np.exp(scores)
+        y = weights @ values[:, :, :end] / weights.sum(-1, keepdims=True)  # (B, H, T, D)
+        return self.project(y.swapaxes(1, 2).reshape(B, T, C))
+
+    def feed_forward(self, x: np.ndarray) -> np.ndarray:
+        """(B, T, C) -> (B, T, C)"""
+        x = self.expand(x)
+        if self.config.is_gated:
+            hidden = self.config.hidden_size
+            return self.contract(x[..., :hidden] * self.activation(x[..., hidden:]))
+        return self.contract(self.activation(x))
+
+
+def rotary_angles(length: int, channels: int) -> np.ndarray:
+    """Return t / 10000^(j/channels) for t < length and even j < channels, (length, channels/2)."""
+    frequencies = 10000.0 ** (-np.arange(0, channels, 2) / channels)
+    return np.outer(np.arange(length), frequencies)
+
+
+def _rows(rows: np.ndarray, centred: bool) -> np.ndarray:
+    """Return rows that are added to the residual stream, their mean subtracted if `centred`."""
+    if centred:
+        rows = rows - rows.mean(-1, keepdims=True, dtype=np.float64)
+    return rows.astype(np.float32, copy=False)
+
+
+def _after_norm(
+    config: ModelConfig, weights: dict[str, np.ndarray], norm: str, name: str
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return matrix and bias, in float64, for x / |x| instead of norm(x)."""
+    matrix = weights[f"{name}.weight"].astype(np.float64)  # (out, in)
+    bias = np.zeros(len(matrix)) + weights.get(f"{name}.bias", 0)
+    bias += matrix @ weights.get(f"{norm}.bias", np.zeros(config.n_embd))
+    return matrix * weights.get(f"{norm}.weight", 1) * config.n_embd**0.5, bias
+
+
+def _onto_stream(
+    config: ModelConfig, weights: dict[str, np.ndarray], name: str
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return matrix and bias, in float64, of a layer that writes to the residual stream."""
+    matrix = weights[f"{name}.weight"].astype(np.float64)  # (out, in)
+    bias = np.zeros(len(matrix)) + weights.get(f"{name}.bias", 0)
+    if config.norm == "layernorm":
+        matrix, bias = matrix - matrix.mean(0), bias - bias.mean()
+    return matrix, bias
+
+
+def _linear(matrix: np.ndarray, bias: np.ndarray) -> Function:
+    """Return x, (B, T, in) -> x · matrixᵀ + bias, (B, T, out), in float32."""
+    weight = np.ascontiguousarray(matrix.T, dtype=np.float32)  # (in, out): read in order
+    if not bias.any():
+        return lambda x: x @ weight
+    shift = bias.astype(np.float32)
+    return lambda x: x @ weight + shift
+
+
+def _normaliser(size: int, epsilon: float) -> Function:
+    """Return x -> x / |x| over the last axis, so that ε is added to the mean of the squares."""
+    floor = np.float32(size * epsilon)
+    return lambda x: x / np.sqrt(np.vecdot(x, x)[..., None] + floor)

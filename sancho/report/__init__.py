@@ -1,0 +1,1 @@
+"""What evaluate.py says of a model, and what can be seen inside it."""

@@ -1,0 +1,1 @@
+"""A training run: how it begins, and what it leaves in its folder."""

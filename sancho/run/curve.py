@@ -1,0 +1,93 @@
+"""The learning curve of a run as an SVG picture: training and validation loss over the steps."""
+
+import math
+from collections.abc import Sequence
+from datetime import timedelta
+
+WIDTH, HEIGHT = 760, 420
+LEFT, RIGHT, TOP, BOTTOM = 56, 48, 56, 48  # margins around the plot
+POINTS = 600  # a line of more can't be told from one of so many
+PICTURE = f"""\
+<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {HEIGHT}" width="{WIDTH}" \
+height="{HEIGHT}" role="img" aria-labelledby="title words">
+<title id="title">Learning curve</title>
+<desc id="words">%s</desc>
+<style>
+  svg {{ --ink: #1a1a1a; --soft: #8a8a8a; --line: #dddddd; --paper: #ffffff; }}
+  @media (prefers-color-scheme: dark) {{
+    svg {{ --ink: #eeeeee; --soft: #8f8f8f; --line: #3a3a3a; --paper: #161616; }}
+  }}
+  text {{ fill: var(--ink); font: 13px system-ui, sans-serif; }}
+  path, circle {{ fill: none; stroke-linecap: round; }}
+  .grid {{ stroke: var(--line); }}
+  .train {{ stroke: var(--soft); stroke-width: 1.2; }}
+  .val, .best {{ stroke: var(--ink); stroke-width: 2; }}
+</style>
+<rect width="100%%" height="100%%" fill="var(--paper)"/>
+%s
+</svg>
+"""
+
+
+def draw_curve(records: Sequence[dict]) -> str:
+    """Return the picture of the lines of metrics.jsonl, in the order of their steps.
+
+    It is in two greys of different strength, light or dark as the reader's screen, and says in
+    words what it shows. Raises ValueError for no lines.
+    """
+    if not records:
+        raise ValueError("a curve needs at least one line of metrics")
+    train = [(r["step"], r["train_loss"]) for r in records]
+    val = [(r["step"], r["val_loss"]) for r in records if r["val_loss"] is not None]
+    last, seconds = records[-1]["step"], records[-1]["seconds"]
+    losses = [max(loss, 1e-4) for _, loss in train + val]
+    low, high = 0.98 * min(losses), 1.02 * max(losses)
+
+    def x(step: float) -> float:
+        return LEFT + (WIDTH - LEFT - RIGHT) * step / last
+
+    def y(loss: float) -> float:  # by ratios: the beginning falls far, the end matters
+        part = math.log(high / max(loss, low)) / math.log(high / low)
+        return TOP + (HEIGHT - TOP - BOTTOM) * part
+
+    parts = [_text(LEFT, 24, "loss in nats per character", "start")]
+    parts.append(_text((LEFT + WIDTH - RIGHT) / 2, HEIGHT - 8, "steps"))
+    for tick in sorted({float(f"{low * (high / low) ** (k / 6):.3g}") for k in range(1, 6)}):
+        parts.append(_path("grid", [(LEFT, y(tick)), (WIDTH - RIGHT, y(tick))]))
+        parts.append(_text(LEFT - 8, y(tick) + 4, f"{tick:g}", "end"))
+    gap = next(k * 10**e for e in range(20) for k in (1, 2, 5) if last <= 7 * k * 10**e)
+    for step in range(0, last + 1, gap):
+        parts.append(_path("grid", [(x(step), HEIGHT - BOTTOM), (x(step), HEIGHT - BOTTOM + 5)]))
+        parts.append(_text(x(step), HEIGHT - BOTTOM + 20, f"{step:,}"))
+    for name, word, right, points in (
+        ("train", "training", 90, train),
+        ("val", "validation", 200, val),
+    ):
+        if points:
+            parts.append(_path(name, [(x(step), y(loss)) for step, loss in _thinned(points)]))
+            parts.append(_path(f"{name} key", [(WIDTH - right - 30, 20), (WIDTH - right - 8, 20)]))
+            parts.append(_text(WIDTH - right, 24, word, "start"))
+    words = (
+        f"In {last:,} steps and {timedelta(seconds=round(seconds))} the training loss went from "
+        f"{train[0][1]:.3f} to {train[-1][1]:.3f} nats per character."
+    )
+    if val:
+        step, loss = min(val, key=lambda point: point[1])
+        parts.append(f'<circle class="best" cx="{x(step):.1f}" cy="{y(loss):.1f}" r="7"/>')
+        parts.append(_text(WIDTH / 2, 24, f"best: {loss:.4f} at step {step:,}"))
+        words += f" The lowest validation loss was {loss:.4f}, at step {step:,}."
+    return PICTURE % (words, "\n".join(parts))
+
+
+def _thinned(points: list[tuple[int, float]]) -> list[tuple[int, float]]:
+    """Return about POINTS of the points, the first and the last among them."""
+    return points[: -1 : len(points) // POINTS + 1] + points[-1:]
+
+
+def _path(name: str, points: list[tuple[float, float]]) -> str:
+    line = "L".join(f"{x:.1f} {y:.1f}" for x, y in points)
+    return f'<path class="{name}" d="M{line}h0"/>'  # h0: a single point is seen, too
+
+
+def _text(x: float, y: float, words: str, anchor: str = "middle") -> str:
+    return f'<text x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}">{words}</text>'

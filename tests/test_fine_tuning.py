@@ -1,0 +1,81 @@
+"""A text of one's own on top of a trained model, from the command line."""
+
+import signal
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+from conftest import ARGS, TEXT, assert_same_run, run
+
+from sancho import checkpoint, cli
+from sancho.training import Report
+
+pytestmark = pytest.mark.usefixtures("one_thread")
+NEW_TEXT = "¿Qué kilómetro 8 dice el œil?\n" * 30
+GREEK = "Μῆνιν ἄειδε, θεά, Πηληϊάδεω Ἀχιλῆος.\n" * 30
+SHORT = "--max_iters 3 --batch_size 2 --eval_interval 1 --log_interval 1 --device cpu".split()
+
+
+def succeed(name: str, *args: str | Path) -> SimpleNamespace:
+    result = run(name, *args)
+    assert result.status == 0, result.err
+    return result
+
+
+@pytest.fixture
+def trained(project) -> Path:
+    """A project where a tiny model of every kind of weight has been trained."""
+    succeed("train.py", *ARGS, "--max_iters=2")
+    return project
+
+
+def tune(text: str, *more: str) -> SimpleNamespace:
+    Path("mine.txt").write_text(text, encoding="utf-8")
+    line = ["--init_from=out/best.safetensors", "--corpus=mine.txt", "--out_dir=tuned"]
+    return run("train.py", *line, *SHORT, *more)
+
+
+def new_characters(result: SimpleNamespace) -> list[str]:
+    """Return the lines that say which characters are new."""
+    return [line for line in result.err.splitlines() if "new character" in line]
+
+
+@pytest.mark.parametrize("text", [NEW_TEXT, GREEK], ids=["a few letters", "another script"])
+def test_a_text_with_new_characters(trained, text):
+    """In one line; what comes of it writes, is exported, and tuned once more."""
+    before = checkpoint.load(Path("out/best.safetensors"))
+    tuned = tune(text)
+    assert tuned.status == 0, tuned.err
+    (said,) = new_characters(tuned)
+    best = checkpoint.load(Path("tuned/best.safetensors"))
+    new = best.characters.removeprefix(before.characters)
+    assert new == "".join(sorted(set(text) - set(before.characters)))
+    assert said.startswith(f"{len(new)} new characters, ")
+    assert repr(new[0]) in said
+    this = "--checkpoint=tuned/best.safetensors"
+    assert succeed("sample.py", this, "--start", new).out.startswith(new)
+    succeed("convert.py", "to-page", this, "--output=page.html")
+    again = tune(text, "--init_from=tuned/best.safetensors", "--out_dir=again")
+    assert again.status == 0, again.err
+    assert not new_characters(again)
+
+
+def test_a_run_with_new_characters_goes_on_with_the_same_bits(trained, monkeypatch):
+    tune(NEW_TEXT)
+    Path("tuned").rename("at once")
+    show = cli.ProgressBar.show
+
+    def show_and_stop(bar: cli.ProgressBar, report: Report) -> None:
+        show(bar, report)
+        signal.raise_signal(signal.SIGINT)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(cli.ProgressBar, "show", show_and_stop)
+        assert tune(NEW_TEXT).status == 130
+    assert checkpoint.load(Path("tuned/last.safetensors")).progress.step == 1
+    assert not new_characters(succeed("train.py", "--resume", "--out_dir=tuned", "--device=cpu"))
+    assert_same_run(Path("tuned"), Path("at once"))
+
+
+def test_a_text_without_new_characters(trained):
+    assert not new_characters(tune(TEXT))

@@ -1,0 +1,81 @@
+"""What is installed: pyproject.toml, requirements.txt, the package's files, and CI agree."""
+
+import re
+
+import pytest
+from conftest import ROOT
+
+tomllib = pytest.importorskip("tomllib", reason="Python has it since 3.11")
+
+PYPROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+PROJECT, SETUPTOOLS = PYPROJECT["project"], PYPROJECT["tool"]["setuptools"]
+EXTRAS = PROJECT["optional-dependencies"]
+FOR_TESTS = {"pytest", "pytest-xdist", "hypothesis"}
+
+
+def test_the_one_line_of_readme_installs_the_dependencies_and_what_tests_need():
+    lines = set((ROOT / "requirements.txt").read_text(encoding="utf-8").split("\n")) - {""}
+    assert lines == {*PROJECT["dependencies"], *FOR_TESTS}
+
+
+def test_who_uses_sancho_gets_no_tool_of_those_who_change_it():
+    names = {re.match(r"[\w-]+", line)[0] for line in PROJECT["dependencies"]}
+    assert names == {"torch", "numpy", "filelock", "safetensors", "tqdm"}
+    assert set(EXTRAS["dev"]) >= FOR_TESTS
+
+
+def test_torch_has_no_upper_bound():
+    """An old bound would ask for a PyTorch that a new Python or GPU does not have."""
+    assert not [line for line in PROJECT["dependencies"] if "<" in line or "==" in line]
+
+
+def test_the_extra_for_developers_brings_the_others():
+    (own,) = (line for line in EXTRAS["dev"] if line.startswith(PROJECT["name"]))
+    assert set(re.search(r"\[(.*)\]", own)[1].split(",")) == EXTRAS.keys() - {"dev"}
+
+
+def test_every_extra_that_a_page_or_an_error_names_exists():
+    paths = [*ROOT.glob("*.md"), *ROOT.glob("notebooks/*.md"), *ROOT.glob("sancho/**/*.py")]
+    text = "\n".join(path.read_text(encoding="utf-8") for path in paths)
+    named = re.findall(r'install (?:-e )?"?\.\[([\w,]+)\]', text)
+    assert "convert" in named
+    assert {extra for names in named for extra in names.split(",")} <= EXTRAS.keys()
+
+
+def test_every_file_of_the_package_is_installed():
+    """A folder with an __init__.py is a package; every other file of it is named as data."""
+    assert SETUPTOOLS["packages"]["find"] == {"include": ["sancho*"], "namespaces": False}
+    data = [
+        f"{package.replace('.', '/')}/{pattern}"
+        for package, patterns in SETUPTOOLS["package-data"].items()
+        for pattern in patterns
+    ]
+    for pattern in data:
+        assert any(ROOT.glob(pattern)), f"{pattern} fits no file"
+    for path in (ROOT / "sancho").rglob("*"):
+        if path.is_file() and "__pycache__" not in path.parts:
+            is_module = path.suffix == ".py" and (path.parent / "__init__.py").exists()
+            assert is_module or any(path.relative_to(ROOT).match(p) for p in data), path
+
+
+def test_the_changelog_knows_the_version():
+    text = (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
+    unreleased, *released = re.findall(r"^## ([\w.]+)", text, re.MULTILINE)
+    assert (unreleased, released[0]) == ("Unreleased", PROJECT["version"])
+
+
+def test_ci_tries_the_oldest_python_that_is_promised():
+    text = (ROOT / ".github" / "workflows" / "ci.yml").read_text(encoding="utf-8")
+    oldest = re.search(r'python: \["([\d.]+)"', text)[1]
+    assert PROJECT["requires-python"] == f">={oldest}"
+    ruff = PYPROJECT["tool"]["ruff"]["target-version"]
+    assert ruff == f"py{oldest.replace('.', '')}"
+
+
+def test_the_paths_that_contributing_names_exist():
+    text = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
+    links = re.findall(r"\]\((?!https?:|#)([^)#]+)", text)
+    named = re.findall(r"`((?:sancho|tests|benchmarks|notebooks)/[a-z0-9_/.]*)`", text)
+    assert len(links) > 5
+    assert len(named) > 20
+    assert [path for path in links + named if not (ROOT / path).exists()] == []
