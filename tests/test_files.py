@@ -20,6 +20,13 @@ from sancho.machine.files import atomic_write, check_new, locked, new_folder
 
 pytestmark = pytest.mark.usefixtures("server_of_processes")
 
+
+def hear(pipe: Connection) -> None:
+    """Wait until something is said, or the other end is closed."""
+    with suppress(BrokenPipeError):  # Windows calls the second so
+        pipe.poll(None)
+
+
 # What another process does. It says "in" or why not, and stays until it hears something or is left
 # alone. The second has not come so far as to say who it is. The third comes in and goes a hundred
 # times, and alone in the folder it can make a file that must not be there.
@@ -29,7 +36,7 @@ def stay(pipe: Connection, folder: Path) -> None:
     try:
         with locked(folder):
             pipe.send("in")
-            pipe.poll(None)
+            hear(pipe)
     except UserError as error:
         pipe.send(str(error))
 
@@ -37,13 +44,13 @@ def stay(pipe: Connection, folder: Path) -> None:
 def stay_unknown(pipe: Connection, folder: Path) -> None:
     with FileLock(folder / ".lock").acquire(timeout=0):
         pipe.send("in")
-        pipe.poll(None)
+        hear(pipe)
 
 
 def come_and_go(pipe: Connection, folder: Path) -> None:
     entered, alone = 0, folder.parent / "alone"
     pipe.send("ready")
-    pipe.poll(None)
+    hear(pipe)
     while entered < 100:
         try:
             with locked(folder):

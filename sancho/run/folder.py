@@ -130,7 +130,7 @@ class RunFolder:
             "tokens_per_second": round(report.tokens_per_second),
             "sample": report.sample,
         }
-        with open(self.metrics, "a", encoding="utf-8") as file:
+        with open(self.metrics, "a", encoding="utf-8", newline="\n") as file:
             file.write(json.dumps(line) + "\n")
         if self._writer:
             for name in ("train_loss", "val_loss", "val_bpc", "lr", "tokens_per_second"):

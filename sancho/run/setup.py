@@ -32,8 +32,8 @@ from sancho.training import TrainingState
 FREE_TO_CHANGE = {"vocab_size", "dropout", "ngram_dropout"}
 """Options of a model that change no weight's shape or meaning (vocab_size is no option)."""
 FINE_TUNING_RATE = 0.4
-"""Peak learning rates of fine-tuning, as a fraction of the preset's: a tenth is too little on a novel
-of 490,000 characters."""
+"""Peak learning rates of fine-tuning, as a fraction of the preset's: a tenth is too little on a
+novel of 490,000 characters."""
 SHOWN = 20
 """How many new characters are listed."""
 
