@@ -1,0 +1,101 @@
+"""What each way of drawing the next character does to a page: known words, variety, copies.
+
+    python benchmarks/samplers.py [CHECKPOINT] [--seeds 5] [--dataset NAME]
+
+The model writes 8 texts of 3,000 characters for each seed and sampler. Beside them stand as many
+pieces of the author's, from the validation part, which the model has not read. Prints the mean over
+the texts of a sampler and half of its 95 % interval, then one line of JSON.
+"""
+
+import argparse
+import json
+import sys
+from collections.abc import Iterable
+from pathlib import Path
+
+import numpy as np
+
+ROOT = Path(__file__).resolve().parents[1]
+sys.path.insert(0, str(ROOT))
+
+from sancho import checkpoint  # noqa: E402
+from sancho.config import SampleConfig  # noqa: E402
+from sancho.corpus import find_corpus  # noqa: E402
+from sancho.generate import continue_texts  # noqa: E402
+from sancho.report.measures import copied, fraction_of_known_words, words_of  # noqa: E402
+
+TEXTS, LENGTH = 8, 3000
+SAMPLERS = [
+    {"temperature": 0.0},
+    {"temperature": 0.5},
+    {"temperature": 0.8},
+    {"temperature": 1.0},
+    {"temperature": 0.8, "min_p": 0.05},
+    {"temperature": 1.0, "min_p": 0.05},
+    {"temperature": 1.0, "min_p": 0.1},
+    {"temperature": 1.1, "min_p": 0.05},
+    {"temperature": 1.1, "min_p": 0.1},
+    {"temperature": 1.2, "min_p": 0.1},
+    {"temperature": 1.2, "min_p": 0.15},
+    {"temperature": 1.0, "top_p": 0.9},
+    {"temperature": 0.9, "top_p": 0.95},
+    {"temperature": 1.0, "top_k": 5},
+]
+
+
+def figures(texts: Iterable[str], train: str, known: set[str]) -> dict[str, tuple[float, float]]:
+    """Return (mean, half of its 95 % interval) of each measure over the texts."""
+    rows = [
+        (
+            100 * fraction_of_known_words(text, known),
+            len(set(words_of(text))),
+            100 * float(copied(text, train).mean()),
+        )
+        for text in texts
+    ]
+    means = np.mean(rows, axis=0)
+    halves = 1.96 * np.std(rows, axis=0, ddof=1) / len(rows) ** 0.5
+    names = ("known words %", "different words", "copied %")
+    return {name: (float(m), float(h)) for name, m, h in zip(names, means, halves, strict=True)}
+
+
+def main() -> None:
+    """Read the options, measure, show."""
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("checkpoint", type=Path, nargs="?", default=checkpoint.PRETRAINED)
+    parser.add_argument("--seeds", type=int, default=5)
+    parser.add_argument("--dataset", help="a prepared folder (default: the model's own)")
+    options = parser.parse_args()
+    saved = checkpoint.load(options.checkpoint)
+    corpus = find_corpus(ROOT / "data", options.dataset or saved.corpus_name)
+    train, val = corpus.tokenizer.decode(corpus.train), corpus.tokenizer.decode(corpus.val)
+    known = set(words_of(train))
+    model, tokenizer = saved.build_numpy(), saved.tokenizer
+    prompt = tokenizer.encode("\n")
+    starts = np.linspace(0, len(val) - LENGTH, TEXTS * options.seeds).astype(int)
+    found = {"the author": figures((val[i : i + LENGTH] for i in starts), train, known)}
+    for sampler in SAMPLERS:
+        texts = [
+            text
+            for seed in range(options.seeds)
+            for text in continue_texts(
+                model,
+                tokenizer,
+                prompt,
+                SampleConfig(**sampler),
+                num_samples=TEXTS,
+                max_new_tokens=LENGTH,
+                seed=seed,
+            )
+        ]
+        found[", ".join(f"{name} {value}" for name, value in sampler.items())] = figures(
+            texts, train, known
+        )
+    for name, values in found.items():
+        cells = "".join(f"{mean:>10.1f} ± {half:<6.1f}" for mean, half in values.values())
+        print(f"{name:28}{cells}")
+    print(json.dumps(found))
+
+
+if __name__ == "__main__":
+    main()
