@@ -9,10 +9,11 @@ from functools import cache
 from pathlib import Path
 
 import pytest
-from conftest import ROOT, random_gpt
+from architectures import checkpoint_of
+from conftest import ROOT
 
 from sancho import checkpoint
-from sancho.config import ModelConfig, TrainConfig
+from sancho.config import ModelConfig
 
 MODULES = sorted(
     path.relative_to(ROOT / "sancho").with_suffix("").as_posix()
@@ -229,26 +230,13 @@ def test_an_import_of_torch_would_be_seen():
 @pytest.mark.parametrize("options", [[], ["--device=cpu", "--dtype=float32", "--num_samples=2"]])
 def test_sampling_on_a_cpu_imports_no_torch(tmp_path, options):
     path = tmp_path / "best.safetensors"
-    checkpoint.save(path, small_checkpoint(ngram_size=3, ngram_rows=16))
+    shape = {"block_size": 4, "n_layer": 1, "n_head": 1, "n_embd": 2, "ngram_size": 3}
+    checkpoint.save(path, checkpoint_of(ModelConfig(vocab_size=2, **shape), "ab"))
     program = "import sample\nsample.main(sys.argv[1:])"
     args = ["--checkpoint", path, "--start=ab", "--max_new_tokens=9", *options]
     modules, text = torch_modules_of(program, *args)
     assert modules == []
     assert re.fullmatch("(ab[ab]{9}\r?\n)+", text)
-
-
-def small_checkpoint(**shape) -> checkpoint.Checkpoint:
-    """Return a checkpoint of a model that knows two letters."""
-    config = ModelConfig(vocab_size=2, block_size=4, n_layer=1, n_head=1, n_embd=2, **shape)
-    return checkpoint.Checkpoint(
-        model=config,
-        characters="ab",
-        train=TrainConfig(),
-        progress=checkpoint.Progress(),
-        corpus_name="quijote",
-        corpus_sha256="",
-        weights=random_gpt(config).arrays(),
-    )
 
 
 # --- house rules ----------------------------------------------------------------------------
