@@ -271,17 +271,6 @@ def test_counts_are_those_of_the_written_formula():
         assert losses[n - 1] == pytest.approx(total / len(val), rel=1e-9), n
 
 
-def test_the_probabilities_of_all_letters_sum_to_one():
-    ids, V = ids_of(BOOK)
-    train, context = ids[:200], ids[200:220]
-    sums = np.zeros(MAX_ORDER)
-    whole = count_losses(train, context, V) * len(context)
-    for letter in range(V):  # the loss of one more letter is what the sum grows by
-        longer = np.append(context, np.uint8(letter))
-        sums += np.exp(whole - count_losses(train, longer, V) * len(longer))
-    np.testing.assert_allclose(sums, 1, rtol=1e-9)
-
-
 @pytest.mark.parametrize("n_train", [0, 1, 5])
 def test_almost_nothing_to_count(n_train):
     ids, V = ids_of(BOOK)
