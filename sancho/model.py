@@ -40,10 +40,6 @@ class KVCache:
         self.values[layer, :, :, self.length : end] = v
         return self.keys[layer, :, :, :end], self.values[layer, :, :, :end]
 
-    def clear(self) -> None:
-        """Forget all characters."""
-        self.length = 0
-
 
 def make_norm(config: ModelConfig) -> nn.Module:
     """Return the normalisation over the channels.
@@ -378,7 +374,12 @@ class CachedDecoder:
     """An incremental decoder: reads B growing texts, computing every position once."""
 
     def __init__(self, model: GPT, batch_size: int) -> None:
-        self.model, self.cache = model, KVCache(model.config, batch_size)
+        self.model, self.batch_size = model, batch_size
+        self.restart()
+
+    def restart(self) -> None:
+        """Begin new texts."""
+        self.cache = KVCache(self.model.config, self.batch_size)
 
     @torch.inference_mode()
     def read(self, ids: np.ndarray) -> np.ndarray:
@@ -392,7 +393,3 @@ class CachedDecoder:
         finally:
             if was_training:
                 model.train()
-
-    def restart(self) -> None:
-        """Begin new texts."""
-        self.cache.clear()

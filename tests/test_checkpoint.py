@@ -33,7 +33,7 @@ TINY = ModelConfig(
 )
 
 
-def make_checkpoint(config: ModelConfig = TINY, optimizer: str = "muon", name: str = "a text"):
+def make_checkpoint(config: ModelConfig = TINY, optimizer: str = "muon") -> Checkpoint:
     """Return the checkpoint of a model that has made two steps."""
     torch.manual_seed(7)
     model = GPT(config)
@@ -58,7 +58,7 @@ def make_checkpoint(config: ModelConfig = TINY, optimizer: str = "muon", name: s
             evaluations_since_best=1,
             recent_losses=[1.1, 2.2],
         ),
-        corpus_name=name,
+        corpus_name="a text",
         corpus_sha256="0f" * 32,
         weights=model.arrays(),
         optimizer=optimizer_arrays(dict(model.named_parameters()), optimizers),

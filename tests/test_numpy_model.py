@@ -187,10 +187,8 @@ def test_too_long_a_context_is_an_error():
 def test_reading_changes_neither_weights_nor_ids(norm):
     config = replace(SMALL, position="learned", norm=norm, bias=True)
     arrays, ids = random_gpt(config).arrays(), random_ids(3, 8)
-    before = {name: array.copy() for name, array in arrays.items()}
     for array in (*arrays.values(), ids):
         array.setflags(write=False)
     model = NumpyGPT(config, arrays)
     first = model.logits(ids)
     assert (model.logits(ids) == first).all()
-    assert all((array == before[name]).all() for name, array in arrays.items())
