@@ -3,6 +3,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
+from architectures import SMALL
 from conftest import random_gpt
 
 from sancho.config import ModelConfig
@@ -17,18 +18,9 @@ from sancho.training import validation_loss
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
-SMALL = ModelConfig(
-    vocab_size=11,
-    block_size=8,
-    n_layer=3,
-    n_head=2,
-    n_embd=16,
-    ngram_size=5,
-    ngram_rows=64,
-    embedding_skip=True,
-)
+CONFIG = replace(SMALL, n_layer=3)
 PLAIN = replace(
-    SMALL, norm="layernorm", position="learned", qk_norm=False, bias=True, embedding_skip=False
+    CONFIG, norm="layernorm", position="learned", qk_norm=False, bias=True, embedding_skip=False
 )
 IDS = torch.randint(11, (2, 7), generator=torch.Generator().manual_seed(3))
 
@@ -55,7 +47,7 @@ def test_the_weights_explain_what_attention_answers(position, qk_norm):
 
     Seven values of eight channels each: no other weights would do.
     """
-    model = make_gpt(replace(SMALL, position=position, qk_norm=qk_norm))
+    model = make_gpt(replace(CONFIG, position=position, qk_norm=qk_norm))
     weights = attention_weights(model, IDS)
     assert weights.shape == (3, 2, 2, 7, 7)
     assert (weights.triu(1) == 0).all()
@@ -69,7 +61,7 @@ def test_the_weights_explain_what_attention_answers(position, qk_norm):
         torch.testing.assert_close(block.attention.proj(heads), answer, rtol=1e-4, atol=1e-4)
 
 
-@pytest.mark.parametrize("config", [SMALL, PLAIN])
+@pytest.mark.parametrize("config", [CONFIG, PLAIN])
 @torch.no_grad()
 def test_streams_lead_from_the_embedding_to_the_logits(config):
     model = make_gpt(config)
@@ -87,7 +79,7 @@ def test_streams_lead_from_the_embedding_to_the_logits(config):
 
 @pytest.mark.parametrize("length", [2, 8, 9, 10, 41])
 def test_character_losses_are_those_of_the_evaluation(length):
-    model = make_gpt(SMALL)
+    model = make_gpt(CONFIG)
     ids = np.random.default_rng(1).integers(11, size=length).astype(np.uint8)
     losses = character_losses(model, ids, batch_size=2)
     assert losses.mean() == pytest.approx(validation_loss(model, ids), rel=1e-5)
@@ -100,13 +92,13 @@ def test_character_losses_are_those_of_the_evaluation(length):
 
 def test_a_loss_needs_two_characters():
     with pytest.raises(ValueError, match="two characters"):
-        character_losses(make_gpt(SMALL), np.array([1], dtype=np.uint8))
+        character_losses(make_gpt(CONFIG), np.array([1], dtype=np.uint8))
 
 
 @pytest.mark.parametrize("training", [False, True])
 @pytest.mark.parametrize("look", [attention_weights, residual_streams, layer_logits])
 def test_looking_leaves_the_model_as_it_was(look, training):
-    model = make_gpt(replace(SMALL, dropout=0.5, ngram_dropout=0.5)).train(training)
+    model = make_gpt(replace(CONFIG, dropout=0.5, ngram_dropout=0.5)).train(training)
     assert torch.equal(look(model, IDS), look(model, IDS)), "dropout is off"
     assert model.training == training
     assert not any(module._forward_hooks for module in model.modules())
