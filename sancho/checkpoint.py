@@ -162,14 +162,14 @@ def load(path: Path) -> Checkpoint:
     if not path.exists() and last.exists():
         raise MissingFile(f"the checkpoint {path} does not exist (yet); but there is {last}")
     metadata, tensors = _read(existing_file(path, "the checkpoint"))
-    if _digest(metadata["content"], tensors) != metadata.get("sha256"):
-        raise _damaged(path, "its checksum does not fit its content")
     try:
+        if _digest(metadata["content"], tensors) != metadata.get("sha256"):
+            raise ValueError("its checksum does not fit its content")
         checkpoint = _from_content(json.loads(metadata["content"]), tensors)
         _check_weights(checkpoint)
-        weights = {name: a.astype(np.float32, copy=False) for name, a in checkpoint.weights.items()}
     except (ValueError, KeyError, TypeError, RecursionError) as error:
-        raise _damaged(path, str(error)) from None
+        raise _damaged(path, error) from None
+    weights = {name: a.astype(np.float32, copy=False) for name, a in checkpoint.weights.items()}
     return replace(checkpoint, weights=weights)
 
 
@@ -186,20 +186,18 @@ def _read(path: Path) -> tuple[dict[str, str], Arrays]:
                 "sancho reads the .safetensors files that train.py writes"
             )
         raise UserError(f"{path} is not a safetensors file; use one that train.py wrote")
+    tensors = {}
     try:
         with safetensors.safe_open(path, "numpy") as file:
             metadata = file.metadata() or {}
             _check_metadata(path, metadata)
-            return metadata, {name: _tensor(file, name) for name in file.keys()}  # noqa: SIM118
-    except (safetensors.SafetensorError, TypeError, AttributeError) as error:
-        raise _damaged(path, str(error)) from None
-
-
-def _tensor(file: safetensors.safe_open, name: str) -> np.ndarray:
-    try:
-        return file.get_tensor(name)
+            for name in file.keys():  # noqa: SIM118
+                tensors[name] = file.get_tensor(name)
+    except safetensors.SafetensorError as error:
+        raise _damaged(path, error) from None
     except (TypeError, AttributeError) as error:  # a type that NumPy does not have
-        raise TypeError(f"tensor {name}: {error}") from None
+        raise _damaged(path, f"tensor {name}: {error}") from None
+    return metadata, tensors
 
 
 def _check_metadata(path: Path, metadata: dict[str, str]) -> None:
@@ -212,6 +210,10 @@ def _check_metadata(path: Path, metadata: dict[str, str]) -> None:
         )
     if "content" not in metadata:
         raise _damaged(path, "it has no configuration")
+
+
+def _damaged(path: Path, why: object) -> UserError:
+    return UserError(f"the checkpoint {path} is damaged: {why}; use another checkpoint")
 
 
 def _from_content(content: dict, tensors: Arrays) -> Checkpoint:
@@ -277,10 +279,6 @@ def _digest(content: str, tensors: Arrays) -> str:
     return digest.hexdigest()
 
 
-def _damaged(path: Path, why: str) -> UserError:
-    return UserError(f"the checkpoint {path} is damaged: {why}; use another checkpoint")
-
-
 # --- names and shapes -----------------------------------------------------------------------
 
 
@@ -299,8 +297,15 @@ def weight_shapes(config: ModelConfig) -> Shapes:
       embedding is added before each block (the first one is not used).
     - A tied output head is stored twice.
     """
-    C, V = config.n_embd, config.vocab_size
-    expanded = config.hidden_size * (1 + config.is_gated)
+    C, V, hidden = config.n_embd, config.vocab_size, config.hidden_size
+
+    def linear(name: str, *shape: int) -> Shapes:
+        bias: Shapes = {f"{name}.bias": shape[:1]} if config.bias else {}
+        return {f"{name}.weight": shape} | bias
+
+    def norm(name: str) -> Shapes:
+        return linear(name, C) if config.norm == "layernorm" else {}
+
     shapes: Shapes = {"token_embedding.weight": (V, C)}
     if config.ngram_size > 1:
         shapes["ngram_embedding.weight"] = (config.ngram_rows, C)
@@ -310,28 +315,16 @@ def weight_shapes(config: ModelConfig) -> Shapes:
         shapes["skips"] = (config.n_layer,)
     for layer in range(config.n_layer):
         block = f"blocks.{layer}"
-        shapes |= _norm(f"{block}.norm1", config)
-        shapes |= _linear(f"{block}.attention.qkv", 3 * C, C, config.bias)
-        shapes |= _linear(f"{block}.attention.proj", C, C, config.bias)
-        shapes |= _norm(f"{block}.norm2", config)
-        shapes |= _linear(f"{block}.feed_forward.expand", expanded, C, config.bias)
-        shapes |= _linear(f"{block}.feed_forward.proj", C, config.hidden_size, config.bias)
-    return shapes | _norm("norm", config) | _linear("head", V, C, bias=False)
+        shapes |= norm(f"{block}.norm1")
+        shapes |= linear(f"{block}.attention.qkv", 3 * C, C)
+        shapes |= linear(f"{block}.attention.proj", C, C)
+        shapes |= norm(f"{block}.norm2")
+        shapes |= linear(f"{block}.feed_forward.expand", hidden * (1 + config.is_gated), C)
+        shapes |= linear(f"{block}.feed_forward.proj", C, hidden)
+    return shapes | norm("norm") | {"head.weight": (V, C)}
 
 
 def count_parameters(config: ModelConfig) -> int:
     """Return the number of trained weights, those of a tied head once."""
     total = sum(math.prod(shape) for shape in weight_shapes(config).values())
     return total - config.tie_embeddings * config.vocab_size * config.n_embd
-
-
-def _linear(name: str, rows: int, columns: int, bias: bool) -> Shapes:
-    shapes: Shapes = {f"{name}.weight": (rows, columns)}
-    return shapes | ({f"{name}.bias": (rows,)} if bias else {})
-
-
-def _norm(name: str, config: ModelConfig) -> Shapes:
-    if config.norm == "rmsnorm":
-        return {}
-    shapes: Shapes = {f"{name}.weight": (config.n_embd,)}
-    return shapes | ({f"{name}.bias": (config.n_embd,)} if config.bias else {})

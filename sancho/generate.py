@@ -178,20 +178,16 @@ def generate(
     generators = [generator(seed, Purpose.SAMPLING, i) for i in samples]
     block_size = model.config.block_size
     newest = np.asarray(prompt[-block_size:], dtype=np.int64)
-    context = np.empty((len(generators), block_size + 1), dtype=np.int64)
-    length, new = len(newest), 0  # how many ids the context holds, and which are not read yet
-    context[:, :length] = newest
+    context = unread = np.tile(newest, (len(generators), 1))  # (B, S): what the model may see
     decoder = incremental_decoder(model, len(generators))
     for _ in range(max_new_tokens):
-        logits = decoder.read(context[:, new:length])
-        logits = shape_logits(logits, context[:, :length], config)
+        logits = shape_logits(decoder.read(unread), context, config)
         ids = choose(logits, np.array([g.random() for g in generators]))  # (B,)
         yield ids.tolist()
-        context[:, length] = ids
-        length, new = length + 1, length
-        if length > block_size:
-            length, new = max(1, block_size // 4), 0
-            context[:, :length] = context[:, -length:].copy()
+        unread = ids[:, None]
+        context = np.concatenate((context, unread), axis=1)
+        if context.shape[1] > block_size:
+            context = unread = context[:, -max(1, block_size // 4) :]
             decoder.restart()
 
 

@@ -21,42 +21,24 @@ from sancho.config import ModelConfig
 class KVCache:
     """Keys and values of the characters read so far, for every block.
 
-    Room for `config.block_size` characters is taken at once and filled from the left.
+    Room for `config.block_size` characters is taken with the first and filled from the left.
     """
 
-    def __init__(
-        self,
-        config: ModelConfig,
-        batch_size: int,
-        device: torch.device | str = "cpu",
-        dtype: torch.dtype = torch.float32,
-    ) -> None:
-        """Make an empty cache of 2 · n_layer · B · block_size · C numbers."""
-        shape = (config.n_layer, batch_size, config.n_head, config.block_size, config.head_size)
-        self.keys = torch.zeros(shape, device=device, dtype=dtype)  # (n_layer, B, H, block, D)
-        self.values = torch.zeros_like(self.keys)
-        self.before = config.ngram_size - 1  # how many older ids an n-gram takes in
-        ids = (batch_size, self.before + config.block_size)
-        self.ids = torch.full(ids, ngrams.NOTHING, device=device)
-        self.start = self.length = 0
-        """Position of the first new character, and number of characters held with the new ones."""
-
-    def add_ids(self, ids: Tensor) -> Tensor:
-        """Append new ids, (B, T); return them behind the ngram_size − 1 ids before them."""
-        self.start, self.length = self.length, self.length + ids.shape[1]
-        end = self.before + self.length
-        self.ids[:, self.before + self.start : end] = ids
-        return self.ids[:, self.start : end]
+    def __init__(self, config: ModelConfig, batch_size: int) -> None:
+        n_head, head_size = config.n_head, config.head_size
+        self.shape = (config.n_layer, batch_size, n_head, config.block_size, head_size)
+        self.keys = self.values = torch.empty(0)  # (n_layer, B, H, block, D)
+        self.newest = torch.empty(0)  # (B, ngram_size − 1) ids, which the next n-grams take in
+        self.length = 0  # how many characters have been read
 
     def add(self, layer: int, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
-        """Append keys and values of a block, (B, H, T, D); return all of them, (B, H, S, D)."""
-        new = slice(self.start, self.length)
-        self.keys[layer, :, :, new], self.values[layer, :, :, new] = k, v
-        return self.keys[layer, :, :, : self.length], self.values[layer, :, :, : self.length]
-
-    def clear(self) -> None:
-        """Forget all characters."""
-        self.start = self.length = 0
+        """Take in keys and values of a block, (B, H, T, D); return all of them, (B, H, S, D)."""
+        if not len(self.keys):  # only now their device and type are known
+            self.keys, self.values = k.new_zeros(self.shape), v.new_zeros(self.shape)
+        end = self.length + k.shape[2]
+        self.keys[layer, :, :, self.length : end] = k
+        self.values[layer, :, :, self.length : end] = v
+        return self.keys[layer, :, :, :end], self.values[layer, :, :, :end]
 
 
 def make_norm(config: ModelConfig) -> nn.Module:
@@ -122,7 +104,7 @@ class MultiHeadAttention(nn.Module):
     def forward(self, x: Tensor, cache: KVCache | None = None, layer: int = 0) -> Tensor:
         """(B, T, C) -> (B, T, C); with a cache, x continues the characters that it holds."""
         B, T, C = x.shape
-        start = cache.start if cache else 0
+        start = cache.length if cache else 0
         q, k, v = self.queries_keys_values(x, start)  # each (B, H, T, D)
         if cache:
             k, v = cache.add(layer, k, v)  # (B, H, S, D)
@@ -196,7 +178,6 @@ class Dropout(nn.Module):
     thread = threading.local()
 
     def __init__(self, p: float, of_vectors: bool = False) -> None:
-        """Drop with probability p."""
         super().__init__()
         self.p, self.of_vectors = p, of_vectors
 
@@ -249,7 +230,6 @@ class NgramEmbedding(nn.Embedding):
     powers: Tensor
 
     def __init__(self, config: ModelConfig) -> None:
-        """Make a table of (ngram_rows, C)."""
         super().__init__(config.ngram_rows, config.n_embd, sparse=True)
         self.size = config.ngram_size
         self.dropout = Dropout(config.ngram_dropout, of_vectors=True)
@@ -269,12 +249,14 @@ class NgramEmbedding(nn.Embedding):
 
 
 class GPT(nn.Module):
-    """Embedding, blocks, norm, output head."""
+    """Embedding, blocks, norm, output head.
+
+    New weights are drawn from torch's global random generator.
+    """
 
     positions: Tensor
 
     def __init__(self, config: ModelConfig) -> None:
-        """Make the model with new weights, drawn from torch's global random generator."""
         super().__init__()
         self.config = config
         self.token_embedding = nn.Embedding(config.vocab_size, config.n_embd)
@@ -337,22 +319,28 @@ class GPT(nn.Module):
             if self.config.embedding_skip and layer:
                 x = x + self.skips[layer] * embedding
             x = block(x, cache, layer)
+        if cache:
+            cache.length += ids.shape[1]
         return self.norm(x)
 
     def embed(self, ids: Tensor, cache: KVCache | None = None) -> Tensor:
         """(B, T) ids -> (B, T, C): embeddings of character, n-grams and position, added."""
+        config, T = self.config, ids.shape[1]
         start = cache.length if cache else 0
-        T = ids.shape[1]
-        if start + T > self.config.block_size:
+        if start + T > config.block_size:
             raise ValueError(f"{start + T} characters do not fit block_size")
         x = self.token_embedding(ids)  # (B, T, C)
-        before = self.config.ngram_size - 1
-        text = cache.add_ids(ids) if cache else F.pad(ids, (before, 0), value=ngrams.NOTHING)
-        if before:
+        if config.ngram_size > 1:
+            older = config.ngram_size - 1
+            text = F.pad(ids, (older, 0), value=ngrams.NOTHING)  # (B, older + T)
+            if cache and start:
+                text[:, :older] = cache.newest
+            if cache:
+                cache.newest = text[:, T:]
             x = x + self.ngram_embedding(text)
-        if self.config.position == "learned":
+        if config.position == "learned":
             x = x + self.position_embedding.weight[start : start + T]
-        elif self.config.position == "sinusoidal":
+        elif config.position == "sinusoidal":
             x = x + self.positions[start : start + T]
         return x
 
@@ -386,27 +374,22 @@ class CachedDecoder:
     """An incremental decoder: reads B growing texts, computing every position once."""
 
     def __init__(self, model: GPT, batch_size: int) -> None:
-        """Make an empty cache for B texts."""
-        self.model, weight = model, model.head.weight
-        # Under autocast keys and values come in its type, else in that of the weights.
-        kind = weight.device.type
-        autocast = torch.is_autocast_enabled(kind)
-        dtype = torch.get_autocast_dtype(kind) if autocast else weight.dtype
-        self.cache = KVCache(model.config, batch_size, weight.device, dtype)
+        self.model, self.batch_size = model, batch_size
+        self.restart()
+
+    def restart(self) -> None:
+        """Begin new texts."""
+        self.cache = KVCache(self.model.config, self.batch_size)
 
     @torch.inference_mode()
     def read(self, ids: np.ndarray) -> np.ndarray:
         """Append the next ids of each text, (B, T); return the logits after the last, (B, V)."""
-        was_training = self.model.training
+        model, was_training = self.model, self.model.training
         try:
             if was_training:  # to switch all modules takes as long as to read a character
-                self.model.eval()
-            logits = self.model(torch.from_numpy(ids).to(self.cache.ids.device), self.cache)[:, -1]
-            return logits.float().cpu().numpy()
+                model.eval()
+            new = torch.from_numpy(ids).to(model.head.weight.device)
+            return model(new, self.cache)[:, -1].float().cpu().numpy()
         finally:
             if was_training:
-                self.model.train()
-
-    def restart(self) -> None:
-        """Begin new texts."""
-        self.cache.clear()
+                model.train()

@@ -93,14 +93,13 @@ class NumpyGPT:
 
     def logits(self, ids: np.ndarray) -> np.ndarray:
         """(B, T) ids -> (B, T, V) logits of the character after each, as GPT.forward."""
-        return self.decoder(len(ids)).read_all(ids)
+        return self.head(self.decoder(len(ids)).features(ids))
 
 
 class Decoder:
     """An incremental decoder: reads B growing texts, computing every position once."""
 
     def __init__(self, model: NumpyGPT, batch_size: int) -> None:
-        """Make an empty cache of block_size characters for each text."""
         self.model, config = model, model.config
         shape = (config.n_layer, batch_size, config.n_head, config.block_size, config.head_size)
         self.keys, self.values = np.zeros((2, *shape), np.float32)  # each (n_layer, B, H, block, D)
@@ -118,15 +117,10 @@ class Decoder:
 
     def read(self, ids: np.ndarray) -> np.ndarray:
         """Append the next ids of each text, (B, T); return the logits after the last, (B, V)."""
-        x = self._residual_stream(ids)[:, -1:]
-        return self.model.head(self.model.normalise(x))[:, 0]
+        return self.model.head(self.features(ids)[:, -1:])[:, 0]
 
-    def read_all(self, ids: np.ndarray) -> np.ndarray:
-        """Append the next ids of each text, (B, T); return the logits after each, (B, T, V)."""
-        return self.model.head(self.model.normalise(self._residual_stream(ids)))
-
-    def _residual_stream(self, ids: np.ndarray) -> np.ndarray:
-        """Append ids, (B, T); return what leaves the last block, (B, T, C)."""
+    def features(self, ids: np.ndarray) -> np.ndarray:
+        """Append the next ids of each text; return what the output head reads, (B, T, C)."""
         start, end = self.length, self.length + ids.shape[1]
         if end > self.model.config.block_size:
             raise ValueError(f"{end} characters do not fit block_size")
@@ -138,7 +132,7 @@ class Decoder:
             x = x + block.attend(normalise(x), keys, values, start)
             x = x + block.feed_forward(normalise(x))
         self.length = end
-        return x
+        return normalise(x)
 
     def _embed(self, ids: np.ndarray, start: int, end: int) -> np.ndarray:
         model, config = self.model, self.model.config

@@ -6,9 +6,11 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
+from conftest import random_gpt
 from torch import Tensor
 
-from sancho.config import ModelConfig
+from sancho.checkpoint import Checkpoint, Progress
+from sancho.config import ModelConfig, TrainConfig
 
 NORMS = ("layernorm", "rmsnorm")
 POSITIONS = ("learned", "sinusoidal", "rope")
@@ -78,3 +80,16 @@ def assert_close(actual: object, expected: object, atol: float = 0.0, rtol: floa
     """Compare tensors or arrays; torch.testing takes a second to import."""
     arrays = [x.detach().numpy() if isinstance(x, Tensor) else x for x in (actual, expected)]
     np.testing.assert_allclose(*arrays, rtol=rtol, atol=atol)
+
+
+def checkpoint_of(config: ModelConfig, characters: str) -> Checkpoint:
+    """Return a checkpoint with random weights, of a run of no steps on a text without a name."""
+    return Checkpoint(
+        model=config,
+        characters=characters,
+        train=TrainConfig(),
+        progress=Progress(),
+        corpus_name="",
+        corpus_sha256="",
+        weights=random_gpt(config).arrays(),
+    )

@@ -3,8 +3,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
+from architectures import SMALL
 from conftest import random_gpt
-from torch import nn
 
 from sancho.config import ModelConfig
 from sancho.model import GPT
@@ -18,18 +18,9 @@ from sancho.training import validation_loss
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
-SMALL = ModelConfig(
-    vocab_size=11,
-    block_size=8,
-    n_layer=3,
-    n_head=2,
-    n_embd=16,
-    ngram_size=5,
-    ngram_rows=64,
-    embedding_skip=True,
-)
+CONFIG = replace(SMALL, n_layer=3)
 PLAIN = replace(
-    SMALL, norm="layernorm", position="learned", qk_norm=False, bias=True, embedding_skip=False
+    CONFIG, norm="layernorm", position="learned", qk_norm=False, bias=True, embedding_skip=False
 )
 IDS = torch.randint(11, (2, 7), generator=torch.Generator().manual_seed(3))
 
@@ -39,85 +30,60 @@ def make_gpt(config: ModelConfig) -> GPT:
 
 
 @torch.no_grad()
-def attention_in_and_out(model: GPT) -> list[tuple[torch.Tensor, torch.Tensor]]:
-    """Return what each block's attention reads and what it answers, written out."""
-    found = []
-    streams = residual_streams(model, IDS)
-    for layer, block in enumerate(model.blocks):
-        x = streams[layer]
-        if model.config.embedding_skip and layer:
-            x = x + model.skips[layer] * streams[0]
-        x = block.norm1(x)
-        found.append((x, block.attention(x)))
-    return found
-
-
-def test_attention_weights_equal_those_of_torch():
-    model = make_gpt(PLAIN)
-    future = torch.ones(7, 7, dtype=torch.bool).triu(1)
-    weights = attention_weights(model, IDS)
-    assert weights.shape == (3, 2, 2, 7, 7)
-    for layer, (x, _) in enumerate(attention_in_and_out(model)):
-        ours = model.blocks[layer].attention
-        theirs = nn.MultiheadAttention(16, 2, batch_first=True)
-        theirs.load_state_dict(
-            {
-                "in_proj_weight": ours.qkv.weight,
-                "in_proj_bias": ours.qkv.bias,
-                "out_proj.weight": ours.proj.weight,
-                "out_proj.bias": ours.proj.bias,
-            }
-        )
-        _, expected = theirs(x, x, x, attn_mask=future, average_attn_weights=False)
-        torch.testing.assert_close(weights[layer], expected, rtol=1e-5, atol=1e-6)
+def block_inputs(model: GPT, streams: torch.Tensor) -> list[torch.Tensor]:
+    """Return what each block reads, by the streams before it."""
+    if not model.config.embedding_skip:
+        return list(streams[:-1])
+    return [streams[0]] + [
+        streams[layer] + model.skips[layer] * streams[0] for layer in range(1, len(model.blocks))
+    ]
 
 
 @pytest.mark.parametrize("position", ["learned", "sinusoidal", "rope"])
 @pytest.mark.parametrize("qk_norm", [False, True])
+@torch.no_grad()
 def test_the_weights_explain_what_attention_answers(position, qk_norm):
-    """Each head's mean of the values in these weights, projected, is the module's output."""
-    model = make_gpt(replace(SMALL, position=position, qk_norm=qk_norm))
+    """Each head's mean of the values in these weights, projected, is the module's output.
+
+    Seven values of eight channels each: no other weights would do.
+    """
+    model = make_gpt(replace(CONFIG, position=position, qk_norm=qk_norm))
     weights = attention_weights(model, IDS)
+    assert weights.shape == (3, 2, 2, 7, 7)
     assert (weights.triu(1) == 0).all()
     torch.testing.assert_close(weights.sum(-1), torch.ones(3, 2, 2, 7))
-    for layer, (x, answer) in enumerate(attention_in_and_out(model)):
-        attention = model.blocks[layer].attention
-        values = attention.qkv(x)[..., 32:].view(2, 7, 2, 8).transpose(1, 2)  # (B, H, T, D)
-        heads = (weights[layer] @ values).transpose(1, 2).reshape(2, 7, 16)
-        torch.testing.assert_close(attention.proj(heads), answer, rtol=1e-4, atol=1e-4)
+    inputs = block_inputs(model, residual_streams(model, IDS))
+    for block, of_block, x in zip(model.blocks, weights, inputs, strict=True):
+        x = block.norm1(x)
+        values = block.attention.qkv(x)[..., 32:].view(2, 7, 2, 8).transpose(1, 2)  # (B, H, T, D)
+        heads = (of_block @ values).transpose(1, 2).reshape(2, 7, 16)
+        answer = block.attention(x)
+        torch.testing.assert_close(block.attention.proj(heads), answer, rtol=1e-4, atol=1e-4)
 
 
-@pytest.mark.parametrize("config", [SMALL, PLAIN])
-def test_the_last_stream_gives_the_models_own_logits(config):
+@pytest.mark.parametrize("config", [CONFIG, PLAIN])
+@torch.no_grad()
+def test_streams_lead_from_the_embedding_to_the_logits(config):
     model = make_gpt(config)
-    logits = model(IDS)
     streams = residual_streams(model, IDS)
     assert streams.shape == (4, 2, 7, 16)
-    assert layer_logits(model, IDS).shape == (4, 2, 7, 11)
-    torch.testing.assert_close(layer_logits(model, IDS)[-1], logits)
-
-
-def test_each_stream_is_what_the_blocks_so_far_make_of_the_first():
-    model = make_gpt(PLAIN)
-    streams = residual_streams(model, IDS)
-    x = model.token_embedding(IDS) + model.position_embedding.weight[:7]
-    table = model.ngram_embedding
-    assert not torch.equal(streams[0], x), "the table of sequences is a part of it"
-    with torch.no_grad():
-        table.weight.zero_()
-    streams = residual_streams(model, IDS)
-    torch.testing.assert_close(streams[0], x)
-    for block, before, after in zip(model.blocks, streams, streams[1:], strict=False):
-        torch.testing.assert_close(block(before), after)
+    torch.testing.assert_close(streams[0], model.embed(IDS))
+    for block, x, after in zip(
+        model.blocks, block_inputs(model, streams), streams[1:], strict=True
+    ):
+        torch.testing.assert_close(block(x), after)
+    logits = layer_logits(model, IDS)
+    torch.testing.assert_close(logits, model.head(model.norm(streams)))
+    torch.testing.assert_close(logits[-1], model(IDS))
 
 
 @pytest.mark.parametrize("length", [2, 8, 9, 10, 41])
 def test_character_losses_are_those_of_the_evaluation(length):
-    model = make_gpt(SMALL)
+    model = make_gpt(CONFIG)
     ids = np.random.default_rng(1).integers(11, size=length).astype(np.uint8)
     losses = character_losses(model, ids, batch_size=2)
-    assert losses.shape == (length - 1,)
     assert losses.mean() == pytest.approx(validation_loss(model, ids), rel=1e-5)
+    assert losses.shape == (length - 1,)
     for i in range(1, length):
         window = torch.from_numpy(ids[(i - 1) // 8 * 8 : i].astype(np.int64))[None]
         expected = -model(window)[0, -1].double().log_softmax(0)[int(ids[i])]
@@ -126,13 +92,13 @@ def test_character_losses_are_those_of_the_evaluation(length):
 
 def test_a_loss_needs_two_characters():
     with pytest.raises(ValueError, match="two characters"):
-        character_losses(make_gpt(SMALL), np.array([1], dtype=np.uint8))
+        character_losses(make_gpt(CONFIG), np.array([1], dtype=np.uint8))
 
 
 @pytest.mark.parametrize("training", [False, True])
 @pytest.mark.parametrize("look", [attention_weights, residual_streams, layer_logits])
 def test_looking_leaves_the_model_as_it_was(look, training):
-    model = make_gpt(replace(SMALL, dropout=0.5, ngram_dropout=0.5)).train(training)
+    model = make_gpt(replace(CONFIG, dropout=0.5, ngram_dropout=0.5)).train(training)
     assert torch.equal(look(model, IDS), look(model, IDS)), "dropout is off"
     assert model.training == training
     assert not any(module._forward_hooks for module in model.modules())

@@ -1,9 +1,10 @@
 import itertools
 import json
 import pickle
-import random
 import tracemalloc
-from dataclasses import asdict, replace
+from contextlib import suppress
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -11,7 +12,7 @@ import pytest
 import safetensors.numpy
 import safetensors.torch
 import torch
-from architectures import ODD_SHAPES, SMALL, every_architecture
+from architectures import EACH_CHOICE, ODD_SHAPES, OTHERS, SMALL
 
 from sancho import checkpoint
 from sancho.checkpoint import Checkpoint, Progress, count_parameters, weight_shapes
@@ -21,19 +22,12 @@ from sancho.model import GPT, cross_entropy
 from sancho.optim import make_optimizers, optimizer_arrays
 from sancho.presets import PRESETS
 
-TINY = ModelConfig(
-    vocab_size=3,
-    block_size=4,
-    n_layer=1,
-    n_head=1,
-    n_embd=2,
-    ngram_size=2,
-    ngram_rows=5,
-    embedding_skip=True,
+TINY = replace(
+    SMALL, vocab_size=3, block_size=4, n_layer=1, n_head=1, n_embd=2, ngram_size=2, ngram_rows=5
 )
 
 
-def make_checkpoint(config: ModelConfig = TINY, optimizer: str = "muon", name: str = "a text"):
+def make_checkpoint(config: ModelConfig = TINY, optimizer: str = "muon") -> Checkpoint:
     """Return the checkpoint of a model that has made two steps."""
     torch.manual_seed(7)
     model = GPT(config)
@@ -58,7 +52,7 @@ def make_checkpoint(config: ModelConfig = TINY, optimizer: str = "muon", name: s
             evaluations_since_best=1,
             recent_losses=[1.1, 2.2],
         ),
-        corpus_name=name,
+        corpus_name="a text",
         corpus_sha256="0f" * 32,
         weights=model.arrays(),
         optimizer=optimizer_arrays(dict(model.named_parameters()), optimizers),
@@ -78,21 +72,6 @@ def assert_same(ours: Checkpoint, theirs: Checkpoint) -> None:
         assert getattr(ours, name) == getattr(theirs, name), name
     assert_same_arrays(ours.weights, theirs.weights)
     assert_same_arrays(ours.optimizer, theirs.optimizer)
-
-
-def content_of(saved: Checkpoint) -> dict:
-    return {
-        "model": asdict(saved.model),
-        "characters": saved.characters,
-        "train": asdict(saved.train),
-        "progress": asdict(saved.progress),
-        "corpus": {"name": saved.corpus_name, "sha256": saved.corpus_sha256},
-        "versions": {},
-    }
-
-
-def tensors_of(saved: Checkpoint) -> dict:
-    return {f"model.{name}": array for name, array in saved.weights.items()}
 
 
 def forge(path: Path, content: object, tensors: dict, **metadata: str) -> Path:
@@ -148,6 +127,19 @@ def raw(saved, tmp_path_factory) -> bytes:
     return path.read_bytes()
 
 
+@pytest.fixture
+def content(raw) -> dict:
+    """What the JSON of a good file says, to be changed."""
+    head = json.loads(raw[8 : 8 + int.from_bytes(raw[:8], "little")])
+    return json.loads(head["__metadata__"]["content"])
+
+
+@pytest.fixture
+def tensors(raw) -> dict:
+    """The weights of a good file, by the names that they have in it, to be changed."""
+    return {k: t for k, t in safetensors.numpy.load(raw).items() if k.startswith("model.")}
+
+
 # --- what is saved comes back ---------------------------------------------------------------
 
 
@@ -201,48 +193,16 @@ def test_how_arrays_lie_in_memory_is_not_saved(tmp_path, saved):
         assert_same(saved, checkpoint.load(tmp_path / "x"))
 
 
-def test_a_checkpoint_may_lie_where_the_program_runs(tmp_path, monkeypatch, saved):
-    monkeypatch.chdir(tmp_path)
-    checkpoint.save(Path("x.safetensors"), saved)
-    assert_same(saved, checkpoint.load("x.safetensors"))
-    assert [path.name for path in tmp_path.iterdir()] == ["x.safetensors"]
-
-
-def test_every_length_of_the_head_can_be_read(tmp_path, saved):
-    # The first two bytes of a file are the length of its head: any bytes at all.
-    lengths, path = set(), tmp_path / "x"
-    for size in range(0, 256, 8):  # a head is filled up to a multiple of 8
-        before = replace(saved, corpus_name="n" * size)
-        checkpoint.save(path, before)
-        lengths.add(path.read_bytes()[0])
-        assert checkpoint.load(path).corpus_name == before.corpus_name, f"name of {size}"
-    assert 0x80 in lengths, "as a pickle begins"
-    # 0x4b50 is "PK" in little-endian, as a zip begins: a head of 19280 bytes.
+@pytest.mark.parametrize("length", [0x4B50, 0x4B80])
+def test_a_head_whose_length_looks_like_another_kind_of_file_can_be_read(tmp_path, saved, length):
+    """The first two bytes of a file are that length: as a zip begins, "PK", or a pickle, 0x80."""
+    path = tmp_path / "x"
     checkpoint.save(path, replace(saved, corpus_name=""))
-    missing = 0x4B50 - int.from_bytes(path.read_bytes()[:8], "little")
+    missing = length - int.from_bytes(path.read_bytes()[:8], "little")
     before = replace(saved, corpus_name="n" * missing)
     checkpoint.save(path, before)
-    assert path.read_bytes()[:2] == b"PK"
+    assert path.read_bytes()[:2] == length.to_bytes(2, "little")
     assert_same(before, checkpoint.load(path))
-
-
-# --- whole or not at all --------------------------------------------------------------------
-
-
-def test_the_file_is_whole_before_it_takes_its_place(tmp_path, monkeypatch, saved):
-    """What a power cut between writing and renaming would leave is not the new name."""
-    path, seen, replace_file = tmp_path / "x", [], Path.replace
-    (tmp_path / "x.tmp").write_bytes(b"half")  # an earlier power cut is no hindrance
-
-    def look(temporary, target):
-        seen.append((checkpoint.load(temporary).progress, Path(target).exists()))
-        return replace_file(temporary, target)
-
-    monkeypatch.setattr(Path, "replace", look)
-    checkpoint.save(path, saved)
-    assert seen == [(saved.progress, False)]
-    assert_same(saved, checkpoint.load(path))
-    assert [p.name for p in tmp_path.iterdir()] == ["x"]
 
 
 # --- damaged files --------------------------------------------------------------------------
@@ -257,27 +217,6 @@ def test_truncated(tmp_path, raw):
         assert length or "empty" in message
     path.write_bytes(raw + b"\0")
     refuse(path)
-
-
-def test_one_flipped_bit(tmp_path, raw, saved):
-    """One of the weights is always found, one of the head unless it means nothing."""
-    path, choice = tmp_path / "x", random.Random(1605)
-    weights = 8 + int.from_bytes(raw[:8], "little")
-    in_head, in_weights = range(8, weights), range(weights, len(raw))
-    for at in [*range(8), *choice.sample(in_head, 200), *choice.sample(in_weights, 100)]:
-        damaged = bytearray(raw)
-        damaged[at] ^= 1 << choice.randrange(8)
-        path.write_bytes(damaged)
-        if at >= weights:
-            assert "checksum" in refuse(path)
-            continue
-        try:
-            found = checkpoint.load(path)
-        except UserError as error:
-            assert "\n" not in str(error)
-            assert str(path) in str(error)
-        else:
-            assert_same(saved, found)
 
 
 @pytest.mark.parametrize("length", [2**60, 2**63, 2**64 - 1, 99_999_999])
@@ -342,24 +281,24 @@ class Hostile:
         return Path.touch, (self.marker,)
 
 
-@pytest.mark.parametrize("protocol", [0, 1, 2, 3, 4, 5])
-def test_a_pickle_is_refused_and_not_run(tmp_path, protocol):
+@pytest.mark.parametrize(
+    "write",
+    [
+        *[partial(pickle.dump, protocol=protocol) for protocol in range(6)],
+        *[partial(torch.save, _use_new_zipfile_serialization=zipped) for zipped in (True, False)],
+    ],
+    ids=lambda write: str(write.keywords),
+)
+def test_a_pickle_is_refused_and_not_run(tmp_path, write):
     path, marker = tmp_path / "x.safetensors", tmp_path / "marker"
-    path.write_bytes(pickle.dumps(Hostile(marker), protocol=protocol))
+    with open(path, "wb") as file:
+        write({"model": 1, "trap": Hostile(marker)}, file)
     message = refuse(path)
     assert not marker.exists()
-    assert protocol < 2 or "pickle" in message
-    pickle.loads(path.read_bytes())
-    assert marker.exists(), "the trap itself must work"
-
-
-@pytest.mark.parametrize("zipped", [True, False])
-def test_a_file_of_torch_save_is_refused_and_not_run(tmp_path, zipped):
-    path, marker = tmp_path / "x.pt", tmp_path / "marker"
-    content = {"model": GPT(TINY).state_dict(), "trap": Hostile(marker)}
-    torch.save(content, path, _use_new_zipfile_serialization=zipped)
-    assert "pickle" in refuse(path)
-    assert not marker.exists()
+    assert "is a pickle" in message or write.keywords.get("protocol", 2) < 2
+    if "protocol" in write.keywords:
+        pickle.loads(path.read_bytes())
+        assert marker.exists(), "the trap itself must work"
 
 
 @pytest.mark.parametrize("metadata", [None, {"format": "pt"}, {"format": "sancho-mini-2"}])
@@ -370,13 +309,9 @@ def test_a_safetensors_file_of_others(tmp_path, metadata):
 
 
 @pytest.mark.parametrize("version", ["0", str(checkpoint.VERSION + 1), "one"])
-def test_another_version(tmp_path, saved, version):
-    path = forge(tmp_path / "x", content_of(saved), tensors_of(saved), version=version)
+def test_another_version(tmp_path, content, tensors, version):
+    path = forge(tmp_path / "x", content, tensors, version=version)
     assert f"version {version}" in refuse(path)
-
-
-def test_a_folder(tmp_path):
-    assert "folder" in refuse(tmp_path)
 
 
 def test_a_missing_file(tmp_path):
@@ -394,19 +329,19 @@ def test_a_missing_file(tmp_path):
 # --- sound files with unsound content -------------------------------------------------------
 
 
-def test_the_forger_can_write_a_good_file(tmp_path, saved):
-    found = checkpoint.load(forge(tmp_path / "x", content_of(saved), tensors_of(saved)))
+def test_the_forger_can_write_a_good_file(tmp_path, saved, content, tensors):
+    found = checkpoint.load(forge(tmp_path / "x", content, tensors))
     assert_same(replace(saved, optimizer={}), found)
 
 
 @pytest.mark.parametrize("missing", [(), ("sha256",), ("sha256", "content")])
-def test_a_wrong_checksum_or_none(tmp_path, saved, missing):
-    path = forge(tmp_path / "x", content_of(saved), tensors_of(saved), sha256="0" * 64)
-    assert "checksum" in refuse(path)
-    with safetensors.safe_open(path, "numpy") as file:
-        metadata = {key: text for key, text in file.metadata().items() if key not in missing}
-    safetensors.numpy.save_file(tensors_of(saved), path, metadata)
-    assert ("no configuration" if "content" in missing else "checksum") in refuse(path)
+def test_a_wrong_checksum_or_none(tmp_path, content, tensors, missing):
+    raw = forge(tmp_path / "x", content, tensors, sha256="0" * 64).read_bytes()
+    head = json.loads(raw[8 : 8 + int.from_bytes(raw[:8], "little")])["__metadata__"]
+    for key in missing:
+        del head[key]
+    safetensors.numpy.save_file(tensors, tmp_path / "x", head)
+    assert ("no configuration" if "content" in missing else "checksum") in refuse(tmp_path / "x")
 
 
 HEAD = "model.head.weight"  # (3, 2)
@@ -417,40 +352,37 @@ FLOAT = np.float32
     ("change", "complaint"),
     [
         ({HEAD: None}, "head.weight is missing"),
-        ({"model.blocks.0.attention.qkv.weight": None}, "blocks.0.attention.qkv.weight is missing"),
         ({"model.blocks.1.spare": np.ones(2, FLOAT)}, "blocks.1.spare is unknown"),
-        ({HEAD: np.ones((2, 2), FLOAT)}, "head.weight has shape (2, 2)"),
         ({HEAD: np.ones((2, 3), FLOAT)}, "head.weight has shape (2, 3)"),
-        ({HEAD: np.ones((1, 3, 2), FLOAT)}, "head.weight has shape (1, 3, 2)"),
         ({HEAD: np.array([[1, 1], [1, 1], [1, np.nan]], FLOAT)}, "head.weight holds numbers that"),
         ({HEAD: np.array([[1, 1], [1, 1], [1, -np.inf]], FLOAT)}, "are not finite"),
         ({"optimizer.spare.weight.momentum": np.ones(2, FLOAT)}, "spare.weight.momentum belongs"),
         ({"optimizer.head.weight": np.ones((3, 2), FLOAT)}, "head.weight belongs to no weight"),
         ({"optimizer.head.weight.exp_avg": np.ones(2, FLOAT)}, "has shape (2,)"),
         ({"optimizer.head.weight.exp_avg": np.ones((3, 2), np.float16)}, "of float16"),
-        ({"optimizer.ngram_embedding.weight.sum": np.ones(2, FLOAT)}, "has shape (2,)"),
         ({"optimizer.ngram_embedding.weight.sum": np.ones((5, 2), FLOAT)}, "has shape (5, 2)"),
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )
-def test_tensors_of_another_model(tmp_path, saved, change, complaint):
-    tensors = {k: t for k, t in (tensors_of(saved) | change).items() if t is not None}
-    assert complaint in refuse(forge(tmp_path / "x", content_of(saved), tensors))
+def test_tensors_of_another_model(tmp_path, content, tensors, change, complaint):
+    changed = {k: t for k, t in (tensors | change).items() if t is not None}
+    assert complaint in refuse(forge(tmp_path / "x", content, changed))
 
 
 @pytest.mark.parametrize(
     "dtype", "uint8 bool complex64 float8_e4m3fn float8_e5m2 bfloat16 float64".split()
 )
-def test_weights_of_another_type(tmp_path, saved, dtype):
+def test_weights_of_another_type(tmp_path, content, tensors, dtype):
     """What is finite in float64 need not be so in the model."""
-    path, tensors = tmp_path / "x", tensors_of(saved)
-    head = tensors[HEAD].astype(getattr(np, dtype, np.float32))
-    forge(path, content_of(saved), tensors | {HEAD: head})
-    with safetensors.safe_open(path, "numpy") as file:  # PyTorch knows more types than NumPy
+    path, head = tmp_path / "x", tensors[HEAD]
+    with suppress(TypeError):  # NumPy knows some types only once ml_dtypes has been imported
+        head = head.astype(np.dtype(dtype))
+    forge(path, content, tensors | {HEAD: head})
+    with safetensors.safe_open(path, "numpy") as file:
         metadata = file.metadata()
-    tensors = {name: torch.from_numpy(array) for name, array in tensors.items()}
-    tensors[HEAD] = tensors[HEAD].to(getattr(torch, dtype))
-    path.write_bytes(safetensors.torch.save(tensors, metadata))
+    of_torch = {name: torch.from_numpy(array) for name, array in tensors.items()}
+    of_torch[HEAD] = of_torch[HEAD].to(getattr(torch, dtype))  # which knows more types than NumPy
+    path.write_bytes(safetensors.torch.save(of_torch, metadata))
     message = refuse(path)
     assert "head.weight" in message
     assert dtype in message
@@ -459,26 +391,18 @@ def test_weights_of_another_type(tmp_path, saved, dtype):
 NAN, INFINITE, MISSING = float("nan"), float("inf"), "missing"
 UNSOUND = {
     "model": {
-        "n_layer": [10**9, 0, "1", 1.0, True, None, [1]],
+        "n_layer": [10**9, 0, "1", 1.0, True, None],
         "n_embd": [10**9, 10**20],
         "ngram_rows": [10**9],
         "ngram_size": [1, 10**9],
         "block_size": [10**15, 10**30],
         "vocab_size": [4, 65537],
-        "dropout": [1.5, NAN, "0"],
-        "bias": [1],
         "norm": ["batchnorm", ["rmsnorm"]],
         "spare": [1],
         "head_size": [2],
         "__class__": ["x"],
     },
-    "train": {
-        "max_iters": ["9", 0],
-        "learning_rate": [True, INFINITE],
-        "optimizer": ["sgd"],
-        "seed": [-1],
-        "spare": [1],
-    },
+    "train": {"max_iters": ["9", 0], "learning_rate": [True, INFINITE], "spare": [1]},
     "progress": {
         "spare": [1],
         "step": ["2", -1, 10**400],
@@ -486,7 +410,7 @@ UNSOUND = {
         "seconds": [-1.0, NAN, 10**400],
         "evaluations_since_best": [-1],
         "val_loss": [NAN],
-        "best_val_loss": [-INFINITE, 10**400],
+        "best_val_loss": [-INFINITE],
         "recent_losses": ["none", [1.0, INFINITE], [10**400]],
     },
     "corpus": {"name": ["\udcff", MISSING], "sha256": [MISSING]},
@@ -503,25 +427,24 @@ UNSOUND = {
     ],
     ids=lambda value: ascii(value)[:40],
 )
-def test_options_that_cannot_be(tmp_path, saved, part, option, value):
-    content = content_of(saved)
+def test_options_that_cannot_be(tmp_path, content, tensors, part, option, value):
     content[part][option] = value
     if value is MISSING:
         del content[part][option]
-    message = refuse_in_little_memory(forge(tmp_path / "x", content, tensors_of(saved)))
+    message = refuse_in_little_memory(forge(tmp_path / "x", content, tensors))
     assert part != "train" or option in message
 
 
 @pytest.mark.parametrize("part", ["model", "characters", "train", "progress", "corpus"])
-def test_content_of_another_kind_or_not_complete(tmp_path, saved, part):
+def test_content_of_another_kind_or_not_complete(tmp_path, content, tensors, part):
     values = [None, [], "x", MISSING]
     if part == "characters":
         values = ["", "aab", "abcd", "ab\ud800", ["a", "b", "c"], MISSING]
     for value in values:
-        content = content_of(saved) | {part: value}
+        changed = content | {part: value}
         if value is MISSING:
-            del content[part]
-        refuse(forge(tmp_path / "x", content, tensors_of(saved)))
+            del changed[part]
+        refuse(forge(tmp_path / "x", changed, tensors))
 
 
 @pytest.mark.parametrize(
@@ -529,55 +452,19 @@ def test_content_of_another_kind_or_not_complete(tmp_path, saved, part):
     ["null", "[]", "7", '"x"', "{", "", "[" * 100_000, '{"model": ' + "9" * 5000 + "}"],
     ids=lambda text: text[:9],
 )
-def test_content_that_is_no_table_of_json(tmp_path, saved, text):
-    refuse(forge(tmp_path / "x", text, tensors_of(saved)))
+def test_content_that_is_no_table_of_json(tmp_path, tensors, text):
+    refuse(forge(tmp_path / "x", text, tensors))
 
 
 # --- names and shapes -----------------------------------------------------------------------
 
 
-def assert_shapes_are_those_of_the_model(config: ModelConfig) -> None:
-    model = GPT(config)
-    shapes = {name: tuple(weight.shape) for name, weight in model.state_dict().items()}
-    assert weight_shapes(config) == shapes
-    assert count_parameters(config) == sum(p.numel() for p in model.parameters())
-
-
-@every_architecture
+# The sizes of SMALL are different numbers, so that none can stand for another.
+@pytest.mark.parametrize("config", EACH_CHOICE + ODD_SHAPES + OTHERS)
 def test_shapes_are_those_of_the_model(config):
-    # All numbers are different, so that none can stand for another.
-    config = replace(config, vocab_size=11, block_size=5, n_layer=3, n_embd=8, ngram_rows=13)
     for bias, skip, tied in itertools.product((False, True), repeat=3):
-        flags = {"bias": bias, "embedding_skip": skip, "tie_embeddings": tied}
-        for ngram_size in (1, 3):
-            assert_shapes_are_those_of_the_model(replace(config, ngram_size=ngram_size, **flags))
-
-
-@pytest.mark.parametrize(
-    "config",
-    [
-        *[PRESETS[preset].model for preset in PRESETS],
-        *ODD_SHAPES,
-        replace(SMALL, position="learned", n_embd=1, n_head=1, activation="geglu"),
-    ],
-)
-def test_shapes_of_presets_and_odd_ones_are_those_of_the_model(config):
-    assert_shapes_are_those_of_the_model(config)
-
-
-def test_names_come_in_the_order_of_the_forward_pass():
-    config = replace(SMALL, n_layer=1, position="learned", norm="layernorm")
-    assert list(weight_shapes(config)) == [
-        "token_embedding.weight",
-        "ngram_embedding.weight",
-        "position_embedding.weight",
-        "skips",
-        "blocks.0.norm1.weight",
-        "blocks.0.attention.qkv.weight",
-        "blocks.0.attention.proj.weight",
-        "blocks.0.norm2.weight",
-        "blocks.0.feed_forward.expand.weight",
-        "blocks.0.feed_forward.proj.weight",
-        "norm.weight",
-        "head.weight",
-    ]
+        changed = replace(config, bias=bias, embedding_skip=skip, tie_embeddings=tied)
+        model = GPT(changed)
+        shapes = {name: tuple(weight.shape) for name, weight in model.state_dict().items()}
+        assert weight_shapes(changed) == shapes
+        assert count_parameters(changed) == model.count_parameters()

@@ -35,24 +35,15 @@ def test_each_family_has_its_two_files():
 def test_logits_are_those_written_down(family):
     saved, golden = kept(family)
     assert golden.logits.shape == (1, saved.model.block_size, saved.model.vocab_size)
+    of_torch, of_numpy = saved.build_model(), saved.build_numpy()
     with torch.inference_mode():
-        logits = saved.build_model()(torch.from_numpy(golden.ids)).numpy()
-    assert logits.dtype == np.float32
-    np.testing.assert_allclose(logits, golden.logits, rtol=0, atol=1e-4)
-    logits = saved.build_numpy().logits(golden.ids)
-    assert logits.dtype == np.float32
-    np.testing.assert_allclose(logits, golden.logits, rtol=0, atol=1e-4)
-
-
-@all_families
-def test_reading_character_by_character_gives_the_same(family):
-    saved, golden = kept(family)
-    for model in (saved.build_numpy(), saved.build_model()):
+        found = [of_torch(torch.from_numpy(golden.ids)).numpy(), of_numpy.logits(golden.ids)]
+    for model in (of_torch, of_numpy):  # and character by character
         decoder = model.decoder(1)
-        for t in range(saved.model.block_size):
-            logits = decoder.read(golden.ids[:, t : t + 1])
-            assert logits.dtype == np.float32
-            np.testing.assert_allclose(logits, golden.logits[:, t], rtol=0, atol=1e-4)
+        found.append(np.stack([decoder.read(ids[None, None]) for ids in golden.ids[0]], axis=1))
+    for logits in found:
+        assert logits.dtype == np.float32
+        np.testing.assert_allclose(logits, golden.logits, rtol=0, atol=1e-4)
 
 
 @all_families

@@ -9,10 +9,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from architectures import checkpoint_of
 from conftest import ROOT, TEXT, random_gpt, run
 
 from sancho import checkpoint
-from sancho.config import ModelConfig, TrainConfig
+from sancho.config import ModelConfig
 from sancho.corpus import Corpus, prepare
 from sancho.report import measures
 from sancho.report.analysis import character_losses, sliding_losses
@@ -142,16 +143,7 @@ def test_sliding_losses_are_those_of_a_long_context(corpus, block_size, n):
 def test_a_checkpoint_that_names_no_corpus_needs_a_dataset(project, monkeypatch):
     monkeypatch.setattr(measures, "SAMPLE_LENGTH", 30)
     characters = "".join(sorted(set(TEXT)))
-    model = random_gpt(ModelConfig(vocab_size=len(characters), **SMALL))
-    saved = checkpoint.Checkpoint(
-        model=model.config,
-        characters=characters,
-        train=TrainConfig(),
-        progress=checkpoint.Progress(),
-        corpus_name="",
-        corpus_sha256="",
-        weights={name: p.detach().numpy() for name, p in model.named_parameters()},
-    )
+    saved = checkpoint_of(ModelConfig(vocab_size=len(characters), **SMALL), characters)
     checkpoint.save(Path("nameless.safetensors"), saved)
     result = run("evaluate.py", "--checkpoint=nameless.safetensors")
     assert (result.status, result.out) == (2, "")
@@ -201,19 +193,12 @@ def random_text(n: int, seed: int, letters: str = "ab ") -> str:
 
 @pytest.mark.parametrize("length", [1, 2, 7, 32])
 @pytest.mark.parametrize("seed", range(4))
-def test_copies_are_those_found_one_by_one(length, seed):
+def test_copies_are_those_found_by_trying_all(seed, length):
     source = random_text(300, seed) + BOOK
-    text = random_text(150, seed + 100) + BOOK[20:90] + "x" + BOOK[3:40] + random_text(9, seed)
+    text = random_text(60, seed + 100) + BOOK[20 : 40 + 14 * seed] + "x" + BOOK[3:40]
     expected = copied_by_hand(text, source, length)
     assert copied(text, source, length).tolist() == expected
     assert any(expected) and not all(expected)
-
-
-@pytest.mark.parametrize("length", [1, 2, 5, 32])
-@pytest.mark.parametrize("seed", range(6))
-def test_the_longest_copy_is_the_one_found_by_trying_all(seed, length):
-    source = random_text(200, seed) + BOOK
-    text = random_text(60, seed + 50) + BOOK[10 : 10 + 14 * seed] + random_text(20, seed + 80)
     assert longest_copy(text, source, length) == longest_by_hand(text, source, length)
 
 
@@ -224,12 +209,8 @@ def test_the_longest_copy_is_the_one_found_by_trying_all(seed, length):
         ("abc", "", ""),
         ("xyz", "abc", ""),
         ("abc", "abc", "abc"),
-        ("zzabczz", "abc", "abc"),
-        ("abc", "zzabczz", "abc"),
-        ("b", "abc", "b"),
-        ("😀ñ—", "x😀ñ—", "😀ñ—"),
-        ("aaaa", "aaaaaaaa", "aaaa"),
         ("abxcd", "cdab", "ab"),
+        ("😀ñ—", "x😀ñ—", "😀ñ—"),
         (BOOK * 3, BOOK * 2, BOOK * 2),
     ],
 )
@@ -288,17 +269,6 @@ def test_counts_are_those_of_the_written_formula():
         for i in range(220, len(ids)):
             total -= math.log(model.probability(tuple(ids[max(0, i - n + 1) : i].tolist()), ids[i]))
         assert losses[n - 1] == pytest.approx(total / len(val), rel=1e-9), n
-
-
-def test_the_probabilities_of_all_letters_sum_to_one():
-    ids, V = ids_of(BOOK)
-    train, context = ids[:200], ids[200:220]
-    sums = np.zeros(MAX_ORDER)
-    whole = count_losses(train, context, V) * len(context)
-    for letter in range(V):  # the loss of one more letter is what the sum grows by
-        longer = np.append(context, np.uint8(letter))
-        sums += np.exp(whole - count_losses(train, longer, V) * len(longer))
-    np.testing.assert_allclose(sums, 1, rtol=1e-9)
 
 
 @pytest.mark.parametrize("n_train", [0, 1, 5])

@@ -40,10 +40,6 @@ CLASSIC = replace(
 )
 
 
-def small_gpt(**changes):
-    return random_gpt(replace(SMALL, **changes))
-
-
 def random_ids(*shape, **options):
     return torch.from_numpy(random_arrays(*shape, **options))
 
@@ -53,17 +49,12 @@ def behind_nothing(ids, size):
     return F.pad(ids, (size - 1, 0), value=-1)
 
 
-# Oracles inside PyTorch
+# PyTorch's own modules
 
 
 @torch.no_grad()
-def copy_attention(ours, theirs):
-    theirs.in_proj_weight.copy_(ours.qkv.weight)
-    theirs.in_proj_bias.copy_(ours.qkv.bias)
-    theirs.out_proj.load_state_dict(ours.proj.state_dict())
-
-
 def test_classic_block_equals_transformer_encoder_layer():
+    """With its nn.MultiheadAttention, causal by a mask."""
     block = randomise(Block(CLASSIC)).double()
     layer = nn.TransformerEncoderLayer(
         CLASSIC.n_embd,
@@ -75,7 +66,9 @@ def test_classic_block_equals_transformer_encoder_layer():
         norm_first=True,
         dtype=torch.float64,
     )
-    copy_attention(block.attention, layer.self_attn)
+    layer.self_attn.in_proj_weight.copy_(block.attention.qkv.weight)
+    layer.self_attn.in_proj_bias.copy_(block.attention.qkv.bias)
+    layer.self_attn.out_proj.load_state_dict(block.attention.proj.state_dict())
     layer.linear1.load_state_dict(block.feed_forward.expand.state_dict())
     layer.linear2.load_state_dict(block.feed_forward.proj.state_dict())
     layer.norm1.load_state_dict(block.norm1.state_dict())
@@ -85,30 +78,17 @@ def test_classic_block_equals_transformer_encoder_layer():
     assert_close(block(x), layer(x, src_mask=mask, is_causal=True), atol=1e-10)
 
 
-def test_attention_equals_multihead_attention():
-    attention = randomise(MultiHeadAttention(CLASSIC)).double()
-    theirs = nn.MultiheadAttention(16, 4, batch_first=True, dtype=torch.float64)
-    copy_attention(attention, theirs)
-    x = random_tensor(3, 8, 16)
-    future = torch.ones(8, 8, dtype=torch.bool).triu(1)
-    expected, _ = theirs(x, x, x, attn_mask=future, need_weights=False)
-    assert_close(attention(x), expected, atol=1e-10)
-
-
 # Written out
 
 
 def rotated_by_hand(x):
     """Rotate the pair of channels (2j, 2j + 1) of row t by the angle t / 10000^(2j/D)."""
-    result = x.clone()
     length, size = x.shape
-    for t in range(length):
-        for j in range(0, size, 2):
-            angle = t / 10000 ** (j / size)
-            first, second = x[t, j], x[t, j + 1]
-            result[t, j] = first * math.cos(angle) - second * math.sin(angle)
-            result[t, j + 1] = first * math.sin(angle) + second * math.cos(angle)
-    return result
+    angles = [[t / 10000 ** (j / size) for j in range(0, size, 2)] for t in range(length)]
+    cosines, sines = torch.tensor(angles).cos(), torch.tensor(angles).sin()
+    first, second = x[:, ::2], x[:, 1::2]
+    rotated = (first * cosines - second * sines, first * sines + second * cosines)
+    return torch.stack(rotated, dim=-1).flatten(1)
 
 
 def rms_norm_by_hand(x):
@@ -157,14 +137,12 @@ ACTIVATION_FORMULAS = {
 def test_feed_forward_equals_formula(activation):
     layer = randomise(FeedForward(replace(SMALL, activation=activation, bias=True))).double()
     x = random_tensor(2, 8, 16)
-    expanded = layer.expand(x)
+    hidden = layer.expand(x)
     if activation in ("geglu", "swiglu"):
-        assert expanded.shape[-1] == 2 * (8 * 16 // 3)
-        linear, gate = expanded.chunk(2, dim=-1)
+        linear, gate = hidden.split(8 * 16 // 3, dim=-1)
         hidden = linear * ACTIVATION_FORMULAS["gelu" if activation == "geglu" else "silu"](gate)
     else:
-        assert expanded.shape[-1] == 4 * 16
-        hidden = ACTIVATION_FORMULAS[activation](expanded)
+        hidden = ACTIVATION_FORMULAS[activation](hidden)
     assert_close(layer(x), layer.proj(hidden), atol=1e-10)
 
 
@@ -222,9 +200,7 @@ def test_model_equals_its_parts(config):
 def test_cross_entropy_equals_formula():
     logits, targets = random_tensor(2, 8, 11), random_ids(2, 8)
     surprises = logits.exp().sum(-1).log() - logits.gather(-1, targets[..., None])[..., 0]
-    loss = cross_entropy(logits, targets)
-    assert loss.shape == ()
-    assert loss.item() == pytest.approx(surprises.sum().item() / 16, abs=1e-6)
+    assert_close(cross_entropy(logits, targets), surprises.mean(), atol=1e-6)
     assert cross_entropy(logits.bfloat16(), targets).dtype == torch.float32
 
 
@@ -277,13 +253,13 @@ def test_future_does_not_reach_the_past(config):
 def test_cache_changes_nothing(config):
     length = config.block_size
     model, ids = random_gpt(config), random_ids(2, length, vocab_size=config.vocab_size)
-    expected, cache = model(ids), KVCache(config, batch_size=2)
+    expected = model(ids)
     assert expected.shape == (2, length, config.vocab_size)
     for cuts in (range(1, length), (3, 4, 7), ()):
         pieces = ids.tensor_split([cut for cut in cuts if cut < length], dim=1)
+        cache = KVCache(config, batch_size=2)
         found = torch.cat([model(piece, cache) for piece in pieces], dim=1)
         assert_close(found, expected, atol=2e-6 * max(5.0, expected.abs().max().item()))
-        cache.clear()
 
 
 @every_architecture
@@ -310,11 +286,11 @@ def test_bfloat16_is_only_precision(config, autocast):
         expected = model(ids)[:, -1].numpy()
     if not autocast:
         model.bfloat16()
+    decoder = CachedDecoder(model, 2)
     with torch.autocast("cpu", dtype=torch.bfloat16, enabled=autocast):
-        decoder = CachedDecoder(model, 2)
-        assert decoder.cache.keys.dtype == torch.bfloat16
         for piece in ids.split((3, 1, 4), dim=1):
             logits = decoder.read(piece.numpy())
+    assert decoder.cache.keys.dtype == torch.bfloat16
     assert logits.dtype == np.float32
     # A number has 8 bits here; sums of some dozens, layer after layer, have a few less.
     assert_close(logits, expected, atol=0.1 * np.abs(expected).max())
@@ -362,42 +338,26 @@ def test_first_loss_is_log_of_vocabulary(preset, vocab_size):
     assert cross_entropy(logits, ids).item() == pytest.approx(math.log(vocab_size), abs=1e-6)
 
 
-def test_new_weights_are_drawn_as_the_sources_say():
+@pytest.mark.parametrize("tied", [False, True])
+def test_new_weights_are_drawn_as_the_sources_say(tied):
     wide = replace(SMALL, vocab_size=92, n_embd=64, position="learned", bias=True)
-    for tied in (False, True):
-        model = GPT(replace(wide, tie_embeddings=tied))
-        block, drawn = model.blocks[1], {"token_embedding": 0.02, "position_embedding": 0.02}
-        for name, std in drawn.items():
-            weight = model.get_parameter(f"{name}.weight")
-            assert weight.std().item() == pytest.approx(std, rel=0.1), name
-        for layer in (block.attention.qkv, block.feed_forward.expand):
-            assert layer.weight.std().item() == pytest.approx(64**-0.5, rel=0.1)
-            assert (layer.bias == 0).all()
-        for layer in (block.attention.proj, block.feed_forward.proj, model.ngram_embedding):
-            assert (layer.weight == 0).all()
-        assert (model.skips == 0).all()
-
-
-def test_new_weights_come_from_the_global_generator():
-    def draw(seed, **changes):
-        with torch.random.fork_rng():
-            torch.manual_seed(seed)
-            return GPT(replace(SMALL, **changes)).state_dict()
-
-    first, again, other = draw(1), draw(1), draw(2)
-    without = draw(1, embedding_skip=False, ngram_dropout=0.5)
-    assert all(torch.equal(first[name], again[name]) for name in first)
-    assert not torch.equal(first["token_embedding.weight"], other["token_embedding.weight"])
-    # The strengths of the skips draw nothing.
-    assert first.keys() - without.keys() == {"skips"}
-    assert all(torch.equal(value, first[name]) for name, value in without.items())
+    model = GPT(replace(wide, tie_embeddings=tied))
+    block = model.blocks[1]
+    for layer in (model.token_embedding, model.position_embedding):
+        assert layer.weight.std().item() == pytest.approx(0.02, rel=0.1)
+    for layer in (block.attention.qkv, block.feed_forward.expand):
+        assert layer.weight.std().item() == pytest.approx(64**-0.5, rel=0.1)
+        assert (layer.bias == 0).all()
+    for layer in (block.attention.proj, block.feed_forward.proj, model.ngram_embedding):
+        assert (layer.weight == 0).all()
+    assert (model.skips == 0).all()
 
 
 # Limits
 
 
 def test_too_long_a_context_is_an_error():
-    model, cache = small_gpt(), KVCache(SMALL, batch_size=1)
+    model, cache = random_gpt(SMALL), KVCache(SMALL, batch_size=1)
     with pytest.raises(ValueError, match="9"):
         model(random_ids(1, 9))
     with torch.no_grad():
@@ -413,25 +373,17 @@ def test_too_long_a_context_is_an_error():
 # Weights as arrays
 
 
-@pytest.mark.parametrize("tie_embeddings", [False, True])
-def test_arrays_are_the_weights_themselves(tie_embeddings):
-    model = small_gpt(tie_embeddings=tie_embeddings)
-    arrays, state = model.arrays(), model.state_dict()
-    assert arrays.keys() == state.keys()
-    randomise(model, seed=1)
-    assert all((array == state[name].numpy()).all() for name, array in arrays.items())
-    shared = np.shares_memory(arrays["head.weight"], arrays["token_embedding.weight"])
-    assert shared == tie_embeddings
-
-
-@pytest.mark.parametrize("tie_embeddings", [False, True])
-def test_a_model_with_given_weights_has_copies_of_them(tie_embeddings):
-    first = small_gpt(tie_embeddings=tie_embeddings)
-    expected = {name: value.clone() for name, value in first.state_dict().items()}
-    random_state = torch.get_rng_state()
-    second = GPT.with_weights(first.config, first.arrays())
+@pytest.mark.parametrize("tied", [False, True])
+def test_arrays_are_the_weights_themselves_and_a_model_with_them_has_copies(tied):
+    first = random_gpt(replace(SMALL, tie_embeddings=tied))
+    arrays, random_state = first.arrays(), torch.get_rng_state()
+    second = GPT.with_weights(first.config, arrays)
     assert torch.equal(torch.get_rng_state(), random_state)
+    before = {name: array.copy() for name, array in arrays.items()}
     randomise(first, seed=1)
-    assert all(torch.equal(value, expected[name]) for name, value in second.state_dict().items())
-    assert (second.head.weight is second.token_embedding.weight) == tie_embeddings
-    assert second.config == first.config
+    assert first.state_dict().keys() == second.state_dict().keys() == arrays.keys()
+    for name, array in arrays.items():
+        assert (array == first.state_dict()[name].numpy()).all()
+        assert (before[name] == second.state_dict()[name].numpy()).all()
+    for model in (first, second):
+        assert (model.head.weight is model.token_embedding.weight) == tied

@@ -26,8 +26,6 @@ TORCH = {
     "gelu": F.gelu,
     "silu": F.silu,
     "relu2": lambda x: F.relu(x).square(),
-    "geglu": F.gelu,
-    "swiglu": F.silu,
 }
 
 
@@ -86,10 +84,8 @@ def test_a_width_of_one_channel(norm):
     assert_reads_as_the_model_in_float64(random_gpt(replace(SMALL, norm=norm, **changes)), 1e-4)
 
 
-@pytest.mark.parametrize("qk_norm", [False, True])
-@pytest.mark.parametrize("norm", NORMS)
-def test_small_numbers_are_divided_by_no_less_than_epsilon(norm, qk_norm):
-    config = replace(SMALL, norm=norm, qk_norm=qk_norm, bias=True)
+@each_choice
+def test_small_numbers_are_divided_by_no_less_than_epsilon(config):
     assert_reads_as_the_model_in_float64(random_gpt(config, std=0.001))
 
 
@@ -121,15 +117,13 @@ def test_embeddings_far_from_zero(config):
 @each_choice
 def test_pieces_of_any_length_are_read_alike(config):
     ids, model = random_ids(3, 8), random_gpt(config)
-    last, every = (numpy_of(model).decoder(3) for _ in range(2))
-    expected = exact(model, ids)
+    decoder, expected = numpy_of(model).decoder(3), exact(model, ids)
     for sizes in ((8,), (1, 7), (2, 3, 3), (5, 3), (7, 1), (1, 1, 6), (2, 2, 1, 3)):
         ends = np.cumsum(sizes)
         pieces = np.split(ids, ends[:-1], axis=1)
-        assert_close(np.stack([last.read(p) for p in pieces], axis=1), expected[:, ends - 1])
-        assert_close(np.concatenate([every.read_all(p) for p in pieces], axis=1), expected)
-        last.restart()
-        every.restart()
+        found = np.stack([decoder.read(piece) for piece in pieces], axis=1)
+        assert_close(found, expected[:, ends - 1])
+        decoder.restart()
 
 
 @pytest.mark.parametrize("name", TORCH)
@@ -140,36 +134,34 @@ def test_activations_are_those_of_torch_in_float64(name):
     expected = TORCH[name](torch.from_numpy(x).double()).numpy()
     assert result.dtype == np.float32
     # gelu is right to 2e-7 of x, and rounds like the others.
-    error = 3e-7 * np.abs(x) if name in ("gelu", "geglu") else 3e-7 * np.abs(expected)
+    error = 3e-7 * np.abs(x if name == "gelu" else expected)
     assert (np.abs(result - expected) <= error + 1e-37).all()
 
 
 # Texts side by side
 
 
-def batches() -> list:
-    """Shapes with each of the activations; one of these for each shape is fast."""
-    shapes = [
-        {"n_embd": 128, "n_head": 4, "norm": "rmsnorm", "position": "rope", "qk_norm": True},
-        {"n_embd": 96, "n_head": 3, "norm": "layernorm", "position": "rope", "qk_norm": False},
-        {"n_embd": 6, "n_head": 1, "norm": "rmsnorm", "position": "learned", "qk_norm": False},
-        {"n_embd": 4, "n_head": 2, "norm": "layernorm", "position": "rope", "qk_norm": True},
-        {"n_embd": 18, "n_head": 9, "norm": "rmsnorm", "position": "sinusoidal", "qk_norm": True},
-    ]
-    return [
-        pytest.param(
-            replace(SMALL, vocab_size=92, block_size=32, bias=True, activation=activation, **shape),
-            id=f"{shape['n_embd']}-{activation}",
-            marks=() if i == j + 1 else pytest.mark.slow,
-        )
-        for i, activation in enumerate(ACTIVATIONS)
-        for j, shape in enumerate(shapes)
-    ]
+SHAPES = (
+    {"n_embd": 128, "n_head": 4, "norm": "rmsnorm", "position": "rope", "qk_norm": True},
+    {"n_embd": 96, "n_head": 3, "norm": "layernorm", "position": "rope", "qk_norm": False},
+    {"n_embd": 6, "n_head": 1, "norm": "rmsnorm", "position": "learned", "qk_norm": False},
+    {"n_embd": 4, "n_head": 2, "norm": "layernorm", "position": "rope", "qk_norm": True},
+    {"n_embd": 18, "n_head": 9, "norm": "rmsnorm", "position": "sinusoidal", "qk_norm": True},
+)
 
 
-@pytest.mark.parametrize("config", batches())
-def test_bits_of_a_text_do_not_depend_on_the_others(config):
-    model, text = numpy_of(random_gpt(config)), random_ids(10, 100, vocab_size=92)
+CASES = [
+    pytest.param(shape, activation, marks=() if i == j + 1 else pytest.mark.slow)
+    for i, activation in enumerate(ACTIVATIONS)
+    for j, shape in enumerate(SHAPES)
+]
+
+
+@pytest.mark.parametrize(("shape", "activation"), CASES)
+def test_bits_of_a_text_do_not_depend_on_the_others(shape, activation):
+    size = {"vocab_size": 92, "block_size": 32, "bias": True, "activation": activation}
+    model = numpy_of(random_gpt(replace(SMALL, **size, **shape)))
+    text = random_ids(10, 100, vocab_size=92)
     decoder, decoders = model.decoder(10), [model.decoder(1) for _ in text]
     # Each is a new context: first a piece, then a character at a time.
     for start, first, last in ((0, 28, 32), (17, 33, 36), (60, 61, 65), (70, 74, 76)):
@@ -182,27 +174,21 @@ def test_bits_of_a_text_do_not_depend_on_the_others(config):
 
 
 def test_too_long_a_context_is_an_error():
-    model = numpy_of(random_gpt(SMALL))
-    with pytest.raises(ValueError, match="9"):
-        model.logits(random_ids(3, 9))
-    decoder = model.decoder(3)
+    decoder = numpy_of(random_gpt(SMALL)).decoder(3)
     decoder.read(random_ids(3, 7))
     with pytest.raises(ValueError, match="9"):
         decoder.read(random_ids(3, 2))
     decoder.read(random_ids(3, 1))
-    for length in (1, 2):
-        with pytest.raises(ValueError, match=str(8 + length)):
-            decoder.read(random_ids(3, length))
+    with pytest.raises(ValueError, match="9"):
+        decoder.read(random_ids(3, 1))
 
 
 @pytest.mark.parametrize("norm", NORMS)
 def test_reading_changes_neither_weights_nor_ids(norm):
     config = replace(SMALL, position="learned", norm=norm, bias=True)
     arrays, ids = random_gpt(config).arrays(), random_ids(3, 8)
-    before = {name: array.copy() for name, array in arrays.items()}
     for array in (*arrays.values(), ids):
         array.setflags(write=False)
     model = NumpyGPT(config, arrays)
     first = model.logits(ids)
     assert (model.logits(ids) == first).all()
-    assert all((array == before[name]).all() for name, array in arrays.items())
