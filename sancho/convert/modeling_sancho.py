@@ -143,9 +143,8 @@ class SanchoForCausalLM(PreTrainedModel, GenerationMixin):
             self.position_embedding = nn.Embedding(config.block_size, config.n_embd)
         elif config.position == "sinusoidal":
             a = angles(config.block_size, config.n_embd)
-            self.register_buffer(
-                "positions", torch.stack((a.sin(), a.cos()), -1).flatten(1).float()
-            )
+            positions = torch.stack((a.sin(), a.cos()), -1).flatten(1).float()
+            self.register_buffer("positions", positions)
         else:
             a = angles(config.block_size, config.n_embd // config.n_head)
             self.register_buffer("turns", torch.stack((a.cos(), a.sin()), -1).float())
@@ -259,11 +258,10 @@ class SanchoForCausalLM(PreTrainedModel, GenerationMixin):
         start = -(-max(0, L - block) // stride) * stride
         if past_key_values is not None and getattr(past_key_values, "window", 0) != start:
             past_key_values = DynamicCache()
-        past = 0
+        new = start
         if past_key_values is not None:
             past_key_values.window = start
-            past = past_key_values.get_seq_length()
-        new = start + past
+            new += past_key_values.get_seq_length()
         before = max(start, new - self.config.ngram_size + 1)
         return {
             "input_ids": input_ids[:, new:],

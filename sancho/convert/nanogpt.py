@@ -8,6 +8,8 @@ called: ckpt.pt is read by PyTorch as weights alone, and the reader of meta.pkl 
 import io
 import pickle
 import re
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any, NoReturn
@@ -68,8 +70,9 @@ def from_nanogpt(options: FromNanogptOptions) -> list[str]:
 
 def read(path: Path, meta: Path | None) -> Checkpoint:
     """Return what nanoGPT's ckpt.pt and meta.pkl hold, as a checkpoint of ours."""
-    content = _load_weights(existing_file(path, "nanoGPT's checkpoint"))
-    try:
+    existing_file(path, "nanoGPT's checkpoint")
+    with _explained(path, "no checkpoint of nanoGPT's, or damaged", "its ckpt.pt"):
+        content = _load_weights(path)
         arguments = {"bias": True, "dropout": 0.0} | content["model_args"]  # its own defaults
         characters = _characters_of(path, arguments["vocab_size"], meta)
         tensors = _arrays(content["model"])
@@ -85,12 +88,6 @@ def read(path: Path, meta: Path | None) -> Checkpoint:
             corpus_sha256="",
             weights=_weights(model, tensors),
         )
-    except UserError:
-        raise
-    except KeyError as error:
-        raise _not_nanogpt(path, f"{error} is missing") from None
-    except (TypeError, AttributeError, ValueError) as error:
-        raise _not_nanogpt(path, str(error)) from None
 
 
 def _characters_of(path: Path, vocab_size: int, meta: Path | None) -> str:
@@ -105,7 +102,7 @@ def _characters_of(path: Path, vocab_size: int, meta: Path | None) -> str:
             "--meta is missing: give the meta.pkl that nanoGPT's prepare.py wrote beside "
             "train.bin; it holds the characters"
         )
-    characters = _read_characters(existing_file(meta, "nanoGPT's meta"))
+    characters = _read_characters(meta)
     if len(characters) != vocab_size:
         raise UserError(
             f"{meta} has {len(characters)} characters, {path} has {vocab_size}; give the meta.pkl "
@@ -181,18 +178,12 @@ def gpt2_name(name: str) -> str:
 
 
 def _load_weights(path: Path) -> dict[str, Any]:
-    """Return what torch.save wrote. Raises UserError for whatever is more than weights."""
+    """Return what torch.save wrote, if it is weights, numbers and texts alone."""
     import torch  # not above: the export to a page needs no PyTorch
 
-    try:
-        content = torch.load(path, map_location="cpu", weights_only=True)
-    except (MemoryError, OSError):
-        raise
-    except Exception as error:  # a damaged pickle may raise anything
-        unreadable = _not_nanogpt(path, "PyTorch can't read it as weights")
-        raise _refusal(path, error) or unreadable from None
+    content = torch.load(path, map_location="cpu", weights_only=True)
     if not isinstance(content, dict):
-        raise _not_nanogpt(path, f"it holds a {type(content).__name__}")
+        raise ValueError(f"it holds a {type(content).__name__}")
     return content
 
 
@@ -201,9 +192,8 @@ def _arrays(tensors: dict) -> dict[str, np.ndarray]:
 
     An old nanoGPT also kept each block's mask, attn.bias.
     """
-    tensors = {name.removeprefix("_orig_mod."): tensor for name, tensor in tensors.items()}
     return {
-        name: tensor.detach().float().contiguous().numpy()
+        name.removeprefix("_orig_mod."): tensor.detach().float().contiguous().numpy()
         for name, tensor in tensors.items()
         if not name.endswith(".attn.bias")
     }
@@ -219,33 +209,32 @@ class _PlainUnpickler(pickle.Unpickler):
 
 def _read_characters(path: Path) -> str:
     """Return the characters of a meta.pkl, in the order of their ids."""
-    data = path.read_bytes()
-    try:
+    data = existing_file(path, "nanoGPT's meta").read_bytes()
+    with _explained(path, "no meta.pkl of a character model", "what prepare.py wrote"):
         itos = _PlainUnpickler(io.BytesIO(data)).load()["itos"]
         characters = [itos[i] for i in range(len(itos))]
         "".join(characters).encode()  # half of a surrogate pair is no character
+        if any(len(c) != 1 for c in characters) or len(set(characters)) != len(characters):
+            raise ValueError("its tokens are not single characters")
+        return "".join(characters)
+
+
+@contextmanager
+def _explained(path: Path, what: str, use: str) -> Iterator[None]:
+    """Raise a UserError that says what is wrong with a file, whatever error reading it raises."""
+    try:
+        yield
+    except (UserError, OSError, MemoryError):
+        raise
     except Exception as error:  # a damaged pickle may raise anything
-        raise _refusal(path, error) or _not_meta(path, f"{type(error).__name__}: {error}") from None
-    if any(len(c) != 1 for c in characters) or len(set(characters)) != len(characters):
-        raise _not_meta(path, "its tokens are not single characters")
-    return "".join(characters)
-
-
-def _refusal(path: Path, error: Exception) -> UserError | None:
-    """Return what to say of a pickle that asks for a function of Python's, as the error says."""
-    if not (asked := re.search(r"GLOBAL ([\w.]+)", str(error))):
-        return None
-    return UserError(
-        f"{path} is refused: to open it would call {asked[1]}, and what nanoGPT writes calls "
-        "nothing; do not open it elsewhere either"
-    )
-
-
-def _not_nanogpt(path: Path, why: str) -> UserError:
-    return UserError(f"{path} is no checkpoint of nanoGPT's, or damaged: {why}; use its ckpt.pt")
-
-
-def _not_meta(path: Path, why: str) -> UserError:
-    return UserError(
-        f"{path} is no meta.pkl of a character model: {why}; use what prepare.py wrote"
-    )
+        if asked := re.search(r"GLOBAL ([\w.]+)", str(error)):
+            raise UserError(
+                f"{path} is refused: to open it would call {asked[1]}, and what nanoGPT writes "
+                "calls nothing; do not open it elsewhere either"
+            ) from None
+        why = "it can't be read"  # PyTorch's own words advise to open it all the same
+        if isinstance(error, KeyError):
+            why = f"{error} is missing"
+        elif isinstance(error, TypeError | AttributeError | ValueError):
+            why = str(error)
+        raise UserError(f"{path} is {what}: {why}; use {use}") from None
