@@ -113,10 +113,10 @@ def show(figures: dict[str, object]) -> None:
     )
     theirs = {row["texts"]: row["later"] for row in figures["rows"] if row["sampler"] == "nanoGPT"}
     for row in figures["rows"]:
-        ratio = f"{row['later'] / theirs[row['streams']]:.1f}" if theirs else ""
+        ratio = f"{row['later'] / theirs[row['texts']]:.1f}" if theirs else ""
         growth = f"{row['growth']:.2f}" if "growth" in row else ""
         print(
-            f"{row['sampler']:24}{row['streams']:8}{row['first']:11,.0f}{row['later']:13,.0f}"
+            f"{row['sampler']:24}{row['texts']:8}{row['first']:11,.0f}{row['later']:13,.0f}"
             f"{ratio:>11}{growth:>24}"
         )
     limit = figures["bandwidth"] / figures["weight_bytes"]

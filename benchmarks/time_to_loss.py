@@ -58,12 +58,13 @@ def train_ours(book: Path, corpus: Corpus, options: list[str]) -> dict[str, floa
     model = best.build_model()
     lines = (out / "metrics.jsonl").read_text(encoding="utf-8").splitlines()
     first, last = json.loads(lines[0]), json.loads(lines[-1])
+    n_steps = max(1, last["step"] - first["step"])  # 0 where a run is over at its first report
     return {
         "seconds": seconds,
         "val_loss": best.progress.val_loss,
         "val_loss_64": judge(lambda inputs, targets: model(inputs), corpus.val),
         "steps": last["step"],
-        "step_seconds": (last["seconds"] - first["seconds"]) / (last["step"] - first["step"]),
+        "step_seconds": (last["seconds"] - first["seconds"]) / n_steps,
     }
 
 
