@@ -10,7 +10,6 @@ import os
 import pickle
 import sys
 from collections import OrderedDict
-from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
 from types import SimpleNamespace
@@ -102,30 +101,20 @@ def their_meta(characters: str = CHARACTERS) -> dict:
     }
 
 
-@pytest.fixture
-def files(tmp_path) -> Callable:
-    """Writes both files and runs the command; returns what it said and the file it left."""
-
-    def convert(content: object = None, meta: object = None) -> SimpleNamespace:
-        torch.save(their_checkpoint() if content is None else content, tmp_path / "ckpt.pt")
-        (tmp_path / "meta.pkl").write_bytes(pickle.dumps(meta or their_meta()))
-        return command(tmp_path)
-
-    return convert
+def convert(folder: Path, content: dict | None = None, meta: object = None) -> SimpleNamespace:
+    """Write both files and run the command."""
+    torch.save(content or their_checkpoint(), folder / "ckpt.pt")
+    (folder / "meta.pkl").write_bytes(pickle.dumps(meta or their_meta()))
+    return command(folder)
 
 
-@pytest.fixture
-def converted(files, tmp_path) -> Callable[..., Checkpoint]:
-    """Returns what becomes of a checkpoint of nanoGPT's with some changes."""
-
-    def convert(**changes) -> Checkpoint:
-        done = files(their_checkpoint(**changes))
-        assert (done.status, done.out) == (0, "")
-        saved = checkpoint.load(tmp_path / "ours.safetensors")
-        (tmp_path / "ours.safetensors").unlink()
-        return saved
-
-    return convert
+def converted(folder: Path, **changes) -> Checkpoint:
+    """Return what becomes of a checkpoint of nanoGPT's with some changes."""
+    done = convert(folder, their_checkpoint(**changes))
+    assert (done.status, done.out) == (0, "")
+    saved = checkpoint.load(folder / "ours.safetensors")
+    (folder / "ours.safetensors").unlink()
+    return saved
 
 
 def command(folder: Path, meta: bool = True) -> SimpleNamespace:
@@ -144,9 +133,9 @@ def assert_refused(done: SimpleNamespace, words: str, folder: Path) -> None:
 
 
 @with_and_without_bias
-def test_logits_are_those_of_its_own_code(converted, bias):
+def test_logits_are_those_of_its_own_code(tmp_path, bias):
     with torch.inference_mode():
-        logits = converted(bias=bias).build_model()(torch.tensor([IDS]))[0].numpy()
+        logits = converted(tmp_path, bias=bias).build_model()(torch.tensor([IDS]))[0].numpy()
     np.testing.assert_allclose(logits, GOLDEN[f"bias {bias}"], rtol=0, atol=1e-5)
 
 
@@ -169,8 +158,8 @@ def run_nanogpt(folder: Path, bias: bool) -> np.ndarray:
         return model(ids, targets=ids)[0][0].numpy()
 
 
-def test_what_is_known_of_the_run_comes_along(files, tmp_path):
-    done = files()
+def test_what_is_known_of_the_run_comes_along(tmp_path):
+    done = convert(tmp_path)
     assert "ours.safetensors: 7,232 parameters, 28 characters, 250 steps" in done.err
     assert "validation loss 1.7500" in done.err
     saved = checkpoint.load(tmp_path / "ours.safetensors")
@@ -187,17 +176,17 @@ def test_what_is_known_of_the_run_comes_along(files, tmp_path):
     assert all(train[name] == CONFIG[name] for name in known)
 
 
-def test_what_torch_compile_and_old_versions_add_is_dropped(converted):
+def test_what_torch_compile_and_old_versions_add_is_dropped(tmp_path):
     weights = {f"_orig_mod.{name}": tensor for name, tensor in their_weights().items()}
     mask = torch.ones(BLOCK, BLOCK).tril().view(1, 1, BLOCK, BLOCK)
     weights |= {f"_orig_mod.transformer.h.{layer}.attn.bias": mask for layer in (0, 1)}
-    plain, compiled = converted().weights, converted(model=weights).weights
+    plain, compiled = converted(tmp_path).weights, converted(tmp_path, model=weights).weights
     assert plain.keys() == compiled.keys()
     assert all((plain[name] == array).all() for name, array in compiled.items())
 
 
-def test_a_head_that_is_not_tied_stays_so(converted):
-    saved = converted(model=their_weights() | {"lm_head.weight": torch.ones(V, C)})
+def test_a_head_that_is_not_tied_stays_so(tmp_path):
+    saved = converted(tmp_path, model=their_weights() | {"lm_head.weight": torch.ones(V, C)})
     assert not saved.model.tie_embeddings
     assert (saved.weights["head.weight"] == 1).all()
 
@@ -263,8 +252,8 @@ def test_without_meta_it_says_what_is_missing(tmp_path, size, words):
         ({"itos": ["a", "\ud800"]}, "no meta.pkl"),
     ],
 )
-def test_another_meta_is_refused(files, tmp_path, meta, words):
-    assert_refused(files(meta=meta), words, tmp_path)
+def test_another_meta_is_refused(tmp_path, meta, words):
+    assert_refused(convert(tmp_path, meta=meta), words, tmp_path)
 
 
 NOT_FINITE = torch.full((BLOCK, C), torch.inf)
@@ -289,13 +278,13 @@ NOT_FINITE = torch.full((BLOCK, C), torch.inf)
         ({"iter_num": "x"}, "no checkpoint of nanoGPT's"),
     ],
 )
-def test_another_checkpoint_is_refused(files, tmp_path, changes, words):
-    assert_refused(files(their_checkpoint(**changes)), words, tmp_path)
+def test_another_checkpoint_is_refused(tmp_path, changes, words):
+    assert_refused(convert(tmp_path, their_checkpoint(**changes)), words, tmp_path)
 
 
 @pytest.mark.parametrize("name", ["meta.pkl", "ckpt.pt"])
-def test_damaged_files_are_refused(files, tmp_path, name):
-    files()
+def test_damaged_files_are_refused(tmp_path, name):
+    convert(tmp_path)
     random, whole = np.random.default_rng(1), (tmp_path / name).read_bytes()
     cut = [whole[: len(whole) * quarters // 4] for quarters in range(4)]
     for number in range(12):
@@ -309,7 +298,7 @@ def test_damaged_files_are_refused(files, tmp_path, name):
         assert done.status == 2 or (done.status == 0 and number >= len(cut)), done.err
 
 
-def test_nothing_is_replaced(files, tmp_path):
+def test_nothing_is_replaced(tmp_path):
     (tmp_path / "ours.safetensors").write_text("mine")
-    assert "is there already; choose another name" in files().err
+    assert "is there already; choose another name" in convert(tmp_path).err
     assert (tmp_path / "ours.safetensors").read_text() == "mine"
