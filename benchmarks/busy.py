@@ -15,12 +15,12 @@ import statistics
 import subprocess
 import sys
 import tempfile
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parents[1]
+from common import ROOT, parser_of, process_seconds
+
 WRITE = "sample.py --checkpoint {root}/sancho/pretrained/sancho.safetensors --max_new_tokens 3000"
 TRAIN = "train.py --dataset apocrifo --max_iters {steps} --eval_interval {steps} --out_dir {folder}"
 
@@ -38,26 +38,23 @@ def busy_programs(count: int) -> Iterator[None]:
             program.wait()
 
 
-def seconds_of(command: str, root: Path, limit: float) -> float:
-    """Return how long a command takes in a checkout; infinite if longer than `limit`."""
-    begin = time.perf_counter()
-    try:
-        subprocess.run(
-            [sys.executable, *command.split()],
-            cwd=root,
-            check=True,
-            timeout=limit,
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
-        )
-    except subprocess.TimeoutExpired:
-        return float("inf")
-    return time.perf_counter() - begin
+def measure(
+    options: argparse.Namespace, checkouts: dict[str, Path], folder: str
+) -> dict[tuple[str, str], list[float]]:
+    """Return the seconds of every run of each command in each checkout."""
+    found: dict[tuple[str, str], list[float]] = {}
+    for run in range(options.runs):
+        for where, root in checkouts.items():
+            train = TRAIN.format(steps=options.steps, folder=f"{folder}/{run}-{where}")
+            for what, command in (("train", train), ("write", WRITE.format(root=ROOT))):
+                seconds = process_seconds(command.split(), root, options.limit)
+                found.setdefault((what, where), []).append(seconds)
+    return found
 
 
 def main() -> None:
     """Read the options, measure, show."""
-    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser = parser_of(__doc__)
     parser.add_argument("--steps", type=int, default=100)
     parser.add_argument("--busy", type=int, nargs="+", default=[0, 1, 2])
     parser.add_argument("--runs", type=int, default=3, help="runs of each; the median counts")
@@ -66,21 +63,13 @@ def main() -> None:
     options = parser.parse_args()
     checkouts = {"here": ROOT} | ({"before": options.before.resolve()} if options.before else {})
     figures = []
-    with tempfile.TemporaryDirectory() as name:
-        for count in options.busy:
-            found: dict[tuple[str, str], list[float]] = {}
-            with busy_programs(count):
-                for run in range(options.runs):
-                    for where, root in checkouts.items():
-                        folder = f"{name}/{count}-{run}-{where}"
-                        train = TRAIN.format(steps=options.steps, folder=folder)
-                        for what, command in (("train", train), ("write", WRITE.format(root=ROOT))):
-                            seconds = seconds_of(command, root, options.limit)
-                            found.setdefault((what, where), []).append(seconds)
-            for (what, where), seconds in found.items():
-                median = statistics.median(seconds)
-                figures.append({"busy": count, "what": what, "where": where, "seconds": median})
-                print(f"{count} busy: {what:6} {where:7} {median:8.2f} s", flush=True)
+    for count in options.busy:
+        with tempfile.TemporaryDirectory() as folder, busy_programs(count):
+            found = measure(options, checkouts, folder)
+        for (what, where), seconds in found.items():
+            median = statistics.median(seconds)
+            figures.append({"busy": count, "what": what, "where": where, "seconds": median})
+            print(f"{count} busy: {what:6} {where:7} {median:8.2f} s", flush=True)
     print(json.dumps(figures))
 
 

@@ -5,7 +5,7 @@
 Trains on the same clean text, one after the other, each in a process of its own and compiled:
 nanoGPT with config/train_shakespeare_char.py as it is (64 windows of 256 characters a step,
 6 layers, 6 heads, 384 wide, dropout 0.2, 5,000 steps); the preset base; base in --short steps; and
-base with the table of sequences and with embedding_skip switched over, one at a time. Seconds are
+base with the n-gram table and with embedding_skip switched over, one at a time. Seconds are
 those of the whole process, the interpreter, compilation and evaluations included; both evaluate
 every 250 steps, nanoGPT on 200 random batches of both parts, base on the whole validation text.
 Losses are over the whole validation text in windows of 256 characters; nanoGPT's is that of the
@@ -13,14 +13,13 @@ model which it saved as its best. The speed is that between evaluations; its fra
 is that of the arithmetic a step needs (see throughput.py) in what a large matrix product reaches in
 bfloat16. Then untrained models write, alone and ten texts side by side, their context full: base
 on the GPU, base on the CPU (where sample.py lets it write), and nanoGPT on the GPU.
-Prints two tables, then one line of JSON.
+Prints two reports, then one line of JSON.
 """
 
 import argparse
 import json
 import os
 import re
-import shutil
 import statistics
 import subprocess
 import sys
@@ -29,24 +28,21 @@ import time
 from dataclasses import replace
 from pathlib import Path
 
+import nanogpt
 import numpy as np
 import torch
+from common import ROOT, copied, parser_of
+from throughput import peak, work
+from time_to_loss import judge
 from torch import nn
 
-ROOT = Path(__file__).resolve().parents[1]
-sys.path.insert(0, str(ROOT))
-
-import nanogpt  # noqa: E402
-from throughput import peak, work  # noqa: E402
-from time_to_loss import judge  # noqa: E402
-
-from sancho import checkpoint  # noqa: E402
-from sancho.config import DeviceConfig, ModelConfig  # noqa: E402
-from sancho.corpus import Corpus, prepare_files  # noqa: E402
-from sancho.generate import generate  # noqa: E402
-from sancho.machine.device import Device, choose_device  # noqa: E402
-from sancho.model import GPT  # noqa: E402
-from sancho.presets import PRESETS  # noqa: E402
+from sancho import checkpoint
+from sancho.config import DeviceConfig, ModelConfig
+from sancho.corpus import Corpus
+from sancho.generate import generate
+from sancho.machine.device import Device, choose_device
+from sancho.model import GPT
+from sancho.presets import PRESETS
 
 Row = dict[str, object]
 EVERY = 250  # steps between evaluations, as in nanoGPT's recipe
@@ -74,9 +70,9 @@ def rows_of_ours(short: int) -> dict[str, tuple[str, list[str]]]:
 
 
 def follow(
-    command: list[str], folder: Path, log: Path, watched: Path
+    arguments: list[str], folder: Path, log: Path, watched: Path
 ) -> tuple[list[tuple[float, str]], float]:
-    """Run a command in a folder, with what it says in `log`.
+    """Run a Python process in a folder, with what it says in `log`.
 
     Return the lines that it adds to the file `watched`, each with the seconds at which it came, and
     the seconds of the whole process. Raises SystemExit with its last words where it fails.
@@ -85,7 +81,7 @@ def follow(
     begin = time.perf_counter()
     with open(log, "w", encoding="utf-8") as out:
         process = subprocess.Popen(
-            command,
+            [sys.executable, *arguments],
             cwd=folder,
             stdout=out,
             stderr=subprocess.STDOUT,
@@ -106,7 +102,7 @@ def follow(
         file.close()
     said = log.read_text(encoding="utf-8", errors="replace")
     if process.returncode:
-        raise SystemExit(f"{' '.join(command)} failed:\n{said[-3000:]}")
+        raise SystemExit(f"{' '.join(arguments)} failed:\n{said[-3000:]}")
     for note in re.findall(r"^note: .*", said, flags=re.MULTILINE):
         print(note)
     return lines, seconds
@@ -124,11 +120,12 @@ def characters_per_second(steps: list[tuple[int, float]], per_step: int) -> floa
     )
 
 
-def train_ours(book: Path, folder: Path, options: list[str]) -> Row:
+def train_ours(book: Path, options: list[str]) -> Row:
     """Run train.py; return its steps, seconds, evaluations, best loss and speed."""
-    out = Path(tempfile.mkdtemp(dir=folder))
-    command = [sys.executable, "train.py", *OURS, "--corpus", str(book), "--out_dir", str(out)]
-    lines, seconds = follow([*command, *options], ROOT, folder / "log", out / "metrics.jsonl")
+    out = Path(tempfile.mkdtemp(dir=book.parent))
+    command = ["train.py", *OURS, "--corpus", str(book), "--out_dir", str(out), *options]
+    log = book.with_name("log")
+    lines, seconds = follow(command, ROOT, log, out / "metrics.jsonl")
     metrics = [(when, json.loads(line)) for when, line in lines]
     best = checkpoint.load(out / "best.safetensors")
     per_step = best.train.characters_per_step(best.model)
@@ -146,7 +143,7 @@ def train_ours(book: Path, folder: Path, options: list[str]) -> Row:
 def train_nanogpt(checkout: Path, folder: Path, corpus: Corpus, device: Device) -> Row:
     """Run nanoGPT's recipe in a copy of a checkout; return the same."""
     copy, log = nanogpt.copy_with_text(checkout, folder, corpus), folder / "nanogpt.log"
-    lines, seconds = follow([sys.executable, *NANOGPT_RECIPE.split()], copy, log, log)
+    lines, seconds = follow(NANOGPT_RECIPE.split(), copy, log, log)
     steps, evaluations, per_step = [], [], 0
     for when, line in lines:
         if found := re.match(r"tokens per iteration will be: ([\d,]+)", line):
@@ -200,9 +197,9 @@ def write_nanogpt(model: nn.Module, n_texts: int, device: Device) -> float:
 
 
 def compare_training(
-    options: argparse.Namespace, book: Path, folder: Path, corpus: Corpus, device: Device
+    options: argparse.Namespace, book: Path, corpus: Corpus, device: Device
 ) -> list[Row]:
-    """Fill the rows of the first table and print each as it comes."""
+    """Fill the rows of the first report and print each as it comes."""
     fastest, target, rows = peak(device), options.target, []
     print(f"A large matrix product: {fastest / 1e12:,.0f} TFLOP/s, {device}")
     print(f"{'':28}{'steps':>7}{'seconds':>9}{'best loss':>11}{'to the target':>15}", end="")
@@ -211,12 +208,12 @@ def compare_training(
     for key in options.rows:
         if key == "nanogpt":
             name = "nanoGPT, its recipe"
-            row = train_nanogpt(options.nanogpt, folder, corpus, device)
+            row = train_nanogpt(options.nanogpt, book.parent, corpus, device)
             target = row["val_loss"] if options.target is None else target
             row["to_target"] = min(row["evaluations"], key=lambda found: found[1])[0]
         else:
             name, extra = ours[key]
-            row = train_ours(book, folder, extra)
+            row = train_ours(book, extra)
             row["to_target"] = seconds_to(target, row)
         row |= {"row": name, "target": target, "fraction": row["speed"] * row["work"] / fastest}
         rows.append(row)
@@ -254,10 +251,8 @@ def compare_writing(checkout: Path | None, vocab_size: int, device: Device) -> l
 
 def main() -> None:
     """Read the options, measure, show."""
-    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser = parser_of(__doc__, book=True, nanogpt=True)
     keys = ["nanogpt", *rows_of_ours(0)]
-    parser.add_argument("book", type=Path, help="the text, such as Project Gutenberg's pg2000.txt")
-    parser.add_argument("--nanogpt", type=Path, help="a checkout of nanoGPT to run beside ours")
     parser.add_argument("--rows", nargs="+", choices=keys, default=keys, help="what to train")
     parser.add_argument("--short", type=int, default=1000, help="steps of the row short")
     parser.add_argument("--target", type=float, help="loss to reach, if not nanoGPT's best")
@@ -269,19 +264,9 @@ def main() -> None:
     device = choose_device(DeviceConfig(device="cuda"))
     gpu = torch.cuda.get_device_name()
     print(f"{gpu}, torch {torch.__version__}")
-    with tempfile.TemporaryDirectory() as name:
-        folder = Path(name)
-        # train.py prepares the text as data/STEM; no prepared text of the user has this name.
-        book = folder / "gpu-benchmark.txt"
-        shutil.copy(options.book, book)
-        corpus = prepare_files([book], folder / "corpus")
-        prepared = ROOT / "data" / book.stem
-        shutil.rmtree(prepared, ignore_errors=True)  # of a measurement that was killed
-        try:
-            rows = compare_training(options, book, folder, corpus, device)
-        finally:
-            shutil.rmtree(prepared, ignore_errors=True)
-        writers = compare_writing(options.nanogpt, corpus.tokenizer.vocab_size, device)
+    with copied(options.book, "gpu-benchmark") as (book, corpus):
+        rows = compare_training(options, book, corpus, device)
+    writers = compare_writing(options.nanogpt, corpus.tokenizer.vocab_size, device)
     print(json.dumps({"gpu": gpu, "torch": torch.__version__, "rows": rows, "writing": writers}))
 
 

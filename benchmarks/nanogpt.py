@@ -5,15 +5,17 @@ import pickle
 import shutil
 from pathlib import Path
 from types import ModuleType
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
 from torch import nn
 
-from sancho.corpus import Corpus
+if TYPE_CHECKING:
+    from sancho.corpus import Corpus
 
 
-def copy_with_text(checkout: Path, folder: Path, corpus: Corpus) -> Path:
+def copy_with_text(checkout: Path, folder: Path, corpus: "Corpus") -> Path:
     """Copy a checkout into `folder`, with a text of ours as its data set quijote; return where."""
     copy = folder / "nanoGPT"
     if not copy.exists():

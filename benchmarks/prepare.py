@@ -8,7 +8,6 @@ they used: a report of the median time, then one line of JSON. Memory is the mos
 held at once, the interpreter and the libraries included.
 """
 
-import argparse
 import json
 import multiprocessing
 import random
@@ -21,8 +20,7 @@ from pathlib import Path
 
 # The processes that are measured import the library; this one stays small, because a new process
 # counts the memory of the one that started it.
-ROOT = Path(__file__).resolve().parents[1]
-sys.path.insert(0, str(ROOT))
+from common import SAMPLE, parser_of
 
 MEGABYTE = 1_000_000
 REPEATS = 3
@@ -32,7 +30,7 @@ VALIDATION_CHARACTERS = 20_000
 
 def write_text(path: Path, n_bytes: int, seed: int = 1605) -> int:
     """Write shuffled paragraphs of the sample corpus until there are `n_bytes`; return the size."""
-    raw = (ROOT / "data" / "apocrifo.txt").read_bytes().strip()
+    raw = SAMPLE.read_bytes().strip()
     paragraphs = [paragraph + b"\n\n" for paragraph in raw.split(b"\n\n")]
     shuffle = random.Random(seed).shuffle
     written = 0
@@ -136,7 +134,7 @@ def show(figures: dict[str, object]) -> None:
 
 def main() -> None:
     """Read the options, measure, show."""
-    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser = parser_of(__doc__)
     parser.add_argument("--megabytes", type=int, default=1000, help="size of the text")
     options = parser.parse_args()
     if options.megabytes < 1:

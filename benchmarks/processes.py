@@ -2,11 +2,12 @@
 
     python benchmarks/processes.py [--presets mini classic base] [--rounds 2]
 
-Trains each preset's model on the sample corpus with two micro-steps a step, in turn: one process
-with one thread, one with two, and two processes with one thread each, which torchrun starts. Then
+Trains each preset's model on the sample corpus with two micro-steps a step, alternately: one
+process with one thread, one with two, and two processes with one thread each, which torchrun
+starts. Then
 two processes exchange gradients of the model's size: in the order of the micro-steps, as training
 does, and with PyTorch's all-reduce, as DistributedDataParallel does. Last, on paper, how long that
-takes on other networks, by its bytes alone. Prints tables, then one line of JSON.
+takes on other networks, by its bytes alone. Prints a report, then one line of JSON.
 """
 
 import argparse
@@ -18,22 +19,19 @@ import sys
 import tempfile
 import time
 from dataclasses import replace
-from itertools import pairwise
 from pathlib import Path
 
 import torch
 import torch.distributed
+from common import SAMPLE, median_seconds, parser_of
 from torch import nn
 
-ROOT = Path(__file__).resolve().parents[1]
-sys.path.insert(0, str(ROOT))
-
-from sancho.checkpoint import weight_shapes  # noqa: E402
-from sancho.corpus import load, prepare_files  # noqa: E402
-from sancho.machine.device import Device  # noqa: E402
-from sancho.machine.distributed import World, joined  # noqa: E402
-from sancho.presets import PRESETS  # noqa: E402
-from sancho.training import TrainingState, fit  # noqa: E402
+from sancho.checkpoint import weight_shapes
+from sancho.corpus import load, prepare_files
+from sancho.machine.device import Device
+from sancho.machine.distributed import World, joined
+from sancho.presets import PRESETS
+from sancho.training import TrainingState, fit
 
 WAYS = {"1 process, 1 thread": (1, 1), "1 process, 2 threads": (1, 2), "2 processes": (2, 1)}
 STEPS = {"mini": 40, "classic": 40, "base": 3}
@@ -47,37 +45,36 @@ NETWORKS = {  # in each direction, of one GPU or one machine
 
 
 def step_seconds(preset: str, folder: Path, world: World) -> float:
-    """Return the median of the seconds of a step, of which the first one warms up."""
-    corpus, steps = load(folder), STEPS[preset] + 1
+    """Return the median of the seconds of a step; the first one warms up and does not count."""
+    corpus, steps, train = load(folder), STEPS[preset], PRESETS[preset].train
     config = replace(
-        PRESETS[preset].train,
+        train,
         gradient_accumulation_steps=MICRO_STEPS,
-        batch_size=PRESETS[preset].train.batch_size // MICRO_STEPS,
-        max_iters=steps + 1,
-        eval_interval=steps + 1,
+        batch_size=train.batch_size // MICRO_STEPS,
+        max_iters=steps + 2,
+        eval_interval=steps + 2,
     )
     model = replace(PRESETS[preset].model, vocab_size=corpus.tokenizer.vocab_size)
     device = Device(torch.device("cpu"), torch.float32)
     reports = fit(TrainingState.start(model, config, device), corpus, device, world=world)
-    marks = [time.perf_counter() for _ in zip(range(steps), reports, strict=False)]
-    return statistics.median(after - before for before, after in pairwise(marks))
+    return median_seconds(lambda: next(reports), steps, warm_up=1)
 
 
-def exchange_seconds(preset: str, world: World) -> tuple[float, float]:
+def exchange_seconds(preset: str, world: World) -> dict[str, float]:
     """Return the medians of the seconds that our exchange and an all-reduce take."""
     gradient = torch.ones(dense_size(preset))
-    parameter, ordered, reduced = nn.Parameter(torch.zeros_like(gradient)), [], []
+    parameter = nn.Parameter(torch.zeros_like(gradient))
+    seconds: dict[str, list[float]] = {"ordered": [], "all_reduce": []}
     for _ in range(7):
-        marks = [time.perf_counter()]
+        begin = time.perf_counter()
         parameter.grad = None
         with world.summed_gradients([parameter]):
             parameter.grad = gradient
-        marks.append(time.perf_counter())
+        between = time.perf_counter()
         torch.distributed.all_reduce(gradient)
-        marks.append(time.perf_counter())
-        ordered.append(marks[1] - marks[0])
-        reduced.append(marks[2] - marks[1])
-    return statistics.median(ordered), statistics.median(reduced)
+        seconds["ordered"].append(between - begin)
+        seconds["all_reduce"].append(time.perf_counter() - between)
+    return {name: statistics.median(each) for name, each in seconds.items()}
 
 
 def dense_size(preset: str) -> int:
@@ -91,9 +88,8 @@ def sent_bytes(preset: str, processes: int) -> float:
     config, train = PRESETS[preset].model, PRESETS[preset].train
     fraction = (processes - 1) / processes
     lookups = train.batch_size * config.block_size * (config.ngram_size - 1)
-    return 2 * fraction * 4 * dense_size(preset) + (processes - 1) * lookups * (
-        8 + 4 * config.n_embd
-    )
+    row_bytes = 8 + 4 * config.n_embd
+    return 2 * fraction * 4 * dense_size(preset) + (processes - 1) * lookups * row_bytes
 
 
 def be_measured(folder: Path, presets: list[str], exchange: bool) -> None:
@@ -104,9 +100,7 @@ def be_measured(folder: Path, presets: list[str], exchange: bool) -> None:
         for preset in presets:
             found[preset] = {"step": step_seconds(preset, folder, world)}
             if exchange:
-                found[preset]["ordered"], found[preset]["all_reduce"] = exchange_seconds(
-                    preset, world
-                )
+                found[preset] |= exchange_seconds(preset, world)
         if world.is_first:
             print(json.dumps(found))
 
@@ -122,8 +116,8 @@ def start(processes: int, threads: int, *args: str) -> dict:
 
 
 def main() -> None:
-    """Read the options, measure in turn, show."""
-    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    """Read the options, measure alternately, show."""
+    parser = parser_of(__doc__)
     parser.add_argument("--presets", nargs="+", default=list(PRESETS), choices=list(PRESETS))
     parser.add_argument("--rounds", type=int, default=2)
     parser.add_argument("--folder", type=Path, help=argparse.SUPPRESS)
@@ -135,7 +129,7 @@ def main() -> None:
     found = {way: [] for way in WAYS}
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name) / "corpus"
-        prepare_files([ROOT / "data" / "apocrifo.txt"], folder)
+        prepare_files([SAMPLE], folder)
         for _ in range(options.rounds):
             for way, how in WAYS.items():
                 args = ("--folder", str(folder), "--presets", *options.presets)

@@ -5,25 +5,21 @@
 Four layers, 128 wide, context 256, untrained (the speed does not depend on what was learned): one
 text alone and ten side by side, the first 100 characters (from the call on, all that is set up
 included) and those after 2,000, when the context has long been full. With --nanogpt, `generate` of
-a checkout of https://github.com/karpathy/nanoGPT does the same at the same size, in turn with ours.
-Also times the reading of the weights from memory, which no sampler that reads them there can beat.
-Prints a table, then one line of JSON.
+a checkout of https://github.com/karpathy/nanoGPT does the same at the same size, alternately with
+ours. Also times the reading of the weights from memory, which no sampler that reads them there can
+beat. Prints a report, then one line of JSON.
 """
 
-import argparse
 import json
 import statistics
-import sys
 import time
 from dataclasses import replace
 from pathlib import Path
 
+import nanogpt
 import numpy as np
 import torch
-
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
-
-import nanogpt
+from common import median_seconds, parser_of
 
 from sancho.config import ModelConfig
 from sancho.generate import generate
@@ -41,23 +37,23 @@ def config_of(preset: str) -> ModelConfig:
     return replace(PRESETS[preset].model, **SIZE)
 
 
-def time_ours(model: GPT, n_streams: int) -> dict[str, float]:
-    """Return characters per second of all streams together, at the beginning and later.
+def time_ours(model: GPT, n_texts: int) -> dict[str, float]:
+    """Return characters per second of all texts together, at the beginning and later.
 
     And what the 5,000th character costs for each second that the 100th costs, both as means over
     the characters around them.
     """
     prompt = np.array([1])
     times = [time.perf_counter()]
-    for _ in generate(model, prompt, max_new_tokens=5_000 + CYCLES, samples=range(n_streams)):
+    for _ in generate(model, prompt, max_new_tokens=5_000 + CYCLES, samples=range(n_texts)):
         times.append(time.perf_counter())
 
     def cost(begin: int, end: int) -> float:
         return (times[end] - times[begin]) / (end - begin)
 
     return {
-        "first": n_streams / cost(0, FIRST),
-        "later": n_streams / cost(LATER, LATER + CYCLES),
+        "first": n_texts / cost(0, FIRST),
+        "later": n_texts / cost(LATER, LATER + CYCLES),
         "growth": cost(5_000 - CYCLES, 5_000 + CYCLES) / cost(50, 150),
     }
 
@@ -69,26 +65,21 @@ def make_nanogpt(checkout: Path, vocab_size: int) -> torch.nn.Module:
 
 
 @torch.no_grad()
-def time_nanogpt(model: torch.nn.Module, n_streams: int) -> dict[str, float]:
-    """Return characters per second of all streams together, at the beginning and later."""
+def time_nanogpt(model: torch.nn.Module, n_texts: int) -> dict[str, float]:
+    """Return characters per second of all texts together, at the beginning and later."""
     speeds = {}
     for name, length, count in (("first", 1, FIRST), ("later", LATER, NANOGPT_COUNT)):
-        context = torch.ones(n_streams, length, dtype=torch.long)
+        context = torch.ones(n_texts, length, dtype=torch.long)
         begin = time.perf_counter()
         model.generate(context, count, temperature=0.8, top_k=200)
-        speeds[name] = n_streams * count / (time.perf_counter() - begin)
+        speeds[name] = n_texts * count / (time.perf_counter() - begin)
     return speeds
 
 
 def memory_bandwidth() -> float:
     """Return how many bytes a second a matrix-vector product reads from memory."""
     matrix, vector = torch.ones(8192, 8192), torch.ones(8192)
-    seconds = []
-    for _ in range(7):
-        begin = time.perf_counter()
-        matrix @ vector
-        seconds.append(time.perf_counter() - begin)
-    return 4 * matrix.numel() / statistics.median(seconds)
+    return 4 * matrix.numel() / median_seconds(lambda: matrix @ vector, 7)
 
 
 def measure(checkout: Path | None, runs: int) -> dict[str, object]:
@@ -101,33 +92,31 @@ def measure(checkout: Path | None, runs: int) -> dict[str, object]:
         vocab_size = config_of("mini").vocab_size
         samplers["nanoGPT"] = (make_nanogpt(checkout, vocab_size), time_nanogpt)
     rows = []
-    for n_streams in (1, 10):
+    for n_texts in (1, 10):
         found = {name: [] for name in samplers}
         for _ in range(runs):
             for name, (model, function) in samplers.items():
-                found[name].append(function(model, n_streams))
+                found[name].append(function(model, n_texts))
         for name, times in found.items():
             medians = {key: statistics.median(run[key] for run in times) for key in times[0]}
-            rows.append({"sampler": name, "streams": n_streams, **medians, "runs": times})
+            rows.append({"sampler": name, "texts": n_texts, **medians, "runs": times})
     blocks = samplers["sancho-mini, mini"][0].blocks
     n_bytes = sum(4 * p.numel() for p in blocks.parameters())
     return {"rows": rows, "weight_bytes": n_bytes, "bandwidth": memory_bandwidth()}
 
 
 def show(figures: dict[str, object]) -> None:
-    """Print the table and the line of JSON."""
+    """Print the report and the line of JSON."""
     print(
-        f"{'characters per second':24}{'streams':>8}{'first 100':>11}{'after 2,000':>13}"
+        f"{'characters per second':24}{'texts':>8}{'first 100':>11}{'after 2,000':>13}"
         f"{'÷ nanoGPT':>11}{'cost, 5,000th ÷ 100th':>24}"
     )
-    theirs = {
-        row["streams"]: row["later"] for row in figures["rows"] if row["sampler"] == "nanoGPT"
-    }
+    theirs = {row["texts"]: row["later"] for row in figures["rows"] if row["sampler"] == "nanoGPT"}
     for row in figures["rows"]:
-        ratio = f"{row['later'] / theirs[row['streams']]:.1f}" if theirs else ""
+        ratio = f"{row['later'] / theirs[row['texts']]:.1f}" if theirs else ""
         growth = f"{row['growth']:.2f}" if "growth" in row else ""
         print(
-            f"{row['sampler']:24}{row['streams']:8}{row['first']:11,.0f}{row['later']:13,.0f}"
+            f"{row['sampler']:24}{row['texts']:8}{row['first']:11,.0f}{row['later']:13,.0f}"
             f"{ratio:>11}{growth:>24}"
         )
     limit = figures["bandwidth"] / figures["weight_bytes"]
@@ -140,8 +129,7 @@ def show(figures: dict[str, object]) -> None:
 
 def main() -> None:
     """Read the options, measure, show."""
-    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("--nanogpt", type=Path, help="a checkout of nanoGPT to run beside ours")
+    parser = parser_of(__doc__, nanogpt=True)
     parser.add_argument("--runs", type=int, default=3, help="runs of each; the median counts")
     options = parser.parse_args()
     show(measure(options.nanogpt, options.runs))

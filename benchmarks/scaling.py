@@ -6,43 +6,35 @@ First the loss over the whole validation text after equal time for models of sev
 steps that fit into the time are found from the speed of the first ones, then the model is trained
 for that many, with the preset `mini`'s training. Only training counts, not start-up and evaluation.
 Then the time per character for several block sizes, at an equal number of characters a step.
-Prints two tables, then one line of JSON.
+Prints two reports, then one line of JSON.
 """
 
-import argparse
 import json
-import statistics
-import sys
 import tempfile
 import time
 from dataclasses import replace
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parents[1]
-sys.path.insert(0, str(ROOT))
+from common import median_seconds, parser_of
 
-from sancho.config import DeviceConfig, ModelConfig, TrainConfig  # noqa: E402
-from sancho.corpus import Corpus, prepare_files  # noqa: E402
-from sancho.machine.device import choose_device  # noqa: E402
-from sancho.model import GPT  # noqa: E402
-from sancho.presets import PRESETS  # noqa: E402
-from sancho.training import TrainingState, fit  # noqa: E402
+from sancho.config import DeviceConfig, ModelConfig, TrainConfig
+from sancho.corpus import Corpus, prepare_files
+from sancho.machine.device import choose_device
+from sancho.model import GPT
+from sancho.presets import PRESETS
+from sancho.training import TrainingState, fit
 
 SIZES = ("48:3:1", "64:4:2", "96:4:2", "128:4:4", "192:4:6")
 BLOCKS = (32, 64, 128, 256, 512)
-LOOK, SKIP = 40, 10  # steps that are timed, and how many of them warm up
+WARM_UP, LOOK = 10, 30  # steps
 
 
 def step_seconds(model: ModelConfig, config: TrainConfig, corpus: Corpus) -> float:
     """Return the median time of a training step."""
     device = choose_device(DeviceConfig(device="cpu"))
-    state = TrainingState.start(model, replace(config, max_iters=LOOK + 1), device)
-    reports, times = fit(state, corpus, device), [time.perf_counter()]
-    for _ in range(LOOK):
-        next(reports)
-        times.append(time.perf_counter())
-    steps = [after - before for before, after in zip(times[SKIP:], times[SKIP + 1 :], strict=False)]
-    return statistics.median(steps)
+    config = replace(config, max_iters=WARM_UP + LOOK + 1)
+    reports = fit(TrainingState.start(model, config, device), corpus, device)
+    return median_seconds(lambda: next(reports), LOOK, WARM_UP)
 
 
 def train_for(
@@ -54,13 +46,13 @@ def train_for(
     log = max(1, steps // 10)
     config = replace(config, max_iters=steps, eval_interval=steps, log_interval=log)
     state = TrainingState.start(model, config, device)
-    begin, times = time.perf_counter(), []
+    begin = time.perf_counter()
     for report in fit(state, corpus, device):
         if report.step == steps - 1:
-            times.append(time.perf_counter() - begin)
+            spent = time.perf_counter() - begin
     return {
         "steps": steps,
-        "seconds": times[0],
+        "seconds": spent,
         "train_loss": report.train_loss,
         "val_loss": report.val_loss,
     }
@@ -104,8 +96,7 @@ def compare_blocks(corpus: Corpus) -> dict[int, float]:
 
 def main() -> None:
     """Read the options, measure, show."""
-    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("book", type=Path, help="the text, such as Project Gutenberg's pg2000.txt")
+    parser = parser_of(__doc__, book=True)
     parser.add_argument("--seconds", type=float, nargs="*", default=[30, 120], help="budgets")
     parser.add_argument("sizes", nargs="*", default=SIZES, help="WIDTH:LAYERS:HEADS, after --")
     options = parser.parse_intermixed_args()

@@ -8,48 +8,40 @@ the number of layers; the optimizers; drawing a batch. The rest is embedding, he
 residual stream, clipping, and Python. The fraction of the peak is that of the arithmetic of a step
 (6 for each weight in a product and character, and 12 · n_layer · n_embd · block_size for attention:
 Chowdhery et al. 2022, arXiv:2204.02311, appendix B) in what a large matrix product reaches on the
-same device in the same number type. Prints a table, then one line of JSON.
+same device in the same number type. Prints a report, then one line of JSON.
 """
 
-import argparse
 import json
 import math
-import statistics
-import sys
 import tempfile
-import time
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
 import torch
+from common import SAMPLE, median_seconds, parser_of
 from torch import nn
 
-ROOT = Path(__file__).resolve().parents[1]
-sys.path.insert(0, str(ROOT))
-
-from sancho.checkpoint import weight_shapes  # noqa: E402
-from sancho.config import DeviceConfig, ModelConfig  # noqa: E402
-from sancho.corpus import Corpus, prepare_files  # noqa: E402
-from sancho.machine.device import Device, choose_device  # noqa: E402
-from sancho.model import cross_entropy  # noqa: E402
-from sancho.presets import PRESETS  # noqa: E402
-from sancho.training import Batches, TrainingState, fit  # noqa: E402
+from sancho.checkpoint import weight_shapes
+from sancho.config import DeviceConfig, ModelConfig
+from sancho.corpus import Corpus, prepare_files
+from sancho.machine.device import Device, choose_device
+from sancho.model import cross_entropy
+from sancho.presets import PRESETS
+from sancho.training import Batches, TrainingState, fit
 
 STEPS, WARM_UP = 60, 10
 
 
 def seconds_of(function: Callable[[], object], device: Device) -> float:
-    """Return the median of the seconds that a call takes."""
-    seconds = []
-    for i in range(STEPS + WARM_UP):
-        begin = time.perf_counter()
+    """Return the median of the seconds that a call takes, what it asks of a GPU included."""
+
+    def call() -> None:
         function()
         if device.where.type == "cuda":
             torch.cuda.synchronize()
-        if i >= WARM_UP:
-            seconds.append(time.perf_counter() - begin)
-    return statistics.median(seconds)
+
+    return median_seconds(call, STEPS, WARM_UP)
 
 
 def peak(device: Device) -> float:
@@ -114,7 +106,7 @@ def measure(preset: str, corpus: Corpus, device: Device, compile: bool) -> dict[
 
 def main() -> None:
     """Read the options, measure, show."""
-    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser = parser_of(__doc__)
     parser.add_argument("--presets", nargs="+", default=["mini", "classic"], choices=list(PRESETS))
     parser.add_argument("--device", default="cpu", choices=["cpu", "cuda", "mps"])
     parser.add_argument("--compile", action="store_true", help="with torch.compile")
@@ -124,7 +116,7 @@ def main() -> None:
     print(f"A large matrix product: {fastest / 1e9:,.0f} GFLOP/s, {device}")
     figures = {"peak": fastest, "device": options.device, "presets": {}}
     with tempfile.TemporaryDirectory() as name:
-        corpus = prepare_files([ROOT / "data" / "apocrifo.txt"], Path(name) / "corpus")
+        corpus = prepare_files([SAMPLE], Path(name) / "corpus")
         for preset in options.presets:
             found = measure(preset, corpus, device, options.compile)
             figures["presets"][preset] = found

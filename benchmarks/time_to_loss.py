@@ -4,37 +4,29 @@
 
 Every time is that of a whole process as a shell would see it: the interpreter, the preparation of
 the text, training, evaluation, and the page that train.py writes at the end. With --nanogpt, a
-checkout of https://github.com/karpathy/nanoGPT is trained in turn with ours on the same clean text,
-with the recipe for a CPU from its README (its text is prepared beforehand, and not counted). Its
-model computes its own logits; both models are judged over the whole validation text in windows of
-64 characters, as many as nanoGPT's can read, and ours also in windows of its own length, which is
-the loss that train.py tells. Prints a table, then one line of JSON.
+checkout of https://github.com/karpathy/nanoGPT is trained alternately with ours on the same clean
+text, with the recipe for a CPU from its README (its text is prepared beforehand, and not counted).
+Its model computes its own logits; both models are judged over the whole validation text in windows
+of 64 characters, as many as nanoGPT's can read, and ours also in windows of its own length, which
+is the loss that train.py tells. Prints a report, then one line of JSON.
 """
 
 import argparse
 import json
-import shutil
 import statistics
-import subprocess
-import sys
-import tempfile
-import time
 from collections.abc import Callable
 from pathlib import Path
 
+import nanogpt
 import numpy as np
 import torch
+from common import ROOT, copied, parser_of, process_seconds
 from torch import Tensor
 
-ROOT = Path(__file__).resolve().parents[1]
-sys.path.insert(0, str(ROOT))
-
-import nanogpt  # noqa: E402
-
-from sancho import checkpoint  # noqa: E402
-from sancho.corpus import Corpus, prepare_files  # noqa: E402
-from sancho.model import cross_entropy  # noqa: E402
-from sancho.training import windows  # noqa: E402
+from sancho import checkpoint
+from sancho.corpus import Corpus
+from sancho.model import cross_entropy
+from sancho.training import windows
 
 # nanoGPT's README, "I only have a macbook".
 NANOGPT_RECIPE = (
@@ -44,16 +36,6 @@ NANOGPT_RECIPE = (
 )
 COMMON_WINDOW = 64
 CALIBRATION_STEPS = 100
-
-
-def timed(command: list[str], folder: Path) -> float:
-    """Run a command in a folder; return its seconds. Raises SystemExit with its errors."""
-    begin = time.perf_counter()
-    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, encoding="utf-8")
-    seconds = time.perf_counter() - begin
-    if done.returncode:
-        raise SystemExit(f"{' '.join(command)} failed:\n{done.stderr}")
-    return seconds
 
 
 @torch.inference_mode()
@@ -67,21 +49,22 @@ def judge(
     return total / (len(ids) - 1)
 
 
-def train_ours(book: Path, folder: Path, corpus: Corpus, options: list[str]) -> dict[str, float]:
+def train_ours(book: Path, corpus: Corpus, options: list[str]) -> dict[str, float]:
     """Run train.py; return its seconds, its losses and what a step cost."""
-    out = folder / "out"
-    command = [sys.executable, "train.py", "--corpus", str(book), "--out_dir", str(out)]
-    seconds = timed([*command, "--overwrite", *options], ROOT)
+    out = book.with_name("out")
+    command = ["train.py", "--corpus", str(book), "--out_dir", str(out), "--overwrite"]
+    seconds = process_seconds([*command, *options], ROOT)
     best = checkpoint.load(out / "best.safetensors")
     model = best.build_model()
     lines = (out / "metrics.jsonl").read_text(encoding="utf-8").splitlines()
     first, last = json.loads(lines[0]), json.loads(lines[-1])
+    n_steps = max(1, last["step"] - first["step"])  # 0 where a run is over at its first report
     return {
         "seconds": seconds,
         "val_loss": best.progress.val_loss,
         "val_loss_64": judge(lambda inputs, targets: model(inputs), corpus.val),
         "steps": last["step"],
-        "step_seconds": (last["seconds"] - first["seconds"]) / (last["step"] - first["step"]),
+        "step_seconds": (last["seconds"] - first["seconds"]) / n_steps,
     }
 
 
@@ -89,7 +72,7 @@ def train_nanogpt(checkout: Path, folder: Path, corpus: Corpus) -> dict[str, flo
     """Run nanoGPT's recipe on our text in a copy of a checkout; return its seconds and its loss."""
     copy = nanogpt.copy_with_text(checkout, folder, corpus)
     recipe = [*NANOGPT_RECIPE.split(), "--dataset=quijote", "--out_dir=out"]
-    seconds = timed([sys.executable, *recipe], copy)
+    seconds = process_seconds(recipe, copy)
     model, steps = nanogpt.trained_model(copy)
     loss = judge(lambda inputs, targets: model(inputs, targets)[0], corpus.val)
     return {"seconds": seconds, "val_loss": loss, "val_loss_64": loss, "steps": steps}
@@ -107,7 +90,7 @@ def median(runs: list[dict[str, float]], key: str) -> float:
 
 
 def show(name: str, runs: list[dict[str, float]]) -> None:
-    """Print a line of the table."""
+    """Print a line of the report."""
     seconds = [run["seconds"] for run in runs]
     print(
         f"{name:38}{median(runs, 'steps'):8.0f}{statistics.median(seconds):9.1f}"
@@ -119,41 +102,26 @@ def show(name: str, runs: list[dict[str, float]]) -> None:
 
 def main() -> None:
     """Read the options, measure, show."""
-    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("book", type=Path, help="the text, such as Project Gutenberg's pg2000.txt")
-    parser.add_argument("--nanogpt", type=Path, help="a checkout of nanoGPT to run beside ours")
+    parser = parser_of(__doc__, book=True, nanogpt=True)
     parser.add_argument("--target", type=float, default=1.727, help="loss to reach")
     parser.add_argument("--max_iters", type=int, default=60, help="steps to the target")
     parser.add_argument("--seconds", type=float, nargs="*", default=[], help="other budgets")
     parser.add_argument("--runs", type=int, default=3, help="runs of each; the median counts")
     parser.add_argument("options", nargs="*", help="options of train.py, after --")
     options = parser.parse_intermixed_args()
-    with tempfile.TemporaryDirectory() as name:
-        folder = Path(name)
-        # train.py prepares the text as data/STEM; no prepared text of the user has this name.
-        book = folder / "time-to-loss.txt"
-        shutil.copy(options.book, book)
-        corpus = prepare_files([book], folder / "corpus")
-        prepared = ROOT / "data" / book.stem
-        shutil.rmtree(prepared, ignore_errors=True)  # of a measurement that was killed
-        try:
-            figures = measure(options, book, folder, corpus)
-        finally:
-            shutil.rmtree(prepared, ignore_errors=True)
-    print(json.dumps(figures))
+    with copied(options.book, "time-to-loss") as (book, corpus):
+        print(json.dumps(measure(options, book, corpus)))
 
 
-def measure(
-    options: argparse.Namespace, book: Path, folder: Path, corpus: Corpus
-) -> dict[str, object]:
-    """Run everything, print the table; return all figures."""
+def measure(options: argparse.Namespace, book: Path, corpus: Corpus) -> dict[str, object]:
+    """Run everything, print the report; return all figures."""
     print(f"{'':38}{'steps':>8}{'seconds':>9}{'':18}{'val loss':>10}{'windows 64':>12}", flush=True)
     to_target = [*options.options, "--max_iters", str(options.max_iters)]
     runs: dict[str, list[dict[str, float]]] = {"target": [], "nanogpt": []}
     for _ in range(options.runs):
-        runs["target"].append(train_ours(book, folder, corpus, to_target))
+        runs["target"].append(train_ours(book, corpus, to_target))
         if options.nanogpt:
-            runs["nanogpt"].append(train_nanogpt(options.nanogpt, folder, corpus))
+            runs["nanogpt"].append(train_nanogpt(options.nanogpt, book.parent, corpus))
     show(f"sancho-mini, {options.max_iters} steps", runs["target"])
     if median(runs["target"], "val_loss") > options.target:
         print(f"that is short of the target {options.target}; give more --max_iters")
@@ -170,9 +138,9 @@ def measure(
         found = runs[f"{seconds:g} s"] = []
         for _ in range(options.runs):
             short = [*options.options, "--max_iters", str(CALIBRATION_STEPS)]
-            steps = steps_for(seconds, train_ours(book, folder, corpus, short))
+            steps = steps_for(seconds, train_ours(book, corpus, short))
             long = [*options.options, "--max_iters", str(steps), "--eval_interval", str(steps)]
-            found.append(train_ours(book, folder, corpus, long))
+            found.append(train_ours(book, corpus, long))
         show(f"sancho-mini, given {seconds:g} s", found)
     return {"target": options.target, "options": options.options, "runs": runs}
 

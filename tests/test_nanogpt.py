@@ -8,10 +8,8 @@ import importlib.util
 import json
 import os
 import pickle
-import re
 import sys
 from collections import OrderedDict
-from collections.abc import Callable, Iterator
 from dataclasses import asdict
 from pathlib import Path
 from types import SimpleNamespace
@@ -22,7 +20,7 @@ import torch
 from conftest import ROOT, run
 
 from sancho import checkpoint
-from sancho.convert.huggingface import export_of
+from sancho.checkpoint import Checkpoint
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -54,25 +52,20 @@ with_and_without_bias = pytest.mark.parametrize("bias", [True, False])
 
 def their_shapes(bias: bool) -> dict[str, tuple[int, ...]]:
     """Every tensor of nanoGPT's state_dict(), in its order, the tied head aside."""
+    block = {
+        "ln_1": (C,),
+        "attn.c_attn": (3 * C, C),
+        "attn.c_proj": (C, C),
+        "ln_2": (C,),
+        "mlp.c_fc": (4 * C, C),
+        "mlp.c_proj": (C, 4 * C),
+    }
+    parts = {f"h.{layer}.{part}": shape for layer in (0, 1) for part, shape in block.items()}
     shapes = {"transformer.wte.weight": (V, C), "transformer.wpe.weight": (BLOCK, C)}
-
-    def norm(name: str) -> None:
-        shapes[f"{name}.weight"] = (C,)
-        shapes.update({f"{name}.bias": (C,)} if bias else {})
-
-    def linear(name: str, rows: int, columns: int) -> None:
-        shapes[f"{name}.weight"] = (rows, columns)
-        shapes.update({f"{name}.bias": (rows,)} if bias else {})
-
-    for layer in range(ARGUMENTS["n_layer"]):
-        block = f"transformer.h.{layer}"
-        norm(f"{block}.ln_1")
-        linear(f"{block}.attn.c_attn", 3 * C, C)
-        linear(f"{block}.attn.c_proj", C, C)
-        norm(f"{block}.ln_2")
-        linear(f"{block}.mlp.c_fc", 4 * C, C)
-        linear(f"{block}.mlp.c_proj", C, 4 * C)
-    norm("transformer.ln_f")
+    for part, shape in (parts | {"ln_f": (C,)}).items():
+        shapes[f"transformer.{part}.weight"] = shape
+        if bias:
+            shapes[f"transformer.{part}.bias"] = shape[:1]
     return shapes
 
 
@@ -89,10 +82,9 @@ def their_weights(bias: bool = True) -> dict[str, torch.Tensor]:
 
 def their_checkpoint(bias: bool = True, **changes) -> dict:
     """What nanoGPT's train.py saves; its optimizer is that of a real run."""
-    weights = their_weights(bias)
     optimizer = torch.optim.AdamW([torch.zeros(3, requires_grad=True)])
     return {
-        "model": weights,
+        "model": their_weights(bias),
         "optimizer": optimizer.state_dict(),
         "model_args": ARGUMENTS | {"bias": bias},
         "iter_num": 250,
@@ -109,16 +101,20 @@ def their_meta(characters: str = CHARACTERS) -> dict:
     }
 
 
-@pytest.fixture
-def files(tmp_path) -> Callable:
-    """Writes both files and runs the command."""
+def convert(folder: Path, content: dict | None = None, meta: object = None) -> SimpleNamespace:
+    """Write both files and run the command."""
+    torch.save(content or their_checkpoint(), folder / "ckpt.pt")
+    (folder / "meta.pkl").write_bytes(pickle.dumps(meta or their_meta()))
+    return command(folder)
 
-    def convert(content: object = None, meta: object = None) -> SimpleNamespace:
-        torch.save(their_checkpoint() if content is None else content, tmp_path / "ckpt.pt")
-        (tmp_path / "meta.pkl").write_bytes(pickle.dumps(meta or their_meta()))
-        return command(tmp_path)
 
-    return convert
+def converted(folder: Path, **changes) -> Checkpoint:
+    """Return what becomes of a checkpoint of nanoGPT's with some changes."""
+    done = convert(folder, their_checkpoint(**changes))
+    assert (done.status, done.out) == (0, "")
+    saved = checkpoint.load(folder / "ours.safetensors")
+    (folder / "ours.safetensors").unlink()
+    return saved
 
 
 def command(folder: Path, meta: bool = True) -> SimpleNamespace:
@@ -137,11 +133,9 @@ def assert_refused(done: SimpleNamespace, words: str, folder: Path) -> None:
 
 
 @with_and_without_bias
-def test_logits_are_those_of_its_own_code(files, tmp_path, bias):
-    assert files(their_checkpoint(bias)).status == 0
-    saved = checkpoint.load(tmp_path / "ours.safetensors")
+def test_logits_are_those_of_its_own_code(tmp_path, bias):
     with torch.inference_mode():
-        logits = saved.build_model()(torch.tensor([IDS]))[0].numpy()
+        logits = converted(tmp_path, bias=bias).build_model()(torch.tensor([IDS]))[0].numpy()
     np.testing.assert_allclose(logits, GOLDEN[f"bias {bias}"], rtol=0, atol=1e-5)
 
 
@@ -164,9 +158,8 @@ def run_nanogpt(folder: Path, bias: bool) -> np.ndarray:
         return model(ids, targets=ids)[0][0].numpy()
 
 
-def test_what_is_known_of_the_run_comes_along(files, tmp_path):
-    done = files()
-    assert (done.status, done.out) == (0, "")
+def test_what_is_known_of_the_run_comes_along(tmp_path):
+    done = convert(tmp_path)
     assert "ours.safetensors: 7,232 parameters, 28 characters, 250 steps" in done.err
     assert "validation loss 1.7500" in done.err
     saved = checkpoint.load(tmp_path / "ours.safetensors")
@@ -183,105 +176,68 @@ def test_what_is_known_of_the_run_comes_along(files, tmp_path):
     assert all(train[name] == CONFIG[name] for name in known)
 
 
-def test_what_torch_compile_and_old_versions_add_is_dropped(files, tmp_path):
-    files()
-    plain = checkpoint.load(tmp_path / "ours.safetensors")
-    (tmp_path / "ours.safetensors").unlink()
+def test_what_torch_compile_and_old_versions_add_is_dropped(tmp_path):
     weights = {f"_orig_mod.{name}": tensor for name, tensor in their_weights().items()}
     mask = torch.ones(BLOCK, BLOCK).tril().view(1, 1, BLOCK, BLOCK)
     weights |= {f"_orig_mod.transformer.h.{layer}.attn.bias": mask for layer in (0, 1)}
-    assert files(their_checkpoint(model=weights)).status == 0
-    compiled = checkpoint.load(tmp_path / "ours.safetensors")
-    assert plain.weights.keys() == compiled.weights.keys()
-    assert all((plain.weights[name] == a).all() for name, a in compiled.weights.items())
+    plain, compiled = converted(tmp_path).weights, converted(tmp_path, model=weights).weights
+    assert plain.keys() == compiled.keys()
+    assert all((plain[name] == array).all() for name, array in compiled.items())
 
 
-def test_a_head_that_is_not_tied_stays_so(files, tmp_path):
-    weights = their_weights() | {"lm_head.weight": torch.ones(V, C)}
-    assert files(their_checkpoint(model=weights)).status == 0
-    saved = checkpoint.load(tmp_path / "ours.safetensors")
+def test_a_head_that_is_not_tied_stays_so(tmp_path):
+    saved = converted(tmp_path, model=their_weights() | {"lm_head.weight": torch.ones(V, C)})
     assert not saved.model.tie_embeddings
     assert (saved.weights["head.weight"] == 1).all()
-
-
-def test_to_transformers_it_is_a_gpt2(files, tmp_path):
-    files()
-    saved = checkpoint.load(tmp_path / "ours.safetensors")
-    export = export_of(saved)
-    assert export.name == "GPT2LMHeadModel"
-    assert (export.config["activation_function"], export.config["n_positions"]) == ("gelu", BLOCK)
-    theirs = their_weights()
-    assert export.weights.keys() == theirs.keys() - {"lm_head.weight"}
-    for name, array in export.weights.items():
-        is_linear = re.search(r"(attn|mlp)\.c_\w+\.weight", name)
-        assert (array == (theirs[name].T if is_linear else theirs[name]).numpy()).all()
-
-
-def test_training_goes_on_with_it(files, project):
-    # The project's text has characters that the model must know.
-    text = set((project / "tiny.txt").read_text("utf-8"))
-    more = sorted(set("ÑÁÉÍÓÚáéíóúñü¿¡—«»;") - text)
-    characters = "".join(sorted([*text, *more[: V - len(text)]]))
-    assert files(meta=their_meta(characters)).status == 0
-    shape = "--n_layer 2 --n_head 2 --n_embd 16 --block_size 12 --activation gelu --bias".split()
-    shape += ["--tie_embeddings", "--preset=classic", "--device=cpu"]
-    more = "--max_iters 3 --batch_size 2 --eval_interval 3".split()
-    done = run("train.py", "--dataset=tiny", "--init_from=ours.safetensors", *shape, *more)
-    assert done.status == 0, done.err
-    assert checkpoint.load(project / "out" / "last.safetensors").progress.step == 3
 
 
 # --- hostile, damaged, and other files ------------------------------------------------------
 
 
 class Call:
-    """A pickle of it calls a function when it is opened."""
+    """A pickle of it makes a folder when it is opened."""
 
-    def __init__(self, function: Callable, *args) -> None:
-        self.call = function, args
+    def __init__(self, folder: Path) -> None:
+        self.folder = str(folder)
 
-    def __reduce__(self):
-        return self.call
+    def __reduce__(self) -> tuple:
+        return os.mkdir, (self.folder,)
 
 
-@pytest.fixture
-def opened(tmp_path) -> Iterator[Call]:
-    """A call that would leave a trace, and must not."""
-    yield Call(os.mkdir, str(tmp_path / "opened"))
-    assert not (tmp_path / "opened").exists()
+def assert_not_opened(folder: Path, name: str) -> None:
+    done = command(folder)
+    assert_refused(done, f"{name} is refused: to open it would call ", folder)
+    assert ".mkdir" in done.err
+    assert not (folder / "opened").exists()
 
 
 @pytest.mark.parametrize("protocol", range(pickle.HIGHEST_PROTOCOL + 1))
-def test_a_meta_that_calls_something_is_refused_by_name(opened, tmp_path, protocol):
+def test_a_meta_that_calls_something_is_refused_by_name(tmp_path, protocol):
     torch.save(their_checkpoint(), tmp_path / "ckpt.pt")
-    forged = pickle.dumps(their_meta() | {"stoi": opened}, protocol)
+    forged = pickle.dumps(their_meta() | {"stoi": Call(tmp_path / "opened")}, protocol)
     (tmp_path / "meta.pkl").write_bytes(forged)
-    done = command(tmp_path)
-    assert_refused(done, "meta.pkl is refused: to open it would call ", tmp_path)
-    assert ".mkdir" in done.err
+    assert_not_opened(tmp_path, "meta.pkl")
 
 
 @pytest.mark.parametrize("old_format", [False, True])
-def test_a_checkpoint_that_calls_something_is_refused_by_name(opened, tmp_path, old_format):
-    options = {"_use_new_zipfile_serialization": not old_format}
-    torch.save(their_checkpoint(config=opened), tmp_path / "ckpt.pt", **options)
-    done = command(tmp_path)
-    assert_refused(done, "ckpt.pt is refused: to open it would call ", tmp_path)
-    assert ".mkdir" in done.err
+def test_a_checkpoint_that_calls_something_is_refused_by_name(tmp_path, old_format):
+    content = their_checkpoint(config=Call(tmp_path / "opened"))
+    torch.save(content, tmp_path / "ckpt.pt", _use_new_zipfile_serialization=not old_format)
+    assert_not_opened(tmp_path, "ckpt.pt")
 
 
-@pytest.mark.parametrize("size", [50257, 50304])
-def test_gpt2_tokens_are_refused_with_a_reason(files, tmp_path, size):
-    words = f"GPT-2's {size} tokens, which are pieces of words"
-    done = files(their_checkpoint(model_args=ARGUMENTS | {"vocab_size": size}))
-    assert_refused(done, words, tmp_path)
+@pytest.mark.parametrize(
+    ("size", "words"),
+    [
+        (V, "--meta is missing: give the meta.pkl"),
+        (50257, "GPT-2's 50257 tokens, which are pieces of words"),
+        (50304, "GPT-2's 50304 tokens, which are pieces of words"),
+    ],
+)
+def test_without_meta_it_says_what_is_missing(tmp_path, size, words):
+    content = their_checkpoint(model_args=ARGUMENTS | {"vocab_size": size})
+    torch.save(content, tmp_path / "ckpt.pt")
     assert_refused(command(tmp_path, meta=False), words, tmp_path)
-
-
-def test_without_meta_it_says_what_is_missing(tmp_path):
-    torch.save(their_checkpoint(), tmp_path / "ckpt.pt")
-    done = command(tmp_path, meta=False)
-    assert_refused(done, "--meta is missing: give the meta.pkl", tmp_path)
 
 
 @pytest.mark.parametrize(
@@ -289,17 +245,15 @@ def test_without_meta_it_says_what_is_missing(tmp_path):
     [
         (their_meta(CHARACTERS[1:]), "has 27 characters"),
         ({"vocab_size": 3}, "'itos'"),
-        ([1, 2], "no meta.pkl"),
         (7, "no meta.pkl"),
         ({"itos": {0: "a", 2: "b"}}, "no meta.pkl"),
         ({"itos": ["ab", "c"]}, "not single characters"),
         ({"itos": ["a", "a"]}, "not single characters"),
-        ({"itos": [1, 2]}, "no meta.pkl"),
         ({"itos": ["a", "\ud800"]}, "no meta.pkl"),
     ],
 )
-def test_another_meta_is_refused(files, tmp_path, meta, words):
-    assert_refused(files(meta=meta), words, tmp_path)
+def test_another_meta_is_refused(tmp_path, meta, words):
+    assert_refused(convert(tmp_path, meta=meta), words, tmp_path)
 
 
 NOT_FINITE = torch.full((BLOCK, C), torch.inf)
@@ -312,6 +266,7 @@ NOT_FINITE = torch.full((BLOCK, C), torch.inf)
         ({"model_args": None}, "no checkpoint of nanoGPT's"),
         ({"model": {}}, "'lm_head.weight' is missing"),
         ({"model": 3}, "no checkpoint of nanoGPT's"),
+        ({"model_args": ARGUMENTS | {"vocab_size": 50257}}, "GPT-2's 50257 tokens"),
         ({"model_args": ARGUMENTS | {"n_layer": 1}}, "tensor transformer.h.1.attn.c_attn.bias"),
         ({"model_args": ARGUMENTS | {"n_layer": 3}}, "'transformer.h.2.ln_1.weight' is missing"),
         ({"model_args": ARGUMENTS | {"n_layer": 900}}, "too few tensors"),
@@ -323,29 +278,27 @@ NOT_FINITE = torch.full((BLOCK, C), torch.inf)
         ({"iter_num": "x"}, "no checkpoint of nanoGPT's"),
     ],
 )
-def test_another_checkpoint_is_refused(files, tmp_path, changes, words):
-    assert_refused(files(their_checkpoint(**changes)), words, tmp_path)
+def test_another_checkpoint_is_refused(tmp_path, changes, words):
+    assert_refused(convert(tmp_path, their_checkpoint(**changes)), words, tmp_path)
 
 
 @pytest.mark.parametrize("name", ["meta.pkl", "ckpt.pt"])
-def test_damaged_files_are_refused(files, tmp_path, name):
-    files()
+def test_damaged_files_are_refused(tmp_path, name):
+    convert(tmp_path)
     random, whole = np.random.default_rng(1), (tmp_path / name).read_bytes()
-    for damage in range(12):
-        (tmp_path / "ours.safetensors").unlink(missing_ok=True)
-        raw = bytearray(whole if damage >= 4 else whole[: len(whole) * damage // 4])
-        for place in random.integers(0, min(len(whole), 2000), 3) if damage >= 4 else ():
+    cut = [whole[: len(whole) * quarters // 4] for quarters in range(4)]
+    for number in range(12):
+        raw = bytearray(whole)
+        for place in random.integers(0, min(len(whole), 2000), 3):
             raw[place] ^= int(random.integers(1, 256))
-        (tmp_path / name).write_bytes(raw)
+        (tmp_path / name).write_bytes(cut[number] if number < len(cut) else raw)
+        (tmp_path / "ours.safetensors").unlink(missing_ok=True)
         done = command(tmp_path)
-        assert done.status in (0, 2), done.err  # a flipped bit in a weight can't be known
-        assert damage >= 4 or done.status == 2
-        assert "Traceback" not in done.err
+        # A flipped bit in a weight can't be known.
+        assert done.status == 2 or (done.status == 0 and number >= len(cut)), done.err
 
 
-def test_nothing_is_replaced(files, tmp_path):
+def test_nothing_is_replaced(tmp_path):
     (tmp_path / "ours.safetensors").write_text("mine")
-    done = files()
-    assert done.status == 2
-    assert "is there already; choose another name" in done.err
+    assert "is there already; choose another name" in convert(tmp_path).err
     assert (tmp_path / "ours.safetensors").read_text() == "mine"

@@ -12,7 +12,7 @@ Everything is written as JSON, text and safetensors, so that transformers is not
 import json
 import math
 import re
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from string import Template
 from typing import NamedTuple
@@ -21,8 +21,9 @@ import numpy as np
 import safetensors.numpy
 
 from sancho import checkpoint
-from sancho.checkpoint import Checkpoint, count_parameters
+from sancho.checkpoint import Checkpoint, count_parameters, weight_shapes
 from sancho.config import CheckpointOption, ModelConfig, SampleConfig
+from sancho.convert.nanogpt import gpt2_name
 from sancho.generate import continue_text
 from sancho.machine.files import new_folder
 from sancho.numpy_model import EPSILON, rotary_angles
@@ -34,7 +35,9 @@ MODELING = "modeling_sancho.py"
 START = "En un lugar de la Mancha"
 NO_SPECIAL_TOKENS = {"bos_token_id": None, "eos_token_id": None, "pad_token_id": None}
 """No character begins or ends a text or fills it up. Else GPT-2's 50256 would."""
-GPT2_ACTIVATIONS = ("relu", "gelu", "silu", "relu2")
+PLAIN = {"ngram_size": 1, "embedding_skip": False}
+GPT2 = PLAIN | {"norm": "layernorm", "qk_norm": False}
+QWEN3 = PLAIN | {"norm": "rmsnorm", "position": "rope", "qk_norm": True, "bias": False}
 QWEN3_ACTIVATIONS = {"relu2": "relu", "geglu": "gelu", "swiglu": "silu"}
 """What Qwen 3, whose feed-forward layer is gated, calls the activation of the gate."""
 
@@ -50,12 +53,15 @@ class ToHuggingFaceOptions(CheckpointOption):
 class Export(NamedTuple):
     """A model as one of transformers' classes."""
 
-    name: str
-    """The class that reads it."""
     config: dict
     """What config.json says besides what is common to all."""
     weights: Weights
     """By the names of that class."""
+
+    @property
+    def name(self) -> str:
+        """The class that reads it."""
+        return self.config["architectures"][0]
 
     @property
     def trust(self) -> str:
@@ -80,6 +86,8 @@ def write_folder(saved: Checkpoint, output: Path) -> Export:
     Raises UserError where `output` can't be a new folder.
     """
     export = export_of(saved)
+    # safetensors writes an array as it lies in memory.
+    weights = {name: np.ascontiguousarray(array) for name, array in export.weights.items()}
     common = {
         "vocab_size": saved.model.vocab_size,
         "tie_word_embeddings": saved.model.tie_embeddings,
@@ -93,7 +101,7 @@ def write_folder(saved: Checkpoint, output: Path) -> Export:
         "tokenizer_config.json": _json(_tokenizer_config(saved.model)),
         "README.md": model_card(saved, export).encode(),
         # transformers asks for this mark.
-        "model.safetensors": safetensors.numpy.save(export.weights, {"format": "pt"}),
+        "model.safetensors": safetensors.numpy.save(weights, {"format": "pt"}),
     }
     if export.trust:
         files[MODELING] = (FOLDER / MODELING).read_bytes()
@@ -105,56 +113,28 @@ def write_folder(saved: Checkpoint, output: Path) -> Export:
 
 def export_of(saved: Checkpoint) -> Export:
     """Return the model as GPT-2 or Qwen 3 where they compute the same, else with its own code."""
-    config = saved.model
-    weights = {name: np.asarray(array, order="C") for name, array in saved.weights.items()}
+    config, weights = saved.model, dict(saved.weights)
     if config.tie_embeddings:
         del weights["head.weight"]
-    is_plain = config.ngram_size == 1 and not config.embedding_skip
-    is_gpt2 = (
-        is_plain
-        and (config.norm, config.qk_norm) == ("layernorm", False)
-        and config.position != "rope"
-        and config.activation in GPT2_ACTIVATIONS
-    )
-    is_qwen3 = (
-        is_plain
-        and (config.norm, config.qk_norm, config.bias) == ("rmsnorm", True, False)
-        and config.position == "rope"
-        and config.activation in QWEN3_ACTIVATIONS
-    )
-    if is_gpt2:
+    options = asdict(config).items()
+    if options >= GPT2.items() and config.position != "rope" and not config.is_gated:
         return as_gpt2(config, weights)
-    return as_qwen3(config, weights) if is_qwen3 else as_sancho(config, weights)
+    if options >= QWEN3.items() and config.activation in QWEN3_ACTIVATIONS:
+        return as_qwen3(config, weights)
+    return as_sancho(config, weights)
 
 
 def as_gpt2(config: ModelConfig, weights: Weights) -> Export:
     """Return the model as GPT2LMHeadModel: matrices lie transposed there, and all have biases."""
-
-    def norm(theirs: str, ours: str) -> Weights:
-        bias = weights.get(f"{ours}.bias", np.zeros(config.n_embd, np.float32))
-        return {f"{theirs}.weight": weights[f"{ours}.weight"], f"{theirs}.bias": bias}
-
-    def linear(theirs: str, ours: str) -> Weights:
-        matrix = np.ascontiguousarray(weights[f"{ours}.weight"].T)  # (in, out)
-        bias = weights.get(f"{ours}.bias", np.zeros(matrix.shape[1], np.float32))
-        return {f"{theirs}.weight": matrix, f"{theirs}.bias": bias}
-
-    learned = config.position == "learned"
-    positions = weights["position_embedding.weight"] if learned else _sinusoids(config)
-    found = {
-        "transformer.wte.weight": weights["token_embedding.weight"],
-        "transformer.wpe.weight": positions,
-        **norm("transformer.ln_f", "norm"),
-        **_renamed(weights, {"head.weight": "lm_head.weight"}),
-    }
-    for layer in range(config.n_layer):
-        theirs, ours = f"transformer.h.{layer}", f"blocks.{layer}"
-        found |= norm(f"{theirs}.ln_1", f"{ours}.norm1")
-        found |= linear(f"{theirs}.attn.c_attn", f"{ours}.attention.qkv")
-        found |= linear(f"{theirs}.attn.c_proj", f"{ours}.attention.proj")
-        found |= norm(f"{theirs}.ln_2", f"{ours}.norm2")
-        found |= linear(f"{theirs}.mlp.c_fc", f"{ours}.feed_forward.expand")
-        found |= linear(f"{theirs}.mlp.c_proj", f"{ours}.feed_forward.proj")
+    shapes = weight_shapes(replace(config, bias=True))
+    biases = {name: np.zeros(s, np.float32) for name, s in shapes.items() if name.endswith("bias")}
+    parts = biases | weights
+    if config.position == "sinusoidal":
+        parts["position_embedding.weight"] = _sinusoids(config)
+    found = {}
+    for name, array in parts.items():
+        is_linear = name.startswith("blocks.") and array.ndim == 2
+        found[gpt2_name(name)] = array.T if is_linear else array  # (in, out)
     facts = {
         "architectures": ["GPT2LMHeadModel"],
         "model_type": "gpt2",
@@ -169,7 +149,7 @@ def as_gpt2(config: ModelConfig, weights: Weights) -> Export:
         "resid_pdrop": config.dropout,
         "attn_pdrop": 0.0,
     }
-    return Export("GPT2LMHeadModel", facts, found)
+    return Export(facts, found)
 
 
 def _sinusoids(config: ModelConfig) -> np.ndarray:
@@ -190,8 +170,12 @@ def as_qwen3(config: ModelConfig, weights: Weights) -> Export:
     C, D = config.n_embd, config.head_size
     halves = np.arange(C).reshape(config.n_head, D // 2, 2).swapaxes(1, 2).reshape(-1)
     gain, head_gain = np.ones(C, np.float32), np.ones(D, np.float32)
-    names = {"token_embedding.weight": "model.embed_tokens.weight", "head.weight": "lm_head.weight"}
-    found = {**_renamed(weights, names), "model.norm.weight": gain}
+    found = {
+        "model.embed_tokens.weight": weights["token_embedding.weight"],
+        "model.norm.weight": gain,
+    }
+    if not config.tie_embeddings:
+        found["lm_head.weight"] = weights["head.weight"]
     for layer in range(config.n_layer):
         theirs, ours = f"model.layers.{layer}", f"blocks.{layer}"
         q, k, v = np.split(weights[f"{ours}.attention.qkv.weight"], 3)
@@ -233,7 +217,7 @@ def as_qwen3(config: ModelConfig, weights: Weights) -> Export:
         "max_window_layers": 0,
         "layer_types": ["sliding_attention"] * config.n_layer,
     }
-    return Export("Qwen3ForCausalLM", facts, found)
+    return Export(facts, found)
 
 
 def as_sancho(config: ModelConfig, weights: Weights) -> Export:
@@ -248,24 +232,21 @@ def as_sancho(config: ModelConfig, weights: Weights) -> Export:
         found["turns"] = rotations.astype(np.float32)
     elif config.position == "sinusoidal":
         found["positions"] = _sinusoids(config)
-    own = "block_size n_layer n_head n_embd bias norm position activation qk_norm".split()
-    own += "ngram_size ngram_rows embedding_skip hidden_units".split()
-    values = vars(config) | {"hidden_units": config.hidden_size}
-    module = MODELING.removesuffix(".py")
+    own = (
+        "block_size n_layer n_head n_embd bias norm position activation qk_norm ngram_size "
+        "ngram_rows embedding_skip"
+    ).split()
     facts = {
         "architectures": ["SanchoForCausalLM"],
         "model_type": "sancho",
         "auto_map": {
-            "AutoConfig": f"{module}.SanchoConfig",
-            "AutoModelForCausalLM": f"{module}.SanchoForCausalLM",
+            "AutoConfig": "modeling_sancho.SanchoConfig",
+            "AutoModelForCausalLM": "modeling_sancho.SanchoForCausalLM",
         },
-        **{name: values[name] for name in own},
+        **{name: getattr(config, name) for name in own},
+        "hidden_units": config.hidden_size,
     }
-    return Export("SanchoForCausalLM", facts, found)
-
-
-def _renamed(weights: Weights, names: dict[str, str]) -> Weights:
-    return {theirs: weights[ours] for ours, theirs in names.items() if ours in weights}
+    return Export(facts, found)
 
 
 # --- the vocabulary -------------------------------------------------------------------------
@@ -345,22 +326,18 @@ def model_card(saved: Checkpoint, export: Export) -> str:
         "sample": "".join(f"    {line}\n" for line in (start + "".join(text)).splitlines()),
     }
     card = (FOLDER / "model_card.md").read_text(encoding="utf-8")
-    kept = {export.name}
+    kept = {export.name}  # of the lines marked with a «name»
     if progress.val_loss is not None:
         kept.add("measured")
         values["nats"] = f"{progress.val_loss:.4f}"
         values["bits"] = f"{progress.val_loss / math.log(2):.3f}"
-    return Template(_kept_lines(card, kept)).substitute(values)
-
-
-def _kept_lines(card: str, kept: set[str]) -> str:
-    """Return the card without the lines marked with another «name» than those in `kept`."""
-    lines = []
-    for line in card.splitlines(keepends=True):
-        mark, found, text = line.rpartition("» ")
-        if not found or mark.removeprefix("«") in kept:
-            lines.append(text)
-    return "".join(lines)
+    card = re.sub(
+        r"^«(\w+)» (.*\n)",
+        lambda line: line[2] if line[1] in kept else "",
+        card,
+        flags=re.MULTILINE,
+    )
+    return Template(card).substitute(values)
 
 
 def _json(content: dict) -> bytes:

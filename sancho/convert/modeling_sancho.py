@@ -83,13 +83,22 @@ class Attention(nn.Module):
         return self.proj(y.transpose(1, 2).reshape(B, T, C))
 
 
+def relu2(x: Tensor) -> Tensor:
+    """max(x, 0)²"""
+    return F.relu(x).square()
+
+
+ACTIVATIONS = {"relu": F.relu, "gelu": F.gelu, "silu": F.silu, "relu2": relu2}
+GATES = {"geglu": F.gelu, "swiglu": F.silu}
+
+
 class FeedForward(nn.Module):
     """Expand, activate, project back; gated activations multiply by a second expansion."""
 
     def __init__(self, config: SanchoConfig) -> None:
         super().__init__()
-        self.kind = config.activation
-        self.gated, hidden = self.kind in ("geglu", "swiglu"), config.hidden_units
+        self.gated, hidden = config.activation in GATES, config.hidden_units
+        self.activate = (ACTIVATIONS | GATES)[config.activation]
         self.expand = nn.Linear(config.n_embd, hidden * (1 + self.gated), bias=config.bias)
         self.proj = nn.Linear(hidden, config.n_embd, bias=config.bias)
 
@@ -100,14 +109,6 @@ class FeedForward(nn.Module):
             x, gate = x.chunk(2, dim=-1)
             return self.proj(self.activate(gate) * x)
         return self.proj(self.activate(x))
-
-    def activate(self, x: Tensor) -> Tensor:
-        """(…) -> (…)"""
-        if self.kind in ("gelu", "geglu"):
-            return F.gelu(x)
-        if self.kind in ("silu", "swiglu"):
-            return F.silu(x)
-        return F.relu(x).square() if self.kind == "relu2" else F.relu(x)
 
 
 class Block(nn.Module):
@@ -142,9 +143,8 @@ class SanchoForCausalLM(PreTrainedModel, GenerationMixin):
             self.position_embedding = nn.Embedding(config.block_size, config.n_embd)
         elif config.position == "sinusoidal":
             a = angles(config.block_size, config.n_embd)
-            self.register_buffer(
-                "positions", torch.stack((a.sin(), a.cos()), -1).flatten(1).float()
-            )
+            positions = torch.stack((a.sin(), a.cos()), -1).flatten(1).float()
+            self.register_buffer("positions", positions)
         else:
             a = angles(config.block_size, config.n_embd // config.n_head)
             self.register_buffer("turns", torch.stack((a.cos(), a.sin()), -1).float())
@@ -258,11 +258,10 @@ class SanchoForCausalLM(PreTrainedModel, GenerationMixin):
         start = -(-max(0, L - block) // stride) * stride
         if past_key_values is not None and getattr(past_key_values, "window", 0) != start:
             past_key_values = DynamicCache()
-        past = 0
+        new = start
         if past_key_values is not None:
             past_key_values.window = start
-            past = past_key_values.get_seq_length()
-        new = start + past
+            new += past_key_values.get_seq_length()
         before = max(start, new - self.config.ngram_size + 1)
         return {
             "input_ids": input_ids[:, new:],

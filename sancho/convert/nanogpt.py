@@ -8,6 +8,8 @@ called: ckpt.pt is read by PyTorch as weights alone, and the reader of meta.pkl 
 import io
 import pickle
 import re
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any, NoReturn
@@ -35,7 +37,7 @@ NAMES = {
     "norm": "transformer.ln_f",
     "head": "lm_head",
 }
-"""nanoGPT's names of the parts, by ours."""
+"""What GPT-2 calls the parts, and nanoGPT with it, by our names."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -68,18 +70,24 @@ def from_nanogpt(options: FromNanogptOptions) -> list[str]:
 
 def read(path: Path, meta: Path | None) -> Checkpoint:
     """Return what nanoGPT's ckpt.pt and meta.pkl hold, as a checkpoint of ours."""
-    content = _load_weights(existing_file(path, "nanoGPT's checkpoint"))
-    try:
+    existing_file(path, "nanoGPT's checkpoint")
+    with _explained(path, "no checkpoint of nanoGPT's, or damaged", "its ckpt.pt"):
+        content = _load_weights(path)
         arguments = {"bias": True, "dropout": 0.0} | content["model_args"]  # its own defaults
         characters = _characters_of(path, arguments["vocab_size"], meta)
         tensors = _arrays(content["model"])
-        return _checkpoint(_model_config(arguments, tensors), characters, tensors, content)
-    except UserError:
-        raise
-    except KeyError as error:
-        raise _not_nanogpt(path, f"{error} is missing") from None
-    except (TypeError, AttributeError, ValueError) as error:
-        raise _not_nanogpt(path, str(error)) from None
+        model = _model_config(arguments, tensors)
+        config = content.get("config", {})
+        train = _train_config(config)
+        return Checkpoint(
+            model=model,
+            characters=characters,
+            train=train,
+            progress=_progress(content, train.characters_per_step(model)),
+            corpus_name=str(config.get("dataset", "")),
+            corpus_sha256="",
+            weights=_weights(model, tensors),
+        )
 
 
 def _characters_of(path: Path, vocab_size: int, meta: Path | None) -> str:
@@ -94,7 +102,7 @@ def _characters_of(path: Path, vocab_size: int, meta: Path | None) -> str:
             "--meta is missing: give the meta.pkl that nanoGPT's prepare.py wrote beside "
             "train.bin; it holds the characters"
         )
-    characters = read_characters(meta)
+    characters = _read_characters(meta)
     if len(characters) != vocab_size:
         raise UserError(
             f"{meta} has {len(characters)} characters, {path} has {vocab_size}; give the meta.pkl "
@@ -103,51 +111,39 @@ def _characters_of(path: Path, vocab_size: int, meta: Path | None) -> str:
     return characters
 
 
-def _checkpoint(model: ModelConfig, characters: str, tensors: dict, content: dict) -> Checkpoint:
-    config = content.get("config", {})
-    train, step = _train_config(config), content.get("iter_num", 0)
-    loss = content.get("best_val_loss")
-    loss = None if loss is None else float(loss)  # a tensor
-    progress = {
-        "step": step,
-        "tokens": step * train.characters_per_step(model),
-        "val_loss": loss,
-        "best_val_loss": loss,
-    }
-    return Checkpoint(
-        model=model,
-        characters=characters,
-        train=train,
-        progress=from_dict(Progress, progress),
-        corpus_name=str(config.get("dataset", "")),
-        corpus_sha256="",
-        weights=_weights(model, tensors),
-    )
-
-
 def _model_config(arguments: dict, tensors: dict[str, np.ndarray]) -> ModelConfig:
     """Return the shape: GPT-2's with an exact GELU, with or without biases."""
-    head, embedding = tensors["lm_head.weight"], tensors["transformer.wte.weight"]
     names = ("vocab_size", "block_size", "n_layer", "n_head", "n_embd", "bias")
-    return from_dict(
-        ModelConfig,
-        {name: arguments[name] for name in names}
-        | {
-            "dropout": float(arguments["dropout"]),
-            "norm": "layernorm",
-            "position": "learned",
-            "activation": "gelu",
-            "qk_norm": False,
-            "tie_embeddings": np.array_equal(head, embedding),
-        },
-    )
+    values = {name: arguments[name] for name in names} | {
+        "dropout": float(arguments["dropout"]),
+        "norm": "layernorm",
+        "position": "learned",
+        "activation": "gelu",
+        "qk_norm": False,
+        "tie_embeddings": np.array_equal(
+            tensors["lm_head.weight"], tensors["transformer.wte.weight"]
+        ),
+    }
+    return from_dict(ModelConfig, values)
 
 
 def _train_config(config: dict) -> TrainConfig:
     """Return how it was trained, where nanoGPT's options are called and mean as ours."""
-    known = {option.name for option in fields(TrainConfig)} - {"optimizer"}
+    known = {option.name for option in fields(TrainConfig)}
     values = {name: value for name, value in config.items() if name in known}
     return from_dict(TrainConfig, values | {"optimizer": "adamw"})
+
+
+def _progress(content: dict, characters_per_step: int) -> Progress:
+    step, loss = content.get("iter_num", 0), content.get("best_val_loss")
+    loss = None if loss is None else float(loss)  # a tensor
+    values = {
+        "step": step,
+        "tokens": step * characters_per_step,
+        "val_loss": loss,
+        "best_val_loss": loss,
+    }
+    return from_dict(Progress, values)
 
 
 def _weights(model: ModelConfig, tensors: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
@@ -157,45 +153,37 @@ def _weights(model: ModelConfig, tensors: dict[str, np.ndarray]) -> dict[str, np
     """
     if model.n_layer > len(tensors):  # from a hostile file; don't list them all
         raise ValueError(f"it has too few tensors for {model.n_layer} layers")
-    shapes = weight_shapes(model)
-    theirs = {name: _their_name(name) for name in shapes}
-    if unknown := sorted(tensors.keys() - theirs.values()):
-        raise ValueError(f"tensor {unknown[0]} is unknown")
-    for ours, name in theirs.items():
-        if tensors[name].shape != shapes[ours]:
-            raise ValueError(f"tensor {name} has shape {tensors[name].shape}, not {shapes[ours]}")
-        if not np.isfinite(tensors[name]).all():
+    weights, rest = {}, dict(tensors)
+    for ours, shape in weight_shapes(model).items():
+        name = gpt2_name(ours)
+        tensor = weights[ours] = rest.pop(name)
+        if tensor.shape != shape:
+            raise ValueError(f"tensor {name} has shape {tensor.shape}, not {shape}")
+        if not np.isfinite(tensor).all():
             raise ValueError(f"tensor {name} holds numbers that are not finite")
-    return {ours: tensors[name] for ours, name in theirs.items()}
+    if rest:
+        raise ValueError(f"tensor {min(rest)} is unknown")
+    return weights
 
 
-def _their_name(name: str) -> str:
+def gpt2_name(name: str) -> str:
     """Return blocks.0.norm1.weight as transformer.h.0.ln_1.weight."""
     part, _, kind = name.rpartition(".")
-    block = re.fullmatch(r"blocks\.(\d+)\.(.+)", part)
-    return (
-        f"transformer.h.{block[1]}.{NAMES[block[2]]}.{kind}" if block else f"{NAMES[part]}.{kind}"
-    )
+    if block := re.fullmatch(r"blocks\.(\d+)\.(.+)", part):
+        return f"transformer.h.{block[1]}.{NAMES[block[2]]}.{kind}"
+    return f"{NAMES[part]}.{kind}"
 
 
 # --- pickles --------------------------------------------------------------------------------
 
 
 def _load_weights(path: Path) -> dict[str, Any]:
-    """Return what torch.save wrote. Raises UserError for whatever is more than weights."""
+    """Return what torch.save wrote, if it is weights, numbers and texts alone."""
     import torch  # not above: the export to a page needs no PyTorch
 
-    try:
-        content = torch.load(path, map_location="cpu", weights_only=True)
-    except (MemoryError, OSError):
-        raise
-    except Exception as error:  # a damaged pickle may raise anything
-        named = re.search(r"GLOBAL ([\w.]+)", str(error))
-        if named:
-            raise _refused(path, named[1]) from None
-        raise _not_nanogpt(path, "PyTorch can't read it as weights") from None
+    content = torch.load(path, map_location="cpu", weights_only=True)
     if not isinstance(content, dict):
-        raise _not_nanogpt(path, f"it holds a {type(content).__name__}")
+        raise ValueError(f"it holds a {type(content).__name__}")
     return content
 
 
@@ -204,54 +192,49 @@ def _arrays(tensors: dict) -> dict[str, np.ndarray]:
 
     An old nanoGPT also kept each block's mask, attn.bias.
     """
-    tensors = {name.removeprefix("_orig_mod."): tensor for name, tensor in tensors.items()}
     return {
-        name: tensor.detach().float().contiguous().numpy()
+        name.removeprefix("_orig_mod."): tensor.detach().float().contiguous().numpy()
         for name, tensor in tensors.items()
         if not name.endswith(".attn.bias")
     }
-
-
-class _Call(Exception):
-    """A pickle asks for a function of Python's."""
 
 
 class _PlainUnpickler(pickle.Unpickler):
     """Reads pickles of numbers, strings, lists and dictionaries."""
 
     def find_class(self, module: str, name: str) -> NoReturn:
-        """Raise _Call that names what the pickle asks for."""
-        raise _Call(f"{module}.{name}")
+        """Raise an error that names what the pickle asks for, as PyTorch's does."""
+        raise pickle.UnpicklingError(f"GLOBAL {module}.{name}")
 
 
-def read_characters(path: Path) -> str:
+def _read_characters(path: Path) -> str:
     """Return the characters of a meta.pkl, in the order of their ids."""
     data = existing_file(path, "nanoGPT's meta").read_bytes()
-    try:
+    with _explained(path, "no meta.pkl of a character model", "what prepare.py wrote"):
         itos = _PlainUnpickler(io.BytesIO(data)).load()["itos"]
         characters = [itos[i] for i in range(len(itos))]
         "".join(characters).encode()  # half of a surrogate pair is no character
-    except _Call as call:
-        raise _refused(path, str(call)) from None
+        if any(len(c) != 1 for c in characters) or len(set(characters)) != len(characters):
+            raise ValueError("its tokens are not single characters")
+        return "".join(characters)
+
+
+@contextmanager
+def _explained(path: Path, what: str, use: str) -> Iterator[None]:
+    """Raise a UserError that says what is wrong with a file, whatever error reading it raises."""
+    try:
+        yield
+    except (UserError, OSError, MemoryError):
+        raise
     except Exception as error:  # a damaged pickle may raise anything
-        raise _not_meta(path, f"{type(error).__name__}: {error}") from None
-    if any(len(c) != 1 for c in characters) or len(set(characters)) != len(characters):
-        raise _not_meta(path, "its tokens are not single characters")
-    return "".join(characters)
-
-
-def _refused(path: Path, function: str) -> UserError:
-    return UserError(
-        f"{path} is refused: to open it would call {function}, and what nanoGPT writes calls "
-        "nothing; do not open it elsewhere either"
-    )
-
-
-def _not_nanogpt(path: Path, why: str) -> UserError:
-    return UserError(f"{path} is no checkpoint of nanoGPT's, or damaged: {why}; use its ckpt.pt")
-
-
-def _not_meta(path: Path, why: str) -> UserError:
-    return UserError(
-        f"{path} is no meta.pkl of a character model: {why}; use what prepare.py wrote"
-    )
+        if asked := re.search(r"GLOBAL ([\w.]+)", str(error)):
+            raise UserError(
+                f"{path} is refused: to open it would call {asked[1]}, and what nanoGPT writes "
+                "calls nothing; do not open it elsewhere either"
+            ) from None
+        why = "it can't be read"  # PyTorch's own words advise to open it all the same
+        if isinstance(error, KeyError):
+            why = f"{error} is missing"
+        elif isinstance(error, TypeError | AttributeError | ValueError):
+            why = str(error)
+        raise UserError(f"{path} is {what}: {why}; use {use}") from None

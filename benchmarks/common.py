@@ -1,0 +1,88 @@
+"""What several benchmarks need. To import it lets a script import sancho, and brings nothing large.
+
+A benchmark is started as `python benchmarks/NAME.py`, so that this folder is where it looks first.
+"""
+
+import argparse
+import math
+import shutil
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from sancho.corpus import Corpus
+
+ROOT = Path(__file__).resolve().parents[1]
+SAMPLE = ROOT / "data" / "apocrifo.txt"
+sys.path.insert(0, str(ROOT))
+
+
+def parser_of(doc: str, book: bool = False, nanogpt: bool = False) -> argparse.ArgumentParser:
+    """Return a parser that a script's docstring describes, with options that several have."""
+    parser = argparse.ArgumentParser(description=doc.partition("\n")[0])
+    if book:
+        text = "the text, such as Project Gutenberg's pg2000.txt"
+        parser.add_argument("book", type=Path, help=text)
+    if nanogpt:
+        text = "a checkout of nanoGPT to run beside ours"
+        parser.add_argument("--nanogpt", type=Path, help=text)
+    return parser
+
+
+def median_seconds(call: Callable[[], object], count: int, warm_up: int = 0) -> float:
+    """Return the median of the seconds that a call takes, `count` times after the warm-up."""
+    seconds = []
+    for _ in range(warm_up + count):
+        begin = time.perf_counter()
+        call()
+        seconds.append(time.perf_counter() - begin)
+    return statistics.median(seconds[warm_up:])
+
+
+def process_seconds(arguments: list[str], folder: Path, limit: float | None = None) -> float:
+    """Run a whole Python process in a folder; return its seconds, infinite if above `limit`.
+
+    Raises SystemExit with its errors where it fails.
+    """
+    begin = time.perf_counter()
+    try:
+        done = subprocess.run(
+            [sys.executable, *arguments],
+            cwd=folder,
+            timeout=limit,
+            capture_output=True,
+            text=True,
+            encoding="utf-8",
+        )
+    except subprocess.TimeoutExpired:
+        return math.inf
+    seconds = time.perf_counter() - begin
+    if done.returncode:
+        raise SystemExit(f"{' '.join(arguments)} failed:\n{done.stderr}")
+    return seconds
+
+
+@contextmanager
+def copied(book: Path, name: str) -> Iterator[tuple[Path, "Corpus"]]:
+    """Copy a text into a folder that is removed afterwards; yield the copy, and it prepared.
+
+    train.py prepares it as data/NAME, which is removed, too: choose a name that no user has.
+    """
+    from sancho.corpus import prepare_files  # not above: it brings NumPy
+
+    prepared = ROOT / "data" / name
+    with tempfile.TemporaryDirectory() as folder:
+        copy = Path(folder) / f"{name}.txt"
+        shutil.copy(book, copy)
+        shutil.rmtree(prepared, ignore_errors=True)  # of a measurement that was killed
+        try:
+            yield copy, prepare_files([copy], Path(folder) / "corpus")
+        finally:
+            shutil.rmtree(prepared, ignore_errors=True)
