@@ -14,6 +14,7 @@ import sys
 import unicodedata
 import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -39,12 +40,9 @@ WAIT_SECONDS = 60.0
 """How long another process that prepares the same text is waited for."""
 RESERVED_NAME = re.compile(r"(con|prn|aux|nul|(com|lpt)[0-9¹²³]) *(\..*)?|.*[. ]", re.I | re.S)
 """What no file can be called on Windows, besides signs that nobody puts into a name by mistake."""
-MARKS = (
-    (codecs.BOM_UTF32_LE, "utf-32"),  # begins with that of UTF-16
-    (codecs.BOM_UTF16_LE, "utf-16"),
-    (codecs.BOM_UTF16_BE, "utf-16"),
-)
 SPANISH = frozenset("áéíóúüñÁÉÍÓÚÜÑ¿¡«»“”‘’–—…ºª")
+DAMAGE = (ValueError, KeyError, TypeError, OSError)
+"""What comes of reading a folder that was not prepared, or is damaged."""
 
 
 @dataclass(frozen=True)
@@ -85,21 +83,14 @@ def open_corpus(data: Path, options: CorpusConfig) -> Corpus:
 
 def _place_of(data: Path, path: Path) -> Path:
     """Return the folder for a text of the user's. Raises UserError where another text has it."""
-    name, folder = path.stem, data / path.stem
-    texts = [text for text in same_names(data, f"{name}.txt") if text.is_file()]
-    others = [text for text in texts if not text.samefile(path)]
-    for place in same_names(data, name):
-        if place.name == BOOK or ((place / "meta.json").exists() and not _is_of(place, path)):
-            others.append(place)
-        elif _is_of(place, path):
-            folder = place
-    if others:
+    known = same_names(data, path.stem)
+    if others := [place for place in known if not _gives_way(place, path)]:
         problem = "would take the place of another text, "
         problem += f"{data.name}/{others[0].name.removesuffix('.txt')}"
-    elif not is_folder_name(name):
-        problem = f"would make a folder {name!r}, which Windows does not allow"
+    elif not is_folder_name(path.stem):
+        problem = f"would make a folder {path.stem!r}, which Windows does not allow"
     else:
-        return folder
+        return next((place for place in known if _is_of(place, path)), data / path.stem)
     raise UserError(
         f"--corpus {path} {problem}; rename it, or prepare it with: "
         f"python data/prepare.py --input {shlex.quote(str(path))} --name NAME"
@@ -107,13 +98,17 @@ def _place_of(data: Path, path: Path) -> Path:
 
 
 def same_names(data: Path, name: str) -> list[Path]:
-    """Return what is, or will be, called so in `data`; Windows and macOS don't see capitals."""
+    """Return the texts, and then the folders, that are or will be called so in `data`.
+
+    Windows and macOS don't see capitals.
+    """
 
     def seen(name: str) -> str:
         return unicodedata.normalize("NFC", name).casefold()
 
-    known = {data / BOOK, *data.glob("*")}
-    return sorted(path for path in known if seen(path.name) == seen(name))
+    known = sorted({data / BOOK, *data.glob("*")})
+    texts = [path for path in known if seen(path.name) == seen(f"{name}.txt") and path.is_file()]
+    return texts + [path for path in known if seen(path.name) == seen(name)]
 
 
 def is_folder_name(name: str) -> bool:
@@ -121,24 +116,29 @@ def is_folder_name(name: str) -> bool:
     return Path(name).name == name != "" and not RESERVED_NAME.fullmatch(name)
 
 
+def _gives_way(place: Path, path: Path) -> bool:
+    """Return whether what has a text's name in the data folder is no other text, or that of one."""
+    if place.is_file():
+        return place.samefile(path)
+    return place.name != BOOK and (_is_of(place, path) or not (place / "meta.json").exists())
+
+
 def _is_of(folder: Path, path: Path) -> bool:
     """Return whether `folder` is prepared and says that it is of this file alone."""
-    try:
+    with suppress(*DAMAGE):
         (file,) = _read_meta(folder)["paths"]
         return Path(file).samefile(path)
-    except (ValueError, KeyError, TypeError, OSError):
-        return False
+    return False
 
 
 def _load_if_of(folder: Path, path: Path, encoding: str) -> Corpus | None:
     """Return the corpus in `folder` if it is of what the file holds now, read the same way."""
     codec = codec_name(encoding)
-    try:
+    with suppress(*DAMAGE):
         meta = _read_meta(folder)
-        is_same = codec == meta.get("encoding", "utf-8")
-        return load(folder) if is_same and meta["files_sha256"] == [_sha256_of(path)] else None
-    except (ValueError, KeyError, TypeError, OSError):
-        return None
+        if codec == meta.get("encoding", "utf-8") and meta["files_sha256"] == [_sha256_of(path)]:
+            return load(folder)
+    return None
 
 
 def _read_meta(folder: Path) -> dict[str, Any]:
@@ -234,15 +234,12 @@ def read_text(file: BinaryIO, name: str, encoding: str | None = None) -> Iterato
 
 def codec_name(encoding: str) -> str:
     """Return Python's name for an encoding of texts. Raises UserError where it knows none."""
-    name = ""
-    try:
-        name = codecs.lookup(encoding).name
-        "\ud800".encode(name)  # half a character: an encoding of texts has nothing for it
-    except UnicodeEncodeError:
-        if name:
-            return name
-    except (LookupError, ValueError):
-        pass
+    with suppress(LookupError, ValueError):
+        codec = codecs.lookup(encoding)
+        try:
+            "\ud800".encode(codec.name)  # half a character: an encoding of texts has none for it
+        except UnicodeEncodeError:
+            return codec.name
     raise UserError(
         f"--encoding is {encoding!r}; it must be an encoding that Python knows, as UTF-8, "
         "windows-1252 or UTF-16"
@@ -254,9 +251,8 @@ def likely_encoding(raw: bytes, offset: int) -> str | None:
 
     raw: from its first byte that is not UTF-8 on, which stands at `offset` of the text.
     """
-    for mark, name in MARKS:
-        if offset == 0 and raw.startswith(mark):
-            return name
+    if offset == 0 and raw.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
+        return "utf-32" if raw.startswith(codecs.BOM_UTF32_LE) else "utf-16"
     for name, first in (("utf-16-le", offset + 1), ("utf-16-be", offset)):
         highs = raw[first % 2 :: 2]  # the high bytes of most letters are zero
         if highs.count(0) > len(highs) / 2:
@@ -454,12 +450,12 @@ def load(folder: Path) -> Corpus:
     if not (folder / "meta.json").is_file():
         raise MissingFile(f"there is no prepared corpus in {folder}; {advice}")
     try:
-        meta = json.loads((folder / "meta.json").read_text(encoding="utf-8"))
+        meta = _read_meta(folder)
         tokenizer = CharTokenizer(meta["characters"])
         train = _map(folder / "train.bin", tokenizer.id_type, meta["n_train"])
         val = _map(folder / "val.bin", tokenizer.id_type, meta["n_val"])
         return Corpus(folder.name, tokenizer, train, val, str(meta["sha256"]))
-    except (ValueError, KeyError, TypeError, OSError) as error:
+    except DAMAGE as error:
         raise UserError(f"the corpus in {folder} is damaged ({error}); {advice}") from None
 
 
