@@ -13,7 +13,7 @@ import shlex
 import sys
 import unicodedata
 import warnings
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -34,6 +34,8 @@ BOOK_URLS = (
     "https://www.gutenberg.org/cache/epub/2000/pg2000.txt",
     "https://gutenberg.pglaf.org/cache/epub/2000/pg2000.txt",
 )
+Texts = Iterable[tuple[str, BinaryIO]]
+"""Names and binary files, read once, one after the other."""
 FILES = ("meta.json", "input.txt", "train.bin", "val.bin")
 """Of a prepared folder; without the first it does not count as prepared."""
 WAIT_SECONDS = 60.0
@@ -83,14 +85,14 @@ def open_corpus(data: Path, options: CorpusConfig) -> Corpus:
 
 def _place_of(data: Path, path: Path) -> Path:
     """Return the folder for a text of the user's. Raises UserError where another text has it."""
-    known = same_names(data, path.stem)
-    if others := [place for place in known if not _gives_way(place, path)]:
+    name, known = path.stem, same_names(data, path.stem)
+    if others := [place for place in known if place.name == BOOK or not _is_of(place, path)]:
         problem = "would take the place of another text, "
         problem += f"{data.name}/{others[0].name.removesuffix('.txt')}"
-    elif not is_folder_name(path.stem):
-        problem = f"would make a folder {path.stem!r}, which Windows does not allow"
+    elif not is_folder_name(name):
+        problem = f"would make a folder {name!r}, which Windows does not allow"
     else:
-        return next((place for place in known if _is_of(place, path)), data / path.stem)
+        return next((place for place in known if place.is_dir()), data / name)
     raise UserError(
         f"--corpus {path} {problem}; rename it, or prepare it with: "
         f"python data/prepare.py --input {shlex.quote(str(path))} --name NAME"
@@ -98,7 +100,7 @@ def _place_of(data: Path, path: Path) -> Path:
 
 
 def same_names(data: Path, name: str) -> list[Path]:
-    """Return the texts, and then the folders, that are or will be called so in `data`.
+    """Return the texts, and then the prepared folders and the book's, that are called so in `data`.
 
     Windows and macOS don't see capitals.
     """
@@ -106,9 +108,10 @@ def same_names(data: Path, name: str) -> list[Path]:
     def seen(name: str) -> str:
         return unicodedata.normalize("NFC", name).casefold()
 
-    known = sorted({data / BOOK, *data.glob("*")})
-    texts = [path for path in known if seen(path.name) == seen(f"{name}.txt") and path.is_file()]
-    return texts + [path for path in known if seen(path.name) == seen(name)]
+    texts = {path for path in data.glob("*") if path.is_file()}
+    folders = {data / BOOK, *(path.parent for path in data.glob("*/meta.json"))}
+    found = [path for path in sorted(texts) if seen(path.name) == seen(f"{name}.txt")]
+    return found + [path for path in sorted(folders) if seen(path.name) == seen(name)]
 
 
 def is_folder_name(name: str) -> bool:
@@ -116,17 +119,10 @@ def is_folder_name(name: str) -> bool:
     return Path(name).name == name != "" and not RESERVED_NAME.fullmatch(name)
 
 
-def _gives_way(place: Path, path: Path) -> bool:
-    """Return whether what has a text's name in the data folder is no other text, or that of one."""
-    if place.is_file():
-        return place.samefile(path)
-    return place.name != BOOK and (_is_of(place, path) or not (place / "meta.json").exists())
-
-
-def _is_of(folder: Path, path: Path) -> bool:
-    """Return whether `folder` is prepared and says that it is of this file alone."""
+def _is_of(place: Path, path: Path) -> bool:
+    """Return whether a place is this file, or is prepared and says that it is of it alone."""
     with suppress(*DAMAGE):
-        (file,) = _read_meta(folder)["paths"]
+        (file,) = [place] if place.is_file() else _read_meta(place)["paths"]
         return Path(file).samefile(path)
     return False
 
@@ -335,15 +331,10 @@ def clean_text(pieces: Iterable[str]) -> Iterator[str]:
 
 
 def prepare(
-    files: Iterable[tuple[str, BinaryIO]],
-    folder: Path,
-    source: str,
-    encoding: str = "UTF-8",
-    notes: Mapping[str, object] | None = None,
+    files: Texts, folder: Path, source: str, encoding: str = "UTF-8", **notes: object
 ) -> Corpus:
     """Write input.txt, train.bin, val.bin and meta.json into `folder` and return the corpus.
 
-    files: (name, binary file) pairs, read once, one after the other.
     source, notes: where the text is from, in words and as entries of meta.json.
     Raises UserError where a file is not of that encoding or there is no text at all; the folder
     is then as it was before.
@@ -370,8 +361,10 @@ def prepare(
             "n_val": total - n_train,
             "sha256": digest,
             "source": source,
-            **(notes or {}),
+            **notes,
         }
+        if (codec := codec_name(encoding)) != "utf-8":
+            meta["encoding"] = codec
         content = json.dumps(meta, ensure_ascii=False, indent=1)
         with atomic_write(new / "meta.json") as out:
             # Names of files may be no text.
@@ -385,20 +378,16 @@ def prepare_files(inputs: Iterable[str | Path], folder: Path, encoding: str = "U
     Raises MissingFile or UserError where a path is no readable file or another process is at the
     folder; see `prepare`.
     """
-    codec = codec_name(encoding)
+    codec_name(encoding)  # before anything is made
     files = [None if path == "-" else existing_file(Path(path), "the text") for path in inputs]
     source = ", ".join(file.name if file else "standard input" for file in files)
     with locked(folder):
-        notes: dict[str, object] = {
-            "paths": [str(file.resolve()) if file else "-" for file in files],
-            "files_sha256": [_sha256_of(file) if file else "-" for file in files],
-        }
-        if codec != "utf-8":
-            notes["encoding"] = codec
-        return prepare(_opened(files), folder, source, encoding, notes)
+        paths = [str(file.resolve()) if file else "-" for file in files]
+        digests = [_sha256_of(file) if file else "-" for file in files]
+        return prepare(_opened(files), folder, source, encoding, paths=paths, files_sha256=digests)
 
 
-def _opened(files: Iterable[Path | None]) -> Iterator[tuple[str, BinaryIO]]:
+def _opened(files: Iterable[Path | None]) -> Texts:
     for path in files:
         if path is None:
             yield "standard input", sys.stdin.buffer
@@ -407,9 +396,7 @@ def _opened(files: Iterable[Path | None]) -> Iterator[tuple[str, BinaryIO]]:
                 yield str(path), file
 
 
-def _write_clean(
-    files: Iterable[tuple[str, BinaryIO]], encoding: str, out: BinaryIO
-) -> tuple[np.ndarray, str]:
+def _write_clean(files: Texts, encoding: str, out: BinaryIO) -> tuple[np.ndarray, str]:
     """Write the clean text; return how often each code point occurs, and the sha256."""
     counts = np.zeros(0x110000, dtype=np.int64)
     digest = hashlib.sha256()
