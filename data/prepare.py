@@ -55,13 +55,12 @@ def main(args: Sequence[str]) -> None:
 
 def check_name(name: str, files: Sequence[str]) -> None:
     """Raise UserError where a name is another text's, or is but for its capitals."""
-    texts = [path for path in corpus.same_names(DATA, f"{name}.txt") if path.is_file()]
     given = [os.path.realpath(file) for file in files]
-    others = [text for text in texts if given != [os.path.realpath(text)]]
-    others += [path for path in corpus.same_names(DATA, name) if path.name != name]
-    if others:
-        taken = f"{DATA.name}/{others[0].name}"
-        raise UserError(f"--name {name} is the name of {taken}; choose another")
+    for path in corpus.same_names(DATA, name):
+        is_ours = given == [os.path.realpath(path)] if path.is_file() else path.name == name
+        if not is_ours:
+            taken = f"{DATA.name}/{path.name}"
+            raise UserError(f"--name {name} is the name of {taken}; choose another")
 
 
 if __name__ == "__main__":

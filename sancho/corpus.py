@@ -13,7 +13,8 @@ import shlex
 import sys
 import unicodedata
 import warnings
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -33,18 +34,17 @@ BOOK_URLS = (
     "https://www.gutenberg.org/cache/epub/2000/pg2000.txt",
     "https://gutenberg.pglaf.org/cache/epub/2000/pg2000.txt",
 )
+Texts = Iterable[tuple[str, BinaryIO]]
+"""Names and binary files, read once, one after the other."""
 FILES = ("meta.json", "input.txt", "train.bin", "val.bin")
 """Of a prepared folder; without the first it does not count as prepared."""
 WAIT_SECONDS = 60.0
 """How long another process that prepares the same text is waited for."""
 RESERVED_NAME = re.compile(r"(con|prn|aux|nul|(com|lpt)[0-9¹²³]) *(\..*)?|.*[. ]", re.I | re.S)
 """What no file can be called on Windows, besides signs that nobody puts into a name by mistake."""
-MARKS = (
-    (codecs.BOM_UTF32_LE, "utf-32"),  # begins with that of UTF-16
-    (codecs.BOM_UTF16_LE, "utf-16"),
-    (codecs.BOM_UTF16_BE, "utf-16"),
-)
 SPANISH = frozenset("áéíóúüñÁÉÍÓÚÜÑ¿¡«»“”‘’–—…ºª")
+DAMAGE = (ValueError, KeyError, TypeError, OSError)
+"""What comes of reading a folder that was not prepared, or is damaged."""
 
 
 @dataclass(frozen=True)
@@ -85,21 +85,14 @@ def open_corpus(data: Path, options: CorpusConfig) -> Corpus:
 
 def _place_of(data: Path, path: Path) -> Path:
     """Return the folder for a text of the user's. Raises UserError where another text has it."""
-    name, folder = path.stem, data / path.stem
-    texts = [text for text in same_names(data, f"{name}.txt") if text.is_file()]
-    others = [text for text in texts if not text.samefile(path)]
-    for place in same_names(data, name):
-        if place.name == BOOK or ((place / "meta.json").exists() and not _is_of(place, path)):
-            others.append(place)
-        elif _is_of(place, path):
-            folder = place
-    if others:
+    name, known = path.stem, same_names(data, path.stem)
+    if others := [place for place in known if place.name == BOOK or not _is_of(place, path)]:
         problem = "would take the place of another text, "
         problem += f"{data.name}/{others[0].name.removesuffix('.txt')}"
     elif not is_folder_name(name):
         problem = f"would make a folder {name!r}, which Windows does not allow"
     else:
-        return folder
+        return next((place for place in known if place.is_dir()), data / name)
     raise UserError(
         f"--corpus {path} {problem}; rename it, or prepare it with: "
         f"python data/prepare.py --input {shlex.quote(str(path))} --name NAME"
@@ -107,13 +100,18 @@ def _place_of(data: Path, path: Path) -> Path:
 
 
 def same_names(data: Path, name: str) -> list[Path]:
-    """Return what is, or will be, called so in `data`; Windows and macOS don't see capitals."""
+    """Return the texts, and then the prepared folders and the book's, that are called so in `data`.
+
+    Windows and macOS don't see capitals.
+    """
 
     def seen(name: str) -> str:
         return unicodedata.normalize("NFC", name).casefold()
 
-    known = {data / BOOK, *data.glob("*")}
-    return sorted(path for path in known if seen(path.name) == seen(name))
+    texts = {path for path in data.glob("*") if path.is_file()}
+    folders = {data / BOOK, *(path.parent for path in data.glob("*/meta.json"))}
+    found = [path for path in sorted(texts) if seen(path.name) == seen(f"{name}.txt")]
+    return found + [path for path in sorted(folders) if seen(path.name) == seen(name)]
 
 
 def is_folder_name(name: str) -> bool:
@@ -121,24 +119,22 @@ def is_folder_name(name: str) -> bool:
     return Path(name).name == name != "" and not RESERVED_NAME.fullmatch(name)
 
 
-def _is_of(folder: Path, path: Path) -> bool:
-    """Return whether `folder` is prepared and says that it is of this file alone."""
-    try:
-        (file,) = _read_meta(folder)["paths"]
+def _is_of(place: Path, path: Path) -> bool:
+    """Return whether a place is this file, or is prepared and says that it is of it alone."""
+    with suppress(*DAMAGE):
+        (file,) = [place] if place.is_file() else _read_meta(place)["paths"]
         return Path(file).samefile(path)
-    except (ValueError, KeyError, TypeError, OSError):
-        return False
+    return False
 
 
 def _load_if_of(folder: Path, path: Path, encoding: str) -> Corpus | None:
     """Return the corpus in `folder` if it is of what the file holds now, read the same way."""
     codec = codec_name(encoding)
-    try:
+    with suppress(*DAMAGE):
         meta = _read_meta(folder)
-        is_same = codec == meta.get("encoding", "utf-8")
-        return load(folder) if is_same and meta["files_sha256"] == [_sha256_of(path)] else None
-    except (ValueError, KeyError, TypeError, OSError):
-        return None
+        if codec == meta.get("encoding", "utf-8") and meta["files_sha256"] == [_sha256_of(path)]:
+            return load(folder)
+    return None
 
 
 def _read_meta(folder: Path) -> dict[str, Any]:
@@ -234,15 +230,12 @@ def read_text(file: BinaryIO, name: str, encoding: str | None = None) -> Iterato
 
 def codec_name(encoding: str) -> str:
     """Return Python's name for an encoding of texts. Raises UserError where it knows none."""
-    name = ""
-    try:
-        name = codecs.lookup(encoding).name
-        "\ud800".encode(name)  # half a character: an encoding of texts has nothing for it
-    except UnicodeEncodeError:
-        if name:
-            return name
-    except (LookupError, ValueError):
-        pass
+    with suppress(LookupError, ValueError):
+        codec = codecs.lookup(encoding)
+        try:
+            "\ud800".encode(codec.name)  # half a character: an encoding of texts has none for it
+        except UnicodeEncodeError:
+            return codec.name
     raise UserError(
         f"--encoding is {encoding!r}; it must be an encoding that Python knows, as UTF-8, "
         "windows-1252 or UTF-16"
@@ -254,9 +247,8 @@ def likely_encoding(raw: bytes, offset: int) -> str | None:
 
     raw: from its first byte that is not UTF-8 on, which stands at `offset` of the text.
     """
-    for mark, name in MARKS:
-        if offset == 0 and raw.startswith(mark):
-            return name
+    if offset == 0 and raw.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
+        return "utf-32" if raw.startswith(codecs.BOM_UTF32_LE) else "utf-16"
     for name, first in (("utf-16-le", offset + 1), ("utf-16-be", offset)):
         highs = raw[first % 2 :: 2]  # the high bytes of most letters are zero
         if highs.count(0) > len(highs) / 2:
@@ -339,15 +331,10 @@ def clean_text(pieces: Iterable[str]) -> Iterator[str]:
 
 
 def prepare(
-    files: Iterable[tuple[str, BinaryIO]],
-    folder: Path,
-    source: str,
-    encoding: str = "UTF-8",
-    notes: Mapping[str, object] | None = None,
+    files: Texts, folder: Path, source: str, encoding: str = "UTF-8", **notes: object
 ) -> Corpus:
     """Write input.txt, train.bin, val.bin and meta.json into `folder` and return the corpus.
 
-    files: (name, binary file) pairs, read once, one after the other.
     source, notes: where the text is from, in words and as entries of meta.json.
     Raises UserError where a file is not of that encoding or there is no text at all; the folder
     is then as it was before.
@@ -374,8 +361,10 @@ def prepare(
             "n_val": total - n_train,
             "sha256": digest,
             "source": source,
-            **(notes or {}),
+            **notes,
         }
+        if (codec := codec_name(encoding)) != "utf-8":
+            meta["encoding"] = codec
         content = json.dumps(meta, ensure_ascii=False, indent=1)
         with atomic_write(new / "meta.json") as out:
             # Names of files may be no text.
@@ -389,20 +378,16 @@ def prepare_files(inputs: Iterable[str | Path], folder: Path, encoding: str = "U
     Raises MissingFile or UserError where a path is no readable file or another process is at the
     folder; see `prepare`.
     """
-    codec = codec_name(encoding)
+    codec_name(encoding)  # before anything is made
     files = [None if path == "-" else existing_file(Path(path), "the text") for path in inputs]
     source = ", ".join(file.name if file else "standard input" for file in files)
     with locked(folder):
-        notes: dict[str, object] = {
-            "paths": [str(file.resolve()) if file else "-" for file in files],
-            "files_sha256": [_sha256_of(file) if file else "-" for file in files],
-        }
-        if codec != "utf-8":
-            notes["encoding"] = codec
-        return prepare(_opened(files), folder, source, encoding, notes)
+        paths = [str(file.resolve()) if file else "-" for file in files]
+        digests = [_sha256_of(file) if file else "-" for file in files]
+        return prepare(_opened(files), folder, source, encoding, paths=paths, files_sha256=digests)
 
 
-def _opened(files: Iterable[Path | None]) -> Iterator[tuple[str, BinaryIO]]:
+def _opened(files: Iterable[Path | None]) -> Texts:
     for path in files:
         if path is None:
             yield "standard input", sys.stdin.buffer
@@ -411,9 +396,7 @@ def _opened(files: Iterable[Path | None]) -> Iterator[tuple[str, BinaryIO]]:
                 yield str(path), file
 
 
-def _write_clean(
-    files: Iterable[tuple[str, BinaryIO]], encoding: str, out: BinaryIO
-) -> tuple[np.ndarray, str]:
+def _write_clean(files: Texts, encoding: str, out: BinaryIO) -> tuple[np.ndarray, str]:
     """Write the clean text; return how often each code point occurs, and the sha256."""
     counts = np.zeros(0x110000, dtype=np.int64)
     digest = hashlib.sha256()
@@ -454,12 +437,12 @@ def load(folder: Path) -> Corpus:
     if not (folder / "meta.json").is_file():
         raise MissingFile(f"there is no prepared corpus in {folder}; {advice}")
     try:
-        meta = json.loads((folder / "meta.json").read_text(encoding="utf-8"))
+        meta = _read_meta(folder)
         tokenizer = CharTokenizer(meta["characters"])
         train = _map(folder / "train.bin", tokenizer.id_type, meta["n_train"])
         val = _map(folder / "val.bin", tokenizer.id_type, meta["n_val"])
         return Corpus(folder.name, tokenizer, train, val, str(meta["sha256"]))
-    except (ValueError, KeyError, TypeError, OSError) as error:
+    except DAMAGE as error:
         raise UserError(f"the corpus in {folder} is damaged ({error}); {advice}") from None
 
 

@@ -46,15 +46,12 @@ def replace(new: Path, path: Path) -> None:
     Windows refuses it while another process has `path` open, which is mostly not for long: it is
     tried for PATIENCE_SECONDS. Raises PermissionError after that.
     """
-    end = time.monotonic() + PATIENCE_SECONDS
-    while True:
-        try:
+    for _ in range(20):
+        with suppress(PermissionError):
             new.replace(path)
             return
-        except PermissionError:
-            if time.monotonic() >= end:
-                raise
         time.sleep(PATIENCE_SECONDS / 20)
+    new.replace(path)
 
 
 def check_new(path: Path) -> None:
@@ -79,20 +76,25 @@ def new_folder(path: Path) -> Iterator[Path]:
         raise UserError(f"--output {path} is where you are or a link; choose another name")
     if not is_folder:
         check_new(path)
-    temporary = path.with_name(f"{path.name}.{os.getpid()}.tmp")
-    temporary.mkdir()
-    try:
-        yield temporary
-        for file in temporary.iterdir():
-            _sync(file)
-        _sync(temporary)
+    with _passing_folder(path.with_name(f"{path.name}.{os.getpid()}.tmp")) as new:
+        yield new
+        for written in (*new.iterdir(), new):
+            _sync(written)
         if is_folder:
             path.rmdir()  # Windows puts nothing in its place
-        replace(temporary, path)
-    except BaseException:
-        shutil.rmtree(temporary, ignore_errors=True)
-        raise
-    _sync(path.parent)
+        replace(new, path)
+        _sync(path.parent)
+
+
+@contextmanager
+def _passing_folder(path: Path) -> Iterator[Path]:
+    """Make an empty folder at `path`; when the block ends, nothing of it is left there."""
+    shutil.rmtree(path, ignore_errors=True)  # what a crash has left
+    path.mkdir(exist_ok=True)
+    try:
+        yield path
+    finally:
+        shutil.rmtree(path, ignore_errors=True)
 
 
 def _sync(path: Path) -> None:
@@ -177,16 +179,9 @@ def replaced_together(folder: Path, names: Sequence[str]) -> Iterator[Path]:
     The first of `names` goes first and comes last, so whoever finds it finds all, even after a
     power cut.
     """
-    new, old = folder / ".new", folder / ".old"
-    for path in (new, old):
-        shutil.rmtree(path, ignore_errors=True)  # what a crash has left
-        path.mkdir(exist_ok=True)
-    try:
+    with _passing_folder(folder / ".new") as new, _passing_folder(folder / ".old") as old:
         yield new
         _exchange(folder, new, old, names)
-    finally:
-        shutil.rmtree(new, ignore_errors=True)
-        shutil.rmtree(old, ignore_errors=True)
 
 
 def _exchange(folder: Path, new: Path, old: Path, names: Sequence[str]) -> None:
