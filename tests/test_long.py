@@ -27,9 +27,10 @@ linux = pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
 
 
 def megabytes() -> float:
-    """Return what this process holds in memory now."""
-    with open("/proc/self/statm", encoding="ascii") as file:
-        return int(file.read().split()[1]) * 4096 / 1e6
+    """Return what this process holds that is no file's, which the system can drop and read anew."""
+    with open("/proc/self/status", encoding="ascii") as file:
+        (line,) = (line for line in file if line.startswith("RssAnon:"))
+    return int(line.split()[1]) * 1024 / 1e6
 
 
 def small_corpus(tmp_path) -> Corpus:
@@ -54,13 +55,6 @@ def test_twenty_thousand_steps_hold_their_memory(tmp_path, preset):
     assert held[-1] - held[0] < 5, held
 
 
-def megabytes_of_its_own() -> float:
-    """Return what this process holds that is no file's, which the system can drop and read anew."""
-    with open("/proc/self/status", encoding="ascii") as file:
-        (line,) = (line for line in file if line.startswith("RssAnon:"))
-    return int(line.split()[1]) * 1024 / 1e6
-
-
 @linux
 def test_a_gigabyte_of_text_is_trained_on_where_it_lies(tmp_path):
     """The files are as large as that of a text of 1.1 GB, and take no room on the disk."""
@@ -81,7 +75,7 @@ def test_a_gigabyte_of_text_is_trained_on_where_it_lies(tmp_path):
     state, held = TrainingState.start(model, config, CPU), []
     for report in fit(state, corpus, CPU):
         if report.step % 50 == 0:
-            held.append(megabytes_of_its_own())
+            held.append(megabytes())
     assert len(held) == 12
     assert max(held[1:]) - held[0] < 20, held
     assert max(held) < 1000
