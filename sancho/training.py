@@ -8,7 +8,6 @@ from copy import deepcopy
 from dataclasses import dataclass, field, replace
 from functools import reduce
 from itertools import islice
-from typing import TypeAlias
 
 import numpy as np
 import torch
@@ -40,8 +39,6 @@ FIRST_WEIGHT = 0.3
 """Weight of the first prediction head's loss at the first step; each head after it has half."""
 FADE_END = 0.7
 """Fraction of the steps after which the prediction heads count for nothing."""
-Gradients: TypeAlias = tuple[Tensor | None, ...]
-"""Of each parameter, in order."""
 
 
 # --- the loss -------------------------------------------------------------------------------
@@ -449,7 +446,9 @@ class _Steps:
         windows, so that nothing depends on who was first.
         """
 
-        def gradients(part: int, ids: Tensor, targets: Tensor) -> tuple[Tensor, Gradients]:
+        def gradients(
+            part: int, ids: Tensor, targets: Tensor
+        ) -> tuple[Tensor, tuple[Tensor | None, ...]]:
             with self._dropout(micro_step, part):
                 loss, total = self._losses(self.objective, ids, targets)
             return loss.detach(), torch.autograd.grad(total, self.parameters, allow_unused=True)

@@ -25,14 +25,6 @@ def test_no_two_places_share_a_seed_or_a_draw():
     assert len({draws(*place) for place in everywhere}) == len(everywhere)
 
 
-def test_the_numbers_of_a_place_look_random():
-    """Bits and their neighbours, at neighbouring places, are as often 0 as 1."""
-    seeds = np.array([seed_of(1605, Purpose.BATCHES, step) for step in range(4096)])
-    bits = seeds[:, None] >> np.arange(63) & 1  # (4096, 63)
-    for what in (bits, bits[1:] ^ bits[:-1], bits[:, 1:] ^ bits[:, :-1]):
-        assert np.abs(what.mean(0) - 0.5).max() < 5 * 0.5 / 4095**0.5  # five standard deviations
-
-
 def test_a_place_draws_what_it_has_always_drawn():
     """Or a run that was saved would go on with other numbers than it was to have."""
     place = (1605, Purpose.DROPOUT, 3, 1)

@@ -146,17 +146,6 @@ def resume(path: Path) -> TrainingState:
 # --- one seed, one run ----------------------------------------------------------------------
 
 
-def test_the_same_seed_gives_the_same_bytes(corpus):
-    states = []
-    for noise in (1, 2):
-        torch.manual_seed(noise)  # whatever torch has drawn before must not matter
-        before = torch.get_rng_state()
-        state = start(corpus, train_config(), ngram_dropout=0.2)
-        states.append((run(state, corpus), bits_of(state)))
-        assert torch.equal(before, torch.get_rng_state())
-    assert states[0] == states[1]
-
-
 def test_the_seed_decides_weights_batches_and_dropout(corpus):
     first, second = (start(corpus, train_config(seed=seed)) for seed in (1, 2))
     name = "token_embedding.weight"
@@ -186,11 +175,14 @@ def test_each_part_of_a_step_has_its_own_dropout(corpus):
 
 @pytest.mark.parametrize("preset", ALL_PRESETS)
 def test_resuming_at_every_step_equals_no_interruption(tmp_path, corpus, preset):
+    before = torch.get_rng_state()
     whole = start_preset(corpus, preset)
     expected = run(whole, corpus)
     assert len(expected) == 8
+    assert torch.equal(before, torch.get_rng_state())
 
-    # Saving at every step must change nothing either.
+    # Saving at every step must change nothing, nor what torch has drawn before.
+    torch.manual_seed(1)
     state = start_preset(corpus, preset)
     save(tmp_path / "0", state, corpus)
     seen = []
@@ -205,6 +197,8 @@ def test_resuming_at_every_step_equals_no_interruption(tmp_path, corpus, preset)
         assert run(state, corpus) == expected[step:], f"resumed at {step}"
         assert bits_of(state) == bits_of(whole), f"resumed at {step}"
     assert run(state, corpus) == []
+    state.config = replace(state.config, max_iters=7)
+    assert state.is_done
 
 
 def test_going_on_changes_nothing_in_a_checkpoint_in_memory(tmp_path, corpus):
@@ -808,14 +802,6 @@ def test_every_start_within_range_is_drawn(length):
         assert torch.equal(inputs - inputs[:, :1], torch.arange(8).expand(64, 8))
         starts |= set(inputs[:, 0].tolist())
     assert starts == set(range(length - 8))
-
-
-def test_starts_are_spread_evenly():
-    batches = batches_of(np.arange(208, dtype=np.uint8), batch_size=4000)
-    counts = torch.bincount(batches.get(0, 0)[0][:, 0], minlength=200)
-    assert len(counts) == 200
-    # 20 expected; a sum of squares far from the 199 degrees of freedom is no even draw.
-    assert 130 < ((counts - 20) ** 2 / 20).sum() < 280
 
 
 def test_a_batch_depends_on_seed_step_and_micro_step_alone():
