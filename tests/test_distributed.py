@@ -110,10 +110,10 @@ def wait_until(condition: Callable[[], bool]) -> None:
         time.sleep(0.002)
 
 
-def has_come_to(step: int, out: Path) -> bool:
-    """Return whether a step is in metrics.jsonl."""
-    metrics = RunFolder(out).metrics
-    return metrics.exists() and metrics.read_text("utf-8").count("\n") >= step
+def wait_for_three_steps(project: Path) -> None:
+    """Wait until there are so many lines in metrics.jsonl."""
+    metrics = RunFolder(project / "out").metrics
+    wait_until(lambda: metrics.exists() and metrics.read_text("utf-8").count("\n") >= 3)
 
 
 def is_free(out: Path) -> bool:
@@ -193,7 +193,7 @@ def test_a_loss_that_is_not_finite_ends_all(project):
 @pytest.mark.parametrize("killed", [0, pytest.param(1, marks=slow)])
 def test_where_one_is_killed_the_others_say_so_and_the_run_goes_on(project, killed):
     group = Group(2, project, *FOUR, "--max_iters", "400")
-    wait_until(lambda: has_come_to(3, project / "out"))
+    wait_for_three_steps(project)
     group.members[killed].kill()
     statuses = group.end()
     assert statuses[killed] == -signal.SIGKILL
@@ -206,7 +206,7 @@ def test_where_one_is_killed_the_others_say_so_and_the_run_goes_on(project, kill
 
 def test_nobody_waits_for_ever(project):
     group = Group(2, project, *FOUR, "--max_iters", "100000", timeout=3)
-    wait_until(lambda: has_come_to(3, project / "out"))
+    wait_for_three_steps(project)
     os.kill(group.members[1].pid, signal.SIGSTOP)
     group.members[0].join(30)
     group.members[1].kill()
@@ -224,7 +224,7 @@ def test_nobody_waits_for_ever(project):
 )
 def test_signals_stop_all_at_one_step_saved_once(project, number, to, status):
     group = Group(2, project, *FOUR, "--max_iters", "100000", "--eval_interval", "100000")
-    wait_until(lambda: has_come_to(3, project / "out"))
+    wait_for_three_steps(project)
     for rank in to:
         os.kill(group.members[rank].pid, getattr(signal, number))
     assert group.end() == [status, status]
@@ -289,7 +289,7 @@ def test_after_a_kill_torchrun_goes_on_by_itself_and_ends_with_the_same_bits(pro
 
 def test_without_its_launcher_a_run_comes_to_its_end(project):
     process = torchrun(project, *FOUR, "--max_iters=12")
-    wait_until(lambda: has_come_to(3, project / "out"))
+    wait_for_three_steps(project)
     process.kill()
     process.join()
     wait_until(lambda: is_free(project / "out"))

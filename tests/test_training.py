@@ -128,9 +128,7 @@ def optimizer_of(state: TrainingState) -> dict[str, np.ndarray]:
 
 def bits_of(state: TrainingState) -> dict[str, bytes]:
     """Return the bytes of all weights and of the optimizers' states."""
-    return bits(state.model.arrays()) | {
-        f"optimizer.{name}": value for name, value in bits(optimizer_of(state)).items()
-    }
+    return bits(state.model.arrays() | optimizer_of(state))
 
 
 def save(path: Path, state: TrainingState, corpus: Corpus) -> Path:
