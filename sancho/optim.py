@@ -44,10 +44,10 @@ def orthogonalise(matrices: Tensor, steps: int = 5) -> Tensor:
 
 
 class Optimizer:
-    """Groups of parameters with their settings, "peak_lr" the "lr" of the start; and their states.
+    """Groups of parameters with their settings, and the state of each parameter.
 
-    Used like torch.optim.Optimizer, which at its first step loads torch.compile's machinery: two
-    seconds more at every start.
+    A group's "peak_lr" is the "lr" that it begins with. Used like torch.optim.Optimizer, which at
+    its first step loads torch.compile's machinery: two seconds more at every start.
     """
 
     state_names: frozenset[str]

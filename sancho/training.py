@@ -148,10 +148,9 @@ def bits_per_character(nats: float) -> float:
 
 
 class NonFiniteLoss(UserError):
-    """The loss, the gradient or the weights became infinite or not a number."""
+    """The loss, the gradient or the weights became infinite or not a number, at a step (from 1)."""
 
     def __init__(self, step: int) -> None:
-        """Say so of a step (from 1)."""
         super().__init__(
             f"the loss or its gradient is not a finite number at step {step}; nothing after the "
             "last checkpoint was kept. A smaller --learning_rate, --muon_learning_rate or "
@@ -280,11 +279,12 @@ class TrainingState:
         progress = self.progress
         if not math.isfinite(val_loss):
             raise NonFiniteLoss(progress.step)
-        is_best = progress.best_val_loss is None or val_loss < progress.best_val_loss
         progress.val_loss = val_loss
-        progress.best_val_loss = val_loss if is_best else progress.best_val_loss
-        progress.evaluations_since_best = 0 if is_best else progress.evaluations_since_best + 1
-        return is_best
+        progress.evaluations_since_best += 1
+        if progress.best_val_loss is not None and val_loss >= progress.best_val_loss:
+            return False
+        progress.best_val_loss, progress.evaluations_since_best = val_loss, 0
+        return True
 
 
 # --- the loop -------------------------------------------------------------------------------
@@ -338,7 +338,7 @@ def fit(
 
 
 class _Steps:
-    """The steps of one call of fit()."""
+    """The steps of one call of fit(), and all that each of them needs."""
 
     parallel_map: ParallelMap
 
@@ -354,10 +354,10 @@ class _Steps:
         self.batches = Batches(corpus.train, block_size, config, device.where)
         self.parameters = list(state.objective.parameters())
         self.seconds, self.tokens = 0.0, 0
-        """In steps since the last report with a train_loss."""
+        """Of the steps since the last report with a train_loss."""
 
     def reports(self) -> Iterator[Report]:
-        """Make all steps."""
+        """Make the steps that are left, one after the other."""
         objective = self.state.objective.train()
         objective.zero_grad()  # a step that was interrupted has left some
         if self.compile and not self.state.is_done:
