@@ -159,13 +159,14 @@ def test_the_seed_decides_weights_batches_and_dropout(corpus):
     assert len(set(losses)) == 4
 
 
-def test_each_part_of_a_step_has_its_own_dropout(corpus):
-    state, masks = start_preset(corpus, "mini"), set()
+@pytest.mark.parametrize("threads", [1, 2])
+def test_each_part_of_a_step_has_its_own_dropout(corpus, threads):
+    state, masks = start_preset(corpus, "mini", threads=threads), set()
     state.model.dropout.register_forward_hook(
         lambda module, args, output: masks.add((output == 0).numpy().tobytes())
     )
     run(state, corpus, 3)
-    assert len(masks) == 3 * 2
+    assert len(masks) == 3 * 2 * threads
 
 
 # --- a run that is resumed is the same run --------------------------------------------------
@@ -508,7 +509,7 @@ def test_threads_compute_the_same_step(corpus):
 
 
 @pytest.mark.parametrize("threads", [2, 3])
-def test_threads_draw_their_own_dropout_and_keep_the_bits(corpus, threads):
+def test_threads_keep_the_bits_of_a_run(corpus, threads):
     config = train_config(batch_size=3, threads=threads, gradient_accumulation_steps=2)
     first, second = (start(corpus, config, dropout=0.2, ngram_dropout=0.2) for _ in range(2))
     run(first, corpus, 4)
