@@ -2,6 +2,7 @@
 
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -11,8 +12,6 @@ from torch import Tensor, nn
 from sancho.config import TrainConfig
 from sancho.errors import UserError
 from sancho.model import GPT
-
-NEWTON_SCHULZ_STEPS = 5
 
 
 def learning_rate_factor(step: int, config: TrainConfig) -> float:
@@ -28,7 +27,7 @@ def learning_rate_factor(step: int, config: TrainConfig) -> float:
 
 
 @torch.no_grad()
-def orthogonalise(matrices: Tensor, steps: int = NEWTON_SCHULZ_STEPS) -> Tensor:
+def orthogonalise(matrices: Tensor, steps: int = 5) -> Tensor:
     """Return matrices with the same singular vectors, their singular values brought near 1.
 
     (N, rows, columns) -> the same. Quintic Newton-Schulz iteration with the coefficients of
@@ -47,8 +46,8 @@ def orthogonalise(matrices: Tensor, steps: int = NEWTON_SCHULZ_STEPS) -> Tensor:
 class Optimizer:
     """Groups of parameters with their settings, and the state of each parameter.
 
-    Used like torch.optim.Optimizer, which at its first step loads torch.compile's machinery: two
-    seconds more at every start.
+    A group's "peak_lr" is the "lr" that it begins with. Used like torch.optim.Optimizer, which at
+    its first step loads torch.compile's machinery: two seconds more at every start.
     """
 
     state_names: frozenset[str]
@@ -59,6 +58,8 @@ class Optimizer:
         params = list(params)
         groups = params if params and isinstance(params[0], dict) else [{"params": params}]
         self.param_groups: list[dict[str, Any]] = [settings | group for group in groups]
+        for group in self.param_groups:
+            group["peak_lr"] = group["lr"]
         self.state: dict[Tensor, dict[str, Tensor]] = defaultdict(dict)
 
     @torch.no_grad()
@@ -107,7 +108,7 @@ class AdamW(Optimizer):
     def _step_group(self, params: list[Tensor], grads: list[Tensor], group: dict) -> None:
         for p in params:
             self.state[p].setdefault("step", torch.zeros((), device=p.device))
-        steps = [self.state[p]["step"] for p in params]
+        steps = self._states("step", params)
         torch._foreach_add_(steps, 1)
         torch._fused_adamw_(
             params,
@@ -188,34 +189,24 @@ def make_optimizers(
 
     Muon takes the matrices inside the blocks and RowAdagrad the n-gram table, if there is one;
     embeddings, output and prediction heads, gains and biases are AdamW's. Only matrices decay, and
-    not the table. The peak learning rate is kept in each group as "peak_lr".
+    not the table.
     """
+    decay, betas = config.weight_decay, (config.beta1, config.beta2)
     table = [model.ngram_embedding.weight] if model.config.ngram_size > 1 else []
-    matrices = [p for p in model.parameters() if p.dim() == 2 and p not in set(table)]
-    muon: list[nn.Parameter] = []
-    if config.optimizer == "muon":
-        muon = [p for p in model.blocks.parameters() if p.dim() == 2]
-    others = [p for p in matrices if p not in set(muon)]
-    decayed = {"params": [*others, *prediction_heads], "weight_decay": config.weight_decay}
-    vectors = {"params": [p for p in model.parameters() if p.dim() < 2], "weight_decay": 0.0}
-    optimizers: list[Optimizer] = [
-        AdamW(
-            [group for group in (decayed, vectors) if group["params"]],
-            lr=config.learning_rate,
-            betas=(config.beta1, config.beta2),
-        )
+    muon: dict[torch.Size, list[nn.Parameter]] = defaultdict(list)
+    for p in model.blocks.parameters():
+        if p.dim() == 2 and config.optimizer == "muon":
+            muon[p.shape].append(p)
+    taken = {*table, *chain(*muon.values())}
+    matrices = [p for p in model.parameters() if p.dim() == 2 and p not in taken]
+    vectors = [p for p in model.parameters() if p.dim() < 2]
+    decayed = {"params": [*matrices, *prediction_heads], "weight_decay": decay}
+    return [
+        AdamW([decayed, {"params": vectors, "weight_decay": 0.0}], config.learning_rate, betas),
+        # One for each shape, to be run side by side.
+        *(Muon(same, config.muon_learning_rate, weight_decay=decay) for same in muon.values()),
+        *(RowAdagrad([p], config.ngram_learning_rate) for p in table),
     ]
-    for shape in dict.fromkeys(p.shape for p in muon):  # one for each, to be run side by side
-        same = [p for p in muon if p.shape == shape]
-        optimizers.append(
-            Muon(same, lr=config.muon_learning_rate, weight_decay=config.weight_decay)
-        )
-    if table:
-        optimizers.append(RowAdagrad(table, lr=config.ngram_learning_rate))
-    for optimizer in optimizers:
-        for group in optimizer.param_groups:
-            group["peak_lr"] = group["lr"]
-    return optimizers
 
 
 def set_learning_rate(optimizers: list[Optimizer], factor: float) -> None:
@@ -255,7 +246,7 @@ def load_optimizer_arrays(
     names = {p: name for name, p in parameters.items()}
     for optimizer in optimizers:
         for p in (p for group in optimizer.param_groups for p in group["params"]):
-            state = states.get(names[p], {})
+            state = states[names[p]]
             if state and state.keys() != optimizer.state_names:
                 raise UserError(
                     f"the checkpoint has another optimizer's state for {names[p]}; go on with the "

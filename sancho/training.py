@@ -3,7 +3,7 @@
 import math
 import time
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager
 from copy import deepcopy
 from dataclasses import dataclass, field, replace
 from functools import reduce
@@ -57,7 +57,7 @@ class Objective(nn.Module):
         super().__init__()
         self.model = model
         like = model.head.weight  # (V, C)
-        self.heads = nn.ParameterList(torch.zeros_like(like) for _ in range(look_ahead))
+        self.look_ahead = nn.ParameterList(torch.zeros_like(like) for _ in range(look_ahead))
 
     def forward(self, ids: Tensor, targets: Tensor, weight: Tensor | None) -> tuple[Tensor, Tensor]:
         """Return the loss of the model, (), and that with the prediction heads, ().
@@ -67,7 +67,7 @@ class Objective(nn.Module):
         features = self.model.features(ids)  # (B, T, C)
         loss = total = cross_entropy(self.model.head(features), targets)
         if weight is not None:
-            for j, head in enumerate(self.heads[: ids.shape[1] - 1], 1):
+            for j, head in enumerate(self.look_ahead[: ids.shape[1] - 1], 1):
                 ahead = cross_entropy(F.linear(features[:, :-j], head), targets[:, j:])
                 total = total + weight * FIRST_WEIGHT / 2 ** (j - 1) * ahead
         return loss, total
@@ -78,12 +78,11 @@ class Objective(nn.Module):
         It falls linearly from 1 to 0, which it reaches at FADE_END of the run.
         """
         weight = 1 - step / (FADE_END * max_iters)
-        return torch.tensor(weight) if len(self.heads) and weight > 0 else None
+        return torch.tensor(weight) if len(self.look_ahead) and weight > 0 else None
 
     def named_trained(self) -> dict[str, nn.Parameter]:
         """Return all that is trained by name: as in checkpoint.py, then look_ahead.0, 1, …"""
-        heads = {f"look_ahead.{j}": head for j, head in enumerate(self.heads)}
-        return dict(self.model.named_parameters()) | heads
+        return {name.removeprefix("model."): p for name, p in self.named_parameters()}
 
 
 def windows(ids: np.ndarray, block_size: int, batch_size: int) -> Iterator[tuple[Tensor, Tensor]]:
@@ -132,7 +131,7 @@ def validation_loss(
         sums[index] = F.cross_entropy(logits.flatten(0, 1), targets.flatten(), reduction="sum")
 
     batches = enumerate(windows(ids, model.config.block_size, batch_size))
-    mine = (item for item in batches if item[0] % world.size == world.rank)
+    mine = islice(batches, world.rank, None, world.size)
     with evaluation_mode(model), side_by_side(threads) as parallel_map:
         while group := list(islice(mine, threads)):
             parallel_map(add, *zip(*group, strict=True))
@@ -149,10 +148,9 @@ def bits_per_character(nats: float) -> float:
 
 
 class NonFiniteLoss(UserError):
-    """The loss, the gradient or the weights became infinite or not a number."""
+    """The loss, the gradient or the weights became infinite or not a number, at a step (from 1)."""
 
     def __init__(self, step: int) -> None:
-        """Say so of a step (from 1)."""
         super().__init__(
             f"the loss or its gradient is not a finite number at step {step}; nothing after the "
             "last checkpoint was kept. A smaller --learning_rate, --muon_learning_rate or "
@@ -219,7 +217,7 @@ class TrainingState:
             cores = torch.get_num_threads() if device.where.type == "cpu" else 1
             config = replace(config, threads=min(cores, config.batch_size))
         objective = Objective(model.to(device.where), config.look_ahead)
-        return cls(objective, make_optimizers(model, config, list(objective.heads)), config)
+        return cls(objective, make_optimizers(model, config, list(objective.look_ahead)), config)
 
     @classmethod
     def restore(
@@ -228,7 +226,7 @@ class TrainingState:
         """Return the state that `to_checkpoint` saved, to go on with `config`."""
         state = cls.start_from(checkpoint.build_model(), config, device)
         arrays = dict(checkpoint.optimizer)
-        for j, head in enumerate(state.objective.heads):
+        for j, head in enumerate(state.objective.look_ahead):
             head.data.copy_(torch.from_numpy(arrays.pop(f"look_ahead.{j}.weight")))
         load_optimizer_arrays(state.objective.named_trained(), state.optimizers, arrays)
         state.progress = deepcopy(checkpoint.progress)
@@ -248,7 +246,7 @@ class TrainingState:
         optimizer: dict[str, np.ndarray] = {}
         if with_optimizer:
             optimizer = optimizer_arrays(self.objective.named_trained(), self.optimizers)
-            for j, head in enumerate(self.objective.heads):
+            for j, head in enumerate(self.objective.look_ahead):
                 optimizer[f"look_ahead.{j}.weight"] = head.detach().cpu().numpy()
         return Checkpoint(
             model=self.model.config,
@@ -269,23 +267,24 @@ class TrainingState:
 
     def sync_losses(self) -> None:
         """Read the unread losses. Raises NonFiniteLoss naming the step of a bad one."""
-        progress = self.progress
-        progress.recent_losses += [loss.item() for loss in self.unread_losses]
-        self.unread_losses = []
-        for i, loss in enumerate(progress.recent_losses):
+        losses = [loss.item() for loss in self.unread_losses]
+        for step, loss in enumerate(losses, self.progress.step - len(losses) + 1):
             if not math.isfinite(loss):
-                raise NonFiniteLoss(progress.step - len(progress.recent_losses) + i + 1)
+                raise NonFiniteLoss(step)
+        self.progress.recent_losses += losses
+        self.unread_losses = []
 
     def take_evaluation(self, val_loss: float) -> bool:
         """Note a validation loss; return whether it is the best so far."""
         progress = self.progress
         if not math.isfinite(val_loss):
             raise NonFiniteLoss(progress.step)
-        is_best = progress.best_val_loss is None or val_loss < progress.best_val_loss
         progress.val_loss = val_loss
-        progress.best_val_loss = val_loss if is_best else progress.best_val_loss
-        progress.evaluations_since_best = 0 if is_best else progress.evaluations_since_best + 1
-        return is_best
+        progress.evaluations_since_best += 1
+        if progress.best_val_loss is not None and val_loss >= progress.best_val_loss:
+            return False
+        progress.best_val_loss, progress.evaluations_since_best = val_loss, 0
+        return True
 
 
 # --- the loop -------------------------------------------------------------------------------
@@ -335,151 +334,148 @@ def fit(
     """
     require_length(corpus, state.model.config.block_size)
     world.check(state.config.gradient_accumulation_steps)
-    return _fit(state, corpus, device, world, compile)
+    return _Steps(state, corpus, device, world, compile).reports()
 
 
-def _fit(
-    state: TrainingState, corpus: Corpus, device: Device, world: World, compile: bool
-) -> Iterator[Report]:
-    config, progress = state.config, state.progress
-    per_step = config.characters_per_step(state.model.config)
-    batches = Batches(corpus.train, state.model.config.block_size, config, device.where)
-    objective: nn.Module = state.objective.train()
-    objective.zero_grad()  # a step that was interrupted has left some
-    threads = min(config.threads, config.batch_size)
-    if compile or device.where.type != "cpu":
-        threads = 1
-    if compile and not state.is_done:
-        objective = compiled(
-            objective, lambda fast: _losses(fast, state, device, *batches.get(0, 0))[1]
+class _Steps:
+    """The steps of one call of fit(), and all that each of them needs."""
+
+    parallel_map: ParallelMap
+
+    def __init__(
+        self, state: TrainingState, corpus: Corpus, device: Device, world: World, compile: bool
+    ) -> None:
+        config, block_size = state.config, state.model.config.block_size
+        self.state, self.corpus, self.device, self.world = state, corpus, device, world
+        self.objective: nn.Module = state.objective
+        self.compile = compile
+        on_cores = device.where.type == "cpu" and not compile
+        self.threads = min(config.threads, config.batch_size) if on_cores else 1
+        self.batches = Batches(corpus.train, block_size, config, device.where)
+        self.parameters = list(state.objective.parameters())
+        self.seconds, self.tokens = 0.0, 0
+        """Of the steps since the last report with a train_loss."""
+
+    def reports(self) -> Iterator[Report]:
+        """Make the steps that are left, one after the other."""
+        objective = self.state.objective.train()
+        objective.zero_grad()  # a step that was interrupted has left some
+        if self.compile and not self.state.is_done:
+            probe = self.batches.get(0, 0)
+            self.objective = compiled(objective, lambda fast: self._losses(fast, *probe)[1])
+        with side_by_side(self.threads) as self.parallel_map:
+            while not self.state.is_done:
+                yield self._advance()
+
+    def _advance(self) -> Report:
+        """Make a step, evaluate the model if it is time, and report."""
+        state, config, progress = self.state, self.state.config, self.state.progress
+        characters = config.characters_per_step(state.model.config)
+        begin = time.perf_counter()
+        loss = self._step()
+        # Only a call can be interrupted: all three lines are done, or none.
+        progress.step += 1
+        progress.tokens += characters
+        state.unread_losses.append(loss)
+        is_end = progress.step == config.max_iters
+        is_evaluation = is_end or progress.step % config.eval_interval == 0
+        is_log = is_evaluation or progress.step % config.log_interval == 0
+        if is_log or self.device.where.type == "cpu":
+            state.sync_losses()
+        self.tokens += characters
+        self.seconds += time.perf_counter() - begin
+        speed = self.tokens / max(self.seconds, 1e-9)
+        val_loss, is_best, sample = self._evaluate() if is_evaluation else (None, False, None)
+        train_loss = None
+        if is_log:
+            train_loss = sum(progress.recent_losses) / len(progress.recent_losses)
+            progress.recent_losses = []
+            self.seconds, self.tokens = 0.0, 0
+        progress.seconds += time.perf_counter() - begin
+        return Report(
+            step=progress.step,
+            tokens=progress.tokens,
+            seconds=progress.seconds,
+            lr=state.optimizers[0].param_groups[0]["lr"],
+            tokens_per_second=speed,
+            train_loss=train_loss,
+            val_loss=val_loss,
+            is_best=is_best,
+            sample=sample,
         )
-    step_seconds, logged = 0.0, progress.tokens  # since the last report with a train_loss
-    with side_by_side(threads) as parallel_map:
-        while not state.is_done:
-            begin = time.perf_counter()
-            factor = learning_rate_factor(progress.step, config)
-            set_learning_rate(state.optimizers, factor)
-            loss = _train_step(objective, state, batches, device, world, threads, parallel_map)
-            # Only a call can be interrupted: all three lines are done, or none.
-            progress.step += 1
-            progress.tokens += per_step
-            state.unread_losses.append(loss)
-            is_end = progress.step == config.max_iters
-            is_evaluation = is_end or progress.step % config.eval_interval == 0
-            is_log = is_evaluation or progress.step % config.log_interval == 0
-            if is_log or device.where.type == "cpu":
-                state.sync_losses()
-            step_seconds += time.perf_counter() - begin
-            speed = (progress.tokens - logged) / max(step_seconds, 1e-9)
-            val_loss, is_best, sample = None, False, None
-            if is_evaluation:
-                val_loss, is_best, sample = _evaluate(state, corpus, device, world, threads)
-            train_loss = None
-            if is_log:
-                train_loss = sum(progress.recent_losses) / len(progress.recent_losses)
-                progress.recent_losses = []
-                step_seconds, logged = 0.0, progress.tokens
-            progress.seconds += time.perf_counter() - begin
-            yield Report(
-                step=progress.step,
-                tokens=progress.tokens,
-                seconds=progress.seconds,
-                lr=factor * config.learning_rate,
-                tokens_per_second=speed,
-                train_loss=train_loss,
-                val_loss=val_loss,
-                is_best=is_best,
-                sample=sample,
-            )
 
+    def _evaluate(self) -> tuple[float, bool, str]:
+        """Return the validation loss, whether it is the best so far, and what the model writes now.
 
-def _evaluate(
-    state: TrainingState, corpus: Corpus, device: Device, world: World, threads: int
-) -> tuple[float, bool, str]:
-    """Return the validation loss, whether it is the best so far, and what the model writes now.
+        It always writes from the same start, with the same random numbers.
+        """
+        state, val = self.state, self.corpus.val
+        with self.device.autocast():
+            val_loss = validation_loss(state.model, val, world=self.world, threads=self.threads)
+            is_best = state.take_evaluation(val_loss)
+            seed = state.config.seed
+            ids = generate(state.model, val[:1], max_new_tokens=SAMPLE_LENGTH, seed=seed)
+            return val_loss, is_best, self.corpus.tokenizer.decode([new for (new,) in ids])
 
-    It always writes from the same start, with the same random numbers.
-    """
-    with device.autocast():
-        val_loss = validation_loss(state.model, corpus.val, world=world, threads=threads)
-        is_best = state.take_evaluation(val_loss)
-        start, seed = corpus.val[:1], state.config.seed
-        ids = generate(state.model, start, max_new_tokens=SAMPLE_LENGTH, seed=seed)
-        return val_loss, is_best, corpus.tokenizer.decode([new for (new,) in ids])
+    def _step(self) -> Tensor:
+        """Make one optimizer step; return its loss, (), NaN if the gradient is not finite.
 
+        The gradients of micro-batches are added in their order, whichever process computed them.
+        """
+        config, optimizers = self.state.config, self.state.optimizers
+        set_learning_rate(optimizers, learning_rate_factor(self.state.progress.step, config))
+        step_loss = torch.zeros((), device=self.device.where)
+        for first in range(0, config.gradient_accumulation_steps, self.world.size):
+            with self.world.summed_gradients(self.parameters):
+                loss = self._add_gradients(first + self.world.rank)
+            for each in self.world.all_gather(loss):
+                step_loss += each
+        # The rows of the n-gram table are left out: their optimizer sets the length of their steps.
+        dense = [p for p in self.parameters if p.grad is None or not p.grad.is_sparse]
+        norm = torch.nn.utils.clip_grad_norm_(dense, config.grad_clip or math.inf)
+        step_loss += 0 * norm
+        self.parallel_map(lambda optimizer: optimizer.step(), optimizers)
+        for optimizer in optimizers:
+            optimizer.zero_grad()
+        return step_loss
 
-def _train_step(
-    objective: nn.Module,
-    state: TrainingState,
-    batches: Batches,
-    device: Device,
-    world: World,
-    threads: int,
-    parallel_map: ParallelMap,
-) -> Tensor:
-    """Make one optimizer step; return its loss, (), which is NaN if the gradient is not finite.
+    def _add_gradients(self, micro_step: int) -> Tensor:
+        """Add the gradients of one micro-batch; return what it adds to the loss of the step, ().
 
-    Each thread computes the gradients of some windows of a micro-batch; they are added in the order
-    of the windows, and those of micro-batches in theirs, so that nothing depends on who was first.
-    """
-    parameters = list(state.objective.parameters())
+        Each thread takes some windows, and what the threads found is added in the order of the
+        windows, so that nothing depends on who was first.
+        """
 
-    def gradients(
-        micro_step: int, part: int, ids: Tensor, targets: Tensor
-    ) -> tuple[Tensor, tuple[Tensor | None, ...]]:
-        with _dropout(state, device, micro_step, part if threads > 1 else None):
-            loss, total = _losses(objective, state, device, ids, targets)
-        return loss.detach(), torch.autograd.grad(total, parameters, allow_unused=True)
+        def gradients(
+            part: int, ids: Tensor, targets: Tensor
+        ) -> tuple[Tensor, tuple[Tensor | None, ...]]:
+            with self._dropout(micro_step, part):
+                loss, total = self._losses(self.objective, ids, targets)
+            return loss.detach(), torch.autograd.grad(total, self.parameters, allow_unused=True)
 
-    step_loss = torch.zeros((), device=device.where)
-    for first in range(0, state.config.gradient_accumulation_steps, world.size):
-        micro_step = first + world.rank
-        windows = [
-            ids.tensor_split(threads) for ids in batches.get(state.progress.step, micro_step)
-        ]
-        with world.summed_gradients(parameters):
-            found = parallel_map(gradients, [micro_step] * threads, range(threads), *windows)
-            losses, by_thread = zip(*found, strict=True)
-            for p, *grads in zip(parameters, *by_thread, strict=True):
-                if grads[0] is not None:
-                    total = reduce(torch.add, grads)
-                    p.grad = total if p.grad is None else p.grad + total
-        for loss in world.all_gather(reduce(torch.add, losses)):
-            step_loss += loss
-    # The rows of the n-gram table are left out: their optimizer sets the length of their steps.
-    dense = [p for p in parameters if p.grad is None or not p.grad.is_sparse]
-    norm = torch.nn.utils.clip_grad_norm_(dense, state.config.grad_clip or math.inf)
-    step_loss += 0 * norm
-    parallel_map(lambda optimizer: optimizer.step(), state.optimizers)
-    for optimizer in state.optimizers:
-        optimizer.zero_grad()
-    return step_loss
+        batch = self.batches.get(self.state.progress.step, micro_step)
+        parts = [each.tensor_split(self.threads) for each in batch]
+        found = self.parallel_map(gradients, range(self.threads), *parts)
+        losses, by_thread = zip(*found, strict=True)
+        for p, *grads in zip(self.parameters, *by_thread, strict=True):
+            if grads[0] is not None:
+                total = reduce(torch.add, grads)
+                p.grad = total if p.grad is None else p.grad + total
+        return reduce(torch.add, losses)
 
+    def _losses(self, objective: nn.Module, ids: Tensor, targets: Tensor) -> list[Tensor]:
+        """Return what some windows add to the loss of the step, (), alone and with look-ahead."""
+        state, config = self.state, self.state.config
+        weight = state.objective.look_ahead_weight(state.progress.step, config.max_iters)
+        with self.device.autocast():
+            losses = objective(ids, targets, weight)
+        fraction = len(ids) / config.batch_size
+        return [loss * fraction / config.gradient_accumulation_steps for loss in losses]
 
-def _losses(
-    objective: nn.Module,
-    state: TrainingState,
-    device: Device,
-    ids: Tensor,
-    targets: Tensor,
-) -> tuple[Tensor, Tensor]:
-    """Return what some windows add to the loss of the step, (), alone and with look-ahead."""
-    config = state.config
-    weight = state.objective.look_ahead_weight(state.progress.step, config.max_iters)
-    with device.autocast():
-        loss, total = objective(ids, targets, weight)
-    fraction = len(ids) / config.batch_size
-    return tuple(part * fraction / config.gradient_accumulation_steps for part in (loss, total))
-
-
-def _dropout(
-    state: TrainingState, device: Device, micro_step: int, part: int | None
-) -> AbstractContextManager:
-    """Return the context in which dropout draws what is decided by seed, step and place."""
-    model, config, step = state.model.config, state.config, state.progress.step
-    if model.dropout == model.ngram_dropout == 0:
-        return nullcontext()
-    if part is None:
-        return torch_seed(device.where, config.seed, Purpose.DROPOUT, step, micro_step)
-    number = seed_of(config.seed, Purpose.DROPOUT, step, micro_step, part)
-    return Dropout.drawing_from(torch.Generator().manual_seed(number))
+    def _dropout(self, micro_step: int, part: int) -> AbstractContextManager[None]:
+        """Return the context in which dropout draws what is decided by seed, step and place."""
+        seed, place = self.state.config.seed, (self.state.progress.step, micro_step)
+        if self.threads == 1:
+            return torch_seed(self.device.where, seed, Purpose.DROPOUT, *place)
+        number = seed_of(seed, Purpose.DROPOUT, *place, part)
+        return Dropout.drawing_from(torch.Generator().manual_seed(number))

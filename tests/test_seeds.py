@@ -3,18 +3,12 @@
 import itertools
 
 import numpy as np
-from hypothesis import given
-from hypothesis import strategies as st
 
 from sancho.machine.seeds import Purpose, generator, seed_of
 
 SEEDS = (0, 1, 2, 1605, 2**32, 2**63, 2**128 - 1)
 INDICES = [(), (0,), (1,), (2,), (2**31 - 1,), (0, 0), (0, 1), (1, 0), (1, 1), (5, 1000)]
 INDICES += itertools.product(range(100, 400), range(3))  # steps and their parts
-numbers = st.integers(0, 2**31 - 1)
-places = st.tuples(st.integers(0, 2**128 - 1), st.sampled_from(Purpose)).flatmap(
-    lambda place: st.lists(numbers, max_size=3).map(lambda index: (*place, *index))
-)
 
 
 def draws(*place: int, shape: int = 4) -> tuple[int, ...]:
@@ -25,33 +19,16 @@ def test_no_two_places_share_a_seed_or_a_draw():
     few = itertools.product(SEEDS, Purpose, INDICES[:10])
     steps = itertools.product([1605], Purpose, INDICES[10:])
     everywhere = [(seed, purpose, *index) for seed, purpose, index in (*few, *steps)]
-    assert len({seed_of(*place) for place in everywhere}) == len(everywhere)
+    seeds = {seed_of(*place) for place in everywhere}
+    assert len(seeds) == len(everywhere)
+    assert all(0 <= seed < 2**63 for seed in seeds)
     assert len({draws(*place) for place in everywhere}) == len(everywhere)
-
-
-@given(places, places)
-def test_one_place_one_seed(place, other):
-    expected, drawn = seed_of(*place), draws(*place)
-    if other != place:
-        assert seed_of(*other) != expected
-        assert draws(*other) != drawn
-    np.random.seed(3)  # what others draw does not matter
-    assert seed_of(*place) == expected
-    assert draws(*place) == drawn
-    assert 0 <= expected < 2**63
-
-
-def test_the_numbers_of_a_place_look_random():
-    """Bits and their neighbours, at neighbouring places, are as often 0 as 1."""
-    seeds = np.array([seed_of(1605, Purpose.BATCHES, step) for step in range(4096)])
-    bits = seeds[:, None] >> np.arange(63) & 1  # (4096, 63)
-    for what in (bits, bits[1:] ^ bits[:-1], bits[:, 1:] ^ bits[:, :-1]):
-        assert np.abs(what.mean(0) - 0.5).max() < 5 * 0.5 / 4095**0.5  # five standard deviations
 
 
 def test_a_place_draws_what_it_has_always_drawn():
     """Or a run that was saved would go on with other numbers than it was to have."""
     place = (1605, Purpose.DROPOUT, 3, 1)
+    np.random.seed(3)  # what others draw does not matter
     # Two names of one number would be one purpose, so it is names that are counted.
     assert {name: purpose.value for name, purpose in Purpose.__members__.items()} == {
         "INITIALISATION": 0,

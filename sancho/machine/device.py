@@ -51,13 +51,15 @@ def choose_device(config: DeviceConfig) -> Device:
 
     Raises UserError for what this machine, or this build of torch, does not have.
     """
+    cuda, mps = torch.cuda.is_available(), torch.backends.mps.is_available()
     name = config.device
     if name == "auto":
-        name = "cuda" if torch.cuda.is_available() else "cpu"
-    if name == "cuda" and not torch.cuda.is_available():
-        raise _not_found(name)
-    if name == "mps" and not torch.backends.mps.is_available():
-        raise _not_found(name)
+        name = "cuda" if cuda else "cpu"
+    if not {"cpu": True, "cuda": cuda, "mps": mps}[name]:
+        raise UserError(
+            f"--device {name} was asked for, but torch {torch.__version__} finds none on this "
+            "machine; use --device cpu, or --device auto"
+        )
     if name == "mps" and config.dtype == "bfloat16":
         raise UserError("--dtype bfloat16 does not work on mps; use --dtype float32")
     kind = config.dtype
@@ -71,13 +73,6 @@ def choose_device(config: DeviceConfig) -> Device:
 def has_bfloat16() -> bool:
     """Return whether the CUDA GPU computes in bfloat16 itself."""
     return torch.cuda.is_bf16_supported(including_emulation=False)
-
-
-def _not_found(name: str) -> UserError:
-    return UserError(
-        f"--device {name} was asked for, but torch {torch.__version__} finds none on this machine; "
-        "use --device cpu, or --device auto"
-    )
 
 
 def compiled(model: nn.Module, probe: Callable[[nn.Module], Tensor]) -> nn.Module:

@@ -109,7 +109,7 @@ class World:
         when one process computes them in that order.
         """
         if self.size == 1:
-            yield  # PyTorch adds a gradient to the one that is there
+            yield  # who computes a gradient adds it to the one that is there
             return
         sums = {p: p.grad for p in parameters}
         for p in sums:
