@@ -105,7 +105,7 @@ class _Parser(argparse.ArgumentParser):
         for owner, group in _groups(options):
             inner = owner is not options
             target = self.add_argument_group(_summary(owner).rstrip(".")) if inner else self
-            helps = _helps(type(owner))
+            helps = _helps(owner.__class__)
             for option in group:
                 _add(target, option, getattr(owner, option.name), helps[option.name])
 
@@ -148,7 +148,8 @@ def _groups(options: Any) -> Iterator[tuple[Any, list[Field[Any]]]]:
 
 
 def _add(target: argparse._ActionsContainer, option: Field[Any], default: Any, text: str) -> None:
-    name, opposite, kind = f"--{option.name}", f"--no_{option.name}", option.type
+    name, opposite = f"--{option.name}", f"--no_{option.name}"
+    kind: Any = option.type
     if isinstance(kind, UnionType):
         kind = get_args(kind)[0]  # the other one is None
     if kind is bool:
@@ -286,9 +287,8 @@ class ProgressBar(tqdm):
 
     def show(self, report: "Report") -> None:
         """Move on to the report's step."""
-        for name, loss in (("loss", report.train_loss), ("val", report.val_loss)):
-            if loss is not None:
-                self.losses[name] = f"{loss:.3f}"
+        losses = {"loss": report.train_loss, "val": report.val_loss}
+        self.losses |= {n: f"{loss:.3f}" for n, loss in losses.items() if loss is not None}
         if self.disable:
             self._show_line(report)
         else:

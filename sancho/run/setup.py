@@ -167,7 +167,10 @@ def follow_text(options: TrainOptions, corpus: Corpus, given: Mapping[str, objec
     max_iters = train.max_iters if "max_iters" in given else min(train.max_iters, most)
     characters = max_iters * per_step
     evaluations = min(10, max(1, characters // (5 * max(1, len(corpus.val)))))
-    suited = {"max_iters": max_iters, "eval_interval": math.ceil(max_iters / evaluations)}
+    suited: dict[str, float] = {
+        "max_iters": max_iters,
+        "eval_interval": math.ceil(max_iters / evaluations),
+    }
     if options.model.ngram_size > 1:
         suited["ngram_dropout"] = round(max(0.0, 0.8 - len(corpus.train) / characters), 2)
     return with_given(options, {n: value for n, value in suited.items() if n not in given})
