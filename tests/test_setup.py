@@ -11,9 +11,9 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from sancho import checkpoint
-from sancho.checkpoint import Checkpoint
+from sancho.checkpoint import Checkpoint, Progress
 from sancho.config import CorpusConfig, ModelConfig, RunConfig, TrainConfig, TrainOptions
-from sancho.corpus import Corpus, remap_ids
+from sancho.corpus import Corpus
 from sancho.errors import MissingFile, UserError
 from sancho.presets import PRESETS
 from sancho.run import setup
@@ -50,19 +50,15 @@ def assert_same_arrays(ours: dict, theirs: dict) -> None:
 
 
 def test_a_run_begins_with_nothing_its_last_checkpoint_or_the_one_that_was_named(tmp_path, initial):
-    other = replace(initial, corpus_name="another")
-    checkpoint.save(tmp_path / "best.safetensors", other)
+    best, last = tmp_path / "best.safetensors", tmp_path / "last.safetensors"
+    checkpoint.save(best, replace(initial, corpus_name="another"))
     with pytest.raises(MissingFile, match=r"last\.safetensors is missing"):
         find_initial(RunConfig(out_dir=tmp_path, resume=True))
-    checkpoint.save(tmp_path / "last.safetensors", initial)
+    checkpoint.save(last, initial)
     assert find_initial(RunConfig(out_dir=tmp_path)) is None
-    found = find_initial(RunConfig(out_dir=tmp_path, resume=True))
-    assert found.corpus_name == initial.corpus_name
-    assert_same_arrays(found.optimizer, initial.optimizer)
-    run = RunConfig(out_dir=tmp_path / "out", init_from=tmp_path / "best.safetensors")
-    found = find_initial(run)
-    assert found.corpus_name == "another"
-    assert_same_arrays(found.weights, initial.weights)
+    assert find_initial(RunConfig(out_dir=tmp_path, resume=True)).corpus_name == "tiny"
+    run = RunConfig(out_dir=tmp_path / "out", init_from=best)
+    assert find_initial(run).corpus_name == "another"
     with pytest.raises(MissingFile, match=r"nothing\.safetensors.*--init_from pretrained"):
         find_initial(replace(run, init_from=tmp_path / "nothing.safetensors"))
     assert not (tmp_path / "out").exists()
@@ -207,10 +203,8 @@ def test_a_new_state_knows_the_characters_of_its_text(corpus):
     options = small_options()
     state, same = make_state(options, None, corpus, CPU)
     assert same is corpus
-    assert options.model.vocab_size != corpus.tokenizer.vocab_size
     expected = replace(options.model, vocab_size=corpus.tokenizer.vocab_size)
     assert (state.model.config, state.config) == (expected, replace(options.train, threads=1))
-    assert (state.progress.step, state.progress.tokens) == (0, 0)
     by_hand = TrainingState.start(expected, options.train, CPU)
     assert_same_arrays(state.model.arrays(), by_hand.model.arrays())
 
@@ -222,12 +216,10 @@ def test_a_state_from_other_weights_begins_anew(tmp_path, corpus, initial):
     assert other.tokenizer.characters != corpus.tokenizer.characters
     state, recoded = make_state(options_for(INIT, initial), initial, other, CPU)
     assert_same_arrays(state.model.arrays(), initial.weights)
-    assert (state.progress.step, state.progress.tokens, state.progress.val_loss) == (0, 0, None)
+    assert state.progress == Progress()
     assert not any(optimizer.state for optimizer in state.optimizers)
     assert recoded.tokenizer.characters == corpus.tokenizer.characters
     assert recoded.tokenizer.decode([*recoded.train, *recoded.val]) == text
-    assert recoded.name == "other"
-    assert np.array_equal(recoded.train, remap_ids(other, corpus.tokenizer).train)
 
 
 def grown(initial: Checkpoint, text: str, folder: Path) -> tuple[TrainingState, Corpus]:
