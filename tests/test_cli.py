@@ -48,6 +48,7 @@ from sancho.presets import PRESETS
 from sancho.report import measures
 from sancho.run import folder as run_folder
 from sancho.run import setup
+from sancho.run.folder import RunFolder
 
 pytestmark = pytest.mark.usefixtures("project", "one_thread")
 
@@ -100,14 +101,8 @@ def files_in(folder: Path) -> list[str]:
     return sorted(contents(folder))
 
 
-def last_of(out: Path) -> checkpoint.Checkpoint:
-    return checkpoint.load(out / "last.safetensors")
-
-
-def metrics_of(out: Path) -> list[int]:
-    """Return the steps in metrics.jsonl."""
-    lines = (out / "metrics.jsonl").read_text("utf-8").splitlines()
-    return [json.loads(line)["step"] for line in lines]
+def steps_in(out: Path) -> list[int]:
+    return [line["step"] for line in conftest.metrics_of(out)]
 
 
 def configuration_of(out: Path) -> dict[str, dict]:
@@ -303,15 +298,14 @@ def test_an_odd_text_is_learned_and_written(project, text):
     assert result.out.startswith(text[:3])
 
 
-@pytest.mark.parametrize("option", ["--seed=1", "--temperature=0", "--top_p=0.5"])
-def test_weights_as_large_as_numbers_can_be(trained, option):
+def test_weights_as_large_as_numbers_can_be(trained):
     """They are finite, and what is computed with them is not."""
     path = trained / "best.safetensors"
     saved = checkpoint.load(path)
     huge = {name: np.float32(3e38) * np.sign(t) for name, t in saved.weights.items()}
     checkpoint.save(path, replace(saved, weights=huge))
-    result = succeed("sample.py", "--start=En", "--max_new_tokens=20", option)
-    assert len(result.out) == 2 + 20 + 1
+    result = succeed("sample.py", "--max_new_tokens=20")
+    assert len(result.out) == 1 + 20 + 1
     assert all(line.startswith("note: ") for line in result.err.splitlines())
 
 
@@ -367,7 +361,7 @@ def test_train_from_beginning_to_end(project):
     assert f"{best.build_model().count_parameters():,} parameters" in result.err
     assert f" sample.py --checkpoint {Path('out', 'best.safetensors')}" in result.err
     assert "step 6 of 6: loss" in result.err
-    assert metrics_of(out) == [2, 4, 6]
+    assert steps_in(out) == [2, 4, 6]
     started = configuration_of(out)
     assert (started["train"]["max_iters"], started["data"]["dataset"]) == (6, "tiny")
     assert started["run"]["preset"] == "mini"  # where the user says nothing
@@ -379,14 +373,14 @@ def test_train_from_beginning_to_end(project):
 def test_resume_with_more_steps_and_another_dropout(trained):
     line = "--resume --max_iters 8 --dropout 0.1 --ngram_dropout 0.3 --device cpu"
     succeed("train.py", *line.split())
-    last = last_of(trained)
+    last = RunFolder(trained).load_last()
     assert last.progress.step == 8
     first = configuration_of(trained)["train"]
     assert (first["max_iters"], first["batch_size"]) == (6, 2)
     assert last.train == replace(from_dict(TrainConfig, first), max_iters=8)
     free = {"vocab_size": len(set(TEXT)), "dropout": 0.1, "ngram_dropout": 0.3}
     assert last.model == replace(PRESETS["mini"].model, **SHAPE | free)
-    assert metrics_of(trained) == [6, 8]
+    assert steps_in(trained) == [6, 8]
 
 
 KEPT = "--resume --max_iters=7".split()
@@ -535,10 +529,10 @@ def test_a_text_of_ones_own_is_prepared_on_the_way_and_again_when_it_was_edited(
         (project / "mine.txt").write_text(text, encoding="utf-8")
         succeed("train.py", *TINY, "--max_iters=1", "--overwrite", "--corpus", path)
         assert (project / "data" / "mine" / "input.txt").read_text("utf-8") == text
-        last = last_of(project / "out")
+        last = RunFolder(project / "out").load_last()
         assert (last.corpus_name, last.characters) == ("mine", "".join(sorted(set(text))))
     succeed("train.py", "--resume", "--max_iters=2", "--device=cpu")
-    assert last_of(project / "out").progress.step == 2
+    assert RunFolder(project / "out").load_last().progress.step == 2
 
 
 @pytest.mark.parametrize(
@@ -598,8 +592,6 @@ def test_the_start_from_a_file_and_from_stdin(project, trained):
 @pytest.mark.parametrize(
     ("start", "stdin", "parts"),
     [
-        ("FILE:missing.txt", b"", ["missing.txt", "does not exist"]),
-        ("FILE:data", b"", ["data", "folder"]),
         ("-", b"En\xf1", ["standard input", "UTF-8", "offset 2;"]),
         ("-", b"", ["--start is empty"]),
         ("", b"", ["--start is empty"]),
@@ -708,14 +700,12 @@ def test_evaluate_on_another_text_says_so(project, trained, monkeypatch):
 @pytest.mark.parametrize(
     ("name", "text", "words"),
     [
-        ("nothing", "", ["nothing", "prepare.py"]),
         ("strange", "ψ" + TEXT, ["strange", "does not know", "'ψ'"]),
         ("short", TEXT[:9], ["short", "characters"]),
     ],
 )
 def test_evaluate_refuses_a_text_in_one_line(project, trained, name, text, words):
-    if text:
-        (project / "data" / f"{name}.txt").write_text(text, encoding="utf-8")
+    (project / "data" / f"{name}.txt").write_text(text, encoding="utf-8")
     assert_refused(run("evaluate.py", "--dataset", name), "evaluate.py", *words)
 
 
@@ -753,14 +743,14 @@ def test_a_signal_saves_and_the_run_goes_on(project, server_of_processes, number
     written, said = (Path(f"{process.pid}.{file}").read_text("utf-8") for file in ("out", "err"))
     assert (process.exitcode, written) == (status, ""), said
     assert "Traceback" not in said
-    step = last_of(out).progress.step
+    step = RunFolder(out).load_last().progress.step
     assert step >= 1
-    assert metrics_of(out) == list(range(1, step + 1))
+    assert steps_in(out) == list(range(1, step + 1))
     advice = said.splitlines()[-1]
     assert f"stopped and saved at step {step}; " in advice
     command = shlex.split(advice.partition(" train.py ")[2])
     succeed("train.py", *command, f"--max_iters={step + 2}", "--device=cpu")
-    assert last_of(out).progress.step == step + 2
+    assert RunFolder(out).load_last().progress.step == step + 2
 
 
 @posix
@@ -809,9 +799,9 @@ def test_a_run_can_be_read_but_not_touched_while_it_goes_on(project, server_of_p
     process.kill()
     process.join()
     assert ".holder" in files_in(out)
-    step = last_of(out).progress.step
+    step = RunFolder(out).load_last().progress.step
     succeed("train.py", "--out_dir", out, "--resume", f"--max_iters={step + 1}")
-    assert last_of(out).progress.step == step + 1
+    assert RunFolder(out).load_last().progress.step == step + 1
     assert ".holder" not in files_in(out)
 
 

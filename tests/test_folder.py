@@ -23,8 +23,8 @@ METRICS = ["step", "tokens", "seconds", *FIGURES, "sample"]
 FILES = ["best.safetensors", "config.json", "curve.svg", "last.safetensors", "metrics.jsonl"]
 
 
-def options_for(path: Path, *, overwrite: bool = False) -> TrainOptions:
-    return replace(small_options(), run=RunConfig(out_dir=path, overwrite=overwrite))
+def options_for(path: Path, **run: bool) -> TrainOptions:
+    return replace(small_options(), run=RunConfig(out_dir=path, **run))
 
 
 @pytest.fixture(scope="module")
@@ -86,15 +86,12 @@ def refused(folder: RunFolder, options: TrainOptions) -> str:
 # --- what is left there ---------------------------------------------------------------------
 
 
-def test_a_run_leaves_five_files(folder, corpus):
+def test_a_run_leaves_five_files(folder):
     assert files_in(folder.path) == FILES
     last, best = checkpoint.load(folder.last), checkpoint.load(folder.best)
     assert last.progress.step == 6
-    assert last.optimizer
-    assert not best.optimizer
-    assert best.progress.best_val_loss == last.progress.best_val_loss == best.progress.val_loss
-    assert last.characters == corpus.tokenizer.characters
-    assert (last.corpus_name, last.corpus_sha256) == ("tiny", corpus.sha256)
+    assert last.optimizer and not best.optimizer
+    assert best.progress.val_loss == last.progress.best_val_loss
 
 
 def test_the_best_model_is_not_replaced_by_a_worse_one(folder, corpus):
@@ -199,9 +196,8 @@ def test_overwrite_removes_the_old_run_and_nothing_else(folder):
 def test_overwrite_removes_nothing_where_a_folder_is_in_the_way(folder, name):
     folder.curve.unlink()
     (folder.path / name).mkdir(parents=True)
-    assert f"{folder.path / name} is a folder" in refused(
-        folder, options_for(folder.path, overwrite=True)
-    )
+    message = refused(folder, options_for(folder.path, overwrite=True))
+    assert f"{folder.path / name} is a folder" in message
 
 
 # --- going on -------------------------------------------------------------------------------
@@ -225,26 +221,15 @@ def test_later_steps_and_incomplete_lines_are_dropped(tmp_path, tail):
     folder.metrics.write_bytes(before + tail)
     folder.truncate_metrics(6)
     assert folder.metrics.read_bytes() == before
-
-
-def test_going_on_writes_on_behind_what_is_there(folder, corpus):
-    started = folder.config.read_bytes()
-    for report in fit(go_on(folder), corpus, CPU):
-        folder.record(report)
-    assert [line["step"] for line in lines_of(folder)] == [2, 3, 4, 6, 8, 9]
-    assert folder.config.read_bytes() == started
     folder.metrics.unlink()
-    assert go_on(folder).progress.step == 6
+    folder.truncate_metrics(6)
     assert not folder.metrics.exists()
 
 
 def test_there_is_nothing_to_go_on_with(tmp_path, folder):
-    before = files_in(tmp_path)
-    for path in (tmp_path, tmp_path / "nothing"):
-        with pytest.raises(MissingFile, match=r"start one without --resume") as caught:
-            RunFolder(path).load_last()
-        assert str(caught.value).startswith(f"{path} holds no run ")
-    assert files_in(tmp_path) == before
+    with pytest.raises(MissingFile, match=r"nothing holds no run .*; start one without --resume"):
+        RunFolder(tmp_path / "nothing").load_last()
+    assert not (tmp_path / "nothing").exists()
     folder.last.unlink()  # a best model alone does not help
     with pytest.raises(MissingFile, match=r"last\.safetensors is missing.*--overwrite"):
         folder.load_last()
@@ -319,9 +304,8 @@ def events_in(folder: RunFolder) -> dict[str, list[tuple[int, float]]]:
 @pytest.mark.filterwarnings("ignore")
 def test_tensorboard_shows_what_metrics_hold_after_a_resume_too(tmp_path):
     pytest.importorskip("tensorboard")
-    options = options_for(tmp_path)
     with closing(RunFolder(tmp_path, tensorboard=True)) as folder:
-        folder.begin(options)
+        folder.begin(options_for(tmp_path))
         for step in range(1, 6):
             folder.record(report_at(step, train_loss=1 / step))
     with closing(RunFolder(tmp_path, tensorboard=True)) as folder:
@@ -336,7 +320,7 @@ def test_tensorboard_shows_what_metrics_hold_after_a_resume_too(tmp_path):
         expected = [(line["step"], line[name]) for line in lines if line[name] is not None]
         assert found[name] == [(step, pytest.approx(value, rel=1e-6)) for step, value in expected]
     with closing(RunFolder(tmp_path, tensorboard=True)) as folder:
-        folder.begin(replace(options, run=replace(options.run, overwrite=True)))
+        folder.begin(options_for(tmp_path, overwrite=True))
     assert not any(events_in(folder).values())
 
 
