@@ -9,7 +9,6 @@ from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, closing
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 from sancho import checkpoint, cli
 from sancho.checkpoint import Checkpoint
@@ -32,7 +31,7 @@ def main(args: Sequence[str]) -> int:
     device = choose_device(cli.parse_part(kept.device, args))
     with joined(device.where) as world, ExitStack() as held:
         options, initial, name = world.broadcast_from_first(
-            lambda: choose(cli.read(TrainOptions(), args), kept, device, world, held)
+            lambda: choose(args, kept, device, world, held)
         )
         with world.together():
             device = choose_device(options.device)  # the run's folder may be on one machine alone
@@ -54,15 +53,16 @@ def main(args: Sequence[str]) -> int:
 
 
 def choose(
-    given: dict[str, Any], kept: TrainOptions, device: Device, world: World, held: ExitStack
+    args: Sequence[str], kept: TrainOptions, device: Device, world: World, held: ExitStack
 ) -> tuple[TrainOptions, Checkpoint | None, str]:
     """Return options, the initial checkpoint and the corpus's name; hold the run's folder."""
-    run = setup.after_restart(with_given(kept.run, given))
+    run = setup.after_restart(cli.parse_part(kept.run, args))
     initial = setup.find_initial(run)
     setup.check_preset(run, kept.run, initial)
     defaults = setup.default_options(run, device, initial, world.size)
     defaults = replace(defaults, device=kept.device, compile=kept.compile)
-    options = with_given(defaults, given | vars(defaults.run))  # which run it is, is known
+    given = cli.read(defaults, args) | vars(defaults.run)  # which run it is, is known
+    options = with_given(defaults, given)
     setup.check_memory(options, device)
     corpus = open_corpus(DATA, options.data)
     if not run.resume:

@@ -187,11 +187,10 @@ def run(name: str, *args: str | Path, stdin: bytes = b"") -> SimpleNamespace:
 
 def parse_train(args: Sequence[str]) -> TrainOptions:
     """Return the options that train.py finds in `args`, as they are before it sees the text."""
-    given = cli.read(TrainOptions(), args)
-    run = with_given(RunConfig(), given)
-    device = choose_device(with_given(DeviceConfig(), given))
+    run = cli.parse_part(RunConfig(), args)
+    device = choose_device(cli.parse_part(DeviceConfig(), args))
     defaults = setup.default_options(run, device, setup.find_initial(run))
-    return with_given(defaults, given | vars(defaults.run))
+    return with_given(defaults, cli.read(defaults, args) | vars(defaults.run))
 
 
 # --- processes ------------------------------------------------------------------------------

@@ -13,7 +13,6 @@ import threading
 import time
 import unicodedata
 import warnings
-from collections.abc import Iterator
 from contextlib import ExitStack
 from dataclasses import replace
 from multiprocessing import Process
@@ -181,6 +180,14 @@ def test_the_help_shows_all_options(name, options):
     assert set(opposites) == set(found) & set(SWITCHES.split())
 
 
+def test_the_help_of_training_says_what_holds_here():
+    for preset, width in (("base", 384), ("classic", 128)):
+        words = " ".join(
+            run("train.py", "--device=cpu", f"--preset={preset}", "--help").out.split()
+        )
+        assert f"residual stream. (default: {width})" in words
+
+
 # --- one clear line -------------------------------------------------------------------------
 
 # What is out of range in each option: test_config.py.
@@ -251,20 +258,6 @@ def test_a_text_or_a_start_that_is_no_text(project, trained, name, line):
     assert files_in(project / "data" / "new") == files_in(project / "data" / "binary") == []
 
 
-@pytest.fixture
-def pipe(project) -> Iterator[str]:
-    """The name of a pipe into which nobody writes: to read it is to wait for ever.
-
-    Somebody who opens it gets nothing, so that a test fails and does not hang.
-    """
-    os.mkfifo("pipe")
-    writer = threading.Thread(target=lambda: open("pipe", "wb").close(), daemon=True)
-    writer.start()
-    yield "pipe"
-    with open(os.open("pipe", os.O_RDONLY | os.O_NONBLOCK)):
-        writer.join()
-
-
 @posix
 @pytest.mark.parametrize(
     ("name", "line"),
@@ -276,13 +269,16 @@ def pipe(project) -> Iterator[str]:
         ("sample.py", "--checkpoint"),
     ],
 )
-def test_a_pipe_a_device_and_a_circle_of_links(project, trained, pipe, name, line):
+def test_a_pipe_a_device_and_a_circle_of_links(project, trained, name, line):
+    """Nobody writes into the pipe. Who opens it gets nothing, so that this fails and does not hang."""
     prefix = "FILE:" if line.endswith("--start") else ""
+    os.mkfifo("pipe")
     Path("circle").symlink_to("circle")
-    for path, words in ((pipe, "a pipe"), (os.devnull, "a device"), ("circle", "does not exist")):
-        result = run(name, *line.split(), prefix + path)
-        assert_refused(result, name, path, words)
+    threading.Thread(target=lambda: open("pipe", "wb").close(), daemon=True).start()
+    for path, words in (("pipe", "a pipe"), (os.devnull, "a device"), ("circle", "does not exist")):
+        assert_refused(run(name, *line.split(), prefix + path), name, path, words)
     assert not (project / "new").exists()
+    os.close(os.open("pipe", os.O_RDONLY | os.O_NONBLOCK))  # and the thread ends
 
 
 UNSEEN = "a\0b\x1b[2J\x07\ufeff\u0301 \u0327\u2028\x0c\x85\n\uffff\U0010ffff\u202e"
@@ -397,8 +393,7 @@ def test_resume_keeps_where_and_how_it_computes(trained):
         kept = setup.kept_options(cli.parse_part(RunConfig(), args))
         device = choose_device(cli.parse_part(kept.device, args))
         with ExitStack() as held:
-            given = cli.read(TrainOptions(), args)
-            options, _, _ = train.choose(given, kept, device, ALONE, held)
+            options, _, _ = train.choose(args, kept, device, ALONE, held)
         assert choose_device(options.device) == device
         return str(device), options.compile, options.run.tensorboard, options.run.preset
 
@@ -831,31 +826,26 @@ def own_project(project) -> Path:
     return project
 
 
-def start_python(folder: Path, *args: str, **options) -> subprocess.Popen:
+def start_python(folder: Path, *args: str) -> subprocess.Popen:
     """Start a Python that imports no PyTorch, in a terminal that knows ASCII alone."""
     environment = os.environ | {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONIOENCODING": "ascii"}
     environment.pop("PYTHONPATH", None)
-    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, **options}
+    pipes = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.PIPE)
     return subprocess.Popen([sys.executable, *args], cwd=folder, env=environment, **pipes)
-
-
-def end_of(process: subprocess.Popen, given: bytes | None = None) -> SimpleNamespace:
-    out, err = process.communicate(given, timeout=120)
-    out, err = (raw.decode().replace(os.linesep, "\n") for raw in (out, err))
-    return SimpleNamespace(status=process.returncode, out=out, err=err)
 
 
 def test_text_is_utf8_whatever_the_terminal_is(own_project):
     text = "El ñandú bebió agua fría y «cantó» a la cigüeña.\n" * 9
     (own_project / "bird.txt").write_text(text, encoding="utf-8")
     succeed("train.py", *TINY, "--corpus", "bird.txt", "--max_iters=1")
-    line = ["sample.py", "--start=-", "--max_new_tokens=99"]
-    process = start_python(own_project, *line, stdin=subprocess.PIPE)
-    result = end_of(process, "«ñandú".encode())
-    assert (result.status, result.err) == (0, "")
-    assert result.out.startswith("«ñandú") and len(result.out) == 6 + 99 + 1
-    result = end_of(start_python(own_project, "data/prepare.py", "--nañe", "x"))
-    assert_refused(result, "prepare.py", "--nañe", "--name")
+    process = start_python(own_project, "sample.py", "--start=-", "--max_new_tokens=99")
+    out, err = process.communicate("«ñandú".encode(), timeout=120)
+    assert (process.returncode, err) == (0, b"")
+    written = out.decode().replace(os.linesep, "\n")
+    assert written.startswith("«ñandú") and len(written) == 6 + 99 + 1
+    process = start_python(own_project, "data/prepare.py", "--nañe", "x")
+    out, err = process.communicate(timeout=120)
+    assert err.decode().startswith("prepare.py: error: unknown option --nañe; did you mean --name?")
 
 
 @posix
