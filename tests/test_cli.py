@@ -270,7 +270,7 @@ def test_a_text_or_a_start_that_is_no_text(project, trained, name, line):
     ],
 )
 def test_a_pipe_a_device_and_a_circle_of_links(project, trained, name, line):
-    """Nobody writes into the pipe. Who opens it gets nothing, so that this fails and does not hang."""
+    """Who opens the pipe gets nothing from it: then this fails, and does not hang."""
     prefix = "FILE:" if line.endswith("--start") else ""
     os.mkfifo("pipe")
     Path("circle").symlink_to("circle")
