@@ -71,8 +71,6 @@ def test_ci_tries_the_oldest_python_that_is_promised():
 
 def test_the_paths_that_contributing_names_exist():
     text = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
-    links = re.findall(r"\]\((?!https?:|#)([^)#]+)", text)
     named = re.findall(r"`((?:sancho|tests|benchmarks|notebooks)/[a-z0-9_/.]*)`", text)
-    assert len(links) > 5
     assert len(named) > 20
-    assert [path for path in links + named if not (ROOT / path).exists()] == []
+    assert [path for path in named if not (ROOT / path).exists()] == []
