@@ -326,9 +326,9 @@ class EvaluateOptions(CheckpointOption):
 
 
 def with_given(options: Any, given: Mapping[str, object]) -> Any:
-    """Return options, and those of the dataclasses in them, with what is given for their names.
+    """Return a dataclass, and those in it, with what is given for their fields, by name.
 
-    Other names are left alone. Raises UserError for a value out of range.
+    Other names are for others. Raises UserError for a value out of range.
     """
     changes = {}
     for option in fields(options):
