@@ -12,11 +12,12 @@ from pathlib import Path
 
 from sancho import checkpoint, cli
 from sancho.checkpoint import Checkpoint
-from sancho.config import RunConfig, TrainOptions
+from sancho.config import RunConfig, TrainOptions, with_given
 from sancho.corpus import Corpus, load, open_corpus
 from sancho.generate import continue_text
 from sancho.machine.device import Device, choose_device
 from sancho.machine.distributed import World, joined
+from sancho.machine.shell import command
 from sancho.run import setup
 from sancho.run.folder import RunFolder, newest
 from sancho.training import Report, TrainingState, bits_per_character, fit
@@ -32,15 +33,16 @@ def main(args: Sequence[str]) -> int:
         options, initial, name = world.broadcast_from_first(
             lambda: choose(args, kept, device, world, held)
         )
-        run = options.run
         with world.together():
             device = choose_device(options.device)  # the run's folder may be on one machine alone
-            folder = RunFolder(run.out_dir, tensorboard=run.tensorboard, writes=world.is_first)
+            wants_events = options.run.tensorboard and world.is_first
+            folder = RunFolder(options.run.out_dir, tensorboard=wants_events)
             held.enter_context(closing(folder))
             state, corpus = setup.make_state(options, initial, load(DATA / name), device)
             reports = fit(state, corpus, device, world=world, compile=options.compile)
             options = replace(options, model=state.model.config, train=state.config)
-            folder.start(options, state.progress.step)
+            if world.is_first:
+                folder.start(options, state.progress.step)
         cli.say(f"{setup.describe(state, corpus)}; {device}{world}", world)
         if initial and (new := setup.describe_new_characters(initial, corpus)):
             cli.say(new, world)
@@ -58,22 +60,17 @@ def choose(
     initial = setup.find_initial(run)
     setup.check_preset(run, kept.run, initial)
     defaults = setup.default_options(run, device, initial, world.size)
-    options = parse(replace(defaults, device=kept.device, compile=kept.compile), args)
+    defaults = replace(defaults, device=kept.device, compile=kept.compile)
+    given = cli.read(defaults, args) | vars(defaults.run)  # which run it is, is known
+    options = with_given(defaults, given)
     setup.check_memory(options, device)
     corpus = open_corpus(DATA, options.data)
     if not run.resume:
-        options = parse(setup.limit_length(options, corpus), args)
-        options = parse(setup.follow_length(options, corpus), args)
+        options = setup.follow_text(options, corpus, given)
     held.enter_context(RunFolder(run.out_dir).held())
     if run.resume:
         initial = setup.find_initial(run)  # now that nobody else can change it
     return options, initial, corpus.name
-
-
-def parse(defaults: TrainOptions, args: Sequence[str]) -> TrainOptions:
-    """Return the defaults with what `args` say; which run it is, is known already."""
-    first_time = replace(defaults, run=replace(defaults.run, resume=False))
-    return replace(cli.parse(first_time, args), run=defaults.run)
 
 
 def follow(
@@ -85,13 +82,14 @@ def follow(
 ) -> int:
     """Train: show, record and save; return the signal that stopped it, or 0 at its end."""
     signal = 0
-    with cli.StopSignals(world) as stop, cli.ProgressBar(state, world) as bar:
+    with cli.stop_signals(world) as received, cli.ProgressBar(state, world) as bar:
         for report in reports:
             bar.show(report)
-            folder.record(report)
-            signal = world.all_reduce_max(stop.received)
-            if report.val_loss is not None or folder.is_save_due or signal:
-                folder.save(state, corpus, is_best=report.is_best)
+            signal = world.all_reduce_max(max(received, default=0))
+            if world.is_first:
+                folder.record(report)
+                if report.val_loss is not None or folder.is_save_due or signal:
+                    folder.save(state, corpus, is_best=report.is_best)
             if signal:
                 break
     return signal
@@ -100,19 +98,20 @@ def follow(
 def show_result(folder: RunFolder, state: TrainingState, signal: int) -> None:
     """Say how good the best model is and let it write a little; or how to go on."""
     if signal:
-        what_next = "the run is done" if state.is_done else f"go on with: {folder.to_go_on}"
+        go_on = f"go on with: {command('train.py', '--resume', '--out_dir', folder.path)}"
+        what_next = "the run is done" if state.is_done else go_on
         cli.say(f"\nstopped and saved at step {state.progress.step}; {what_next}")
         return
-    best = checkpoint.load(newest(folder.best))
-    tokenizer = best.tokenizer
-    loss = best.progress.val_loss
-    if loss is not None:
+    path = newest(folder.best)
+    best = checkpoint.load(path)
+    if (loss := best.progress.val_loss) is not None:
         bits = bits_per_character(loss)
         cli.say(f"validation loss {loss:.4f} nats per character ({bits:.3f} bits)\n")
+    tokenizer = best.tokenizer
     begin = tokenizer.encode("\n")
     for piece in continue_text(best.build_numpy(), tokenizer, begin, max_new_tokens=400, seed=1605):
         print(piece, end="", flush=True)
-    cli.say(f"\n\nmore of it: {folder.to_sample}")
+    cli.say(f"\n\nmore of it: {command('sample.py', '--checkpoint', path)}")
 
 
 if __name__ == "__main__":

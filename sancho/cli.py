@@ -13,7 +13,8 @@ import time
 import warnings
 from argparse import SUPPRESS
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import Field, fields, is_dataclass, replace
+from contextlib import contextmanager
+from dataclasses import Field, fields, is_dataclass
 from functools import cache
 from itertools import pairwise
 from pathlib import Path
@@ -22,6 +23,7 @@ from typing import TYPE_CHECKING, Any, NoReturn, TypeVar, get_args, get_origin
 
 from tqdm import tqdm
 
+from sancho.config import with_given
 from sancho.errors import SaidByAnother, UserError
 
 if TYPE_CHECKING:
@@ -40,17 +42,30 @@ LINE_SECONDS = 10.0
 def parse(default: Options, args: Sequence[str], command: str = "") -> Options:
     """Return the options in `args`; those that are not there are as in `default`, a dataclass.
 
-    Its fields become options, and so do those of the dataclasses in it. Raises UserError for an
-    unknown option, a value of the wrong type or out of range. --help prints the help and exits.
+    Raises UserError as `read` does, and for a value out of range.
     """
-    parser = _Parser(default, command)
-    found, unknown = parser.parse_known_args(list(map(parser.respelt, args)))
+    return with_given(default, read(default, args, command))
+
+
+def read(default: object, args: Sequence[str], command: str = "") -> dict[str, Any]:
+    """Return what `args` give, by the names of the options.
+
+    The fields of `default`, a dataclass, are options, and so are those of the dataclasses in it.
+    Raises UserError for an unknown option, a value of the wrong type or none. --help prints the
+    help, which says what is in `default`, and exits.
+    """
+    given, unknown = _Parser(default, command).read(args)
     if unknown:
         name = next((arg for arg in unknown if arg.startswith("-")), unknown[0]).partition("=")[0]
         known = [f"--{option}" for option in option_names(default)]
         hint = _nearest(name, known, otherwise="--help lists all options")
         raise UserError(f"unknown option {name}; {hint}")
-    return _with_values(default, vars(found))
+    return given
+
+
+def parse_part(default: Options, args: Sequence[str]) -> Options:
+    """Return the options of one dataclass among others, which are left alone, as is --help."""
+    return with_given(default, _Parser(default, add_help=False).read(args)[0])
 
 
 def parse_command(commands: Mapping[str, Options], args: Sequence[str]) -> tuple[str, Options]:
@@ -68,12 +83,6 @@ def parse_command(commands: Mapping[str, Options], args: Sequence[str]) -> tuple
         sys.exit(0)
     hint = _nearest(name, commands, otherwise=f"there is {', '.join(commands)}")
     raise UserError(f"{f'unknown command {args[0]}' if args else 'give a command'}; {hint}")
-
-
-def parse_part(default: Options, args: Sequence[str]) -> Options:
-    """Return the options of one dataclass among others, which are left alone, as is --help."""
-    parser = _Parser(default, add_help=False)
-    return _with_values(default, vars(parser.parse_known_args(list(map(parser.respelt, args)))[0]))
 
 
 def option_names(options: object) -> list[str]:
@@ -100,17 +109,27 @@ class _Parser(argparse.ArgumentParser):
             for option in group:
                 _add(target, option, getattr(owner, option.name), helps[option.name])
 
-    def respelt(self, arg: str) -> str:
+    def read(self, args: Sequence[str]) -> tuple[dict[str, Any], list[str]]:
+        """Return what is given, by the names of the options, and the words that name none."""
+        found, unknown = self.parse_known_args([self._respelt(arg) for arg in args])
+        values = vars(found).items()
+        return {n: tuple(v) if isinstance(v, list) else v for n, v in values}, unknown
+
+    def _respelt(self, arg: str) -> str:
         """Return --n-layer=2 as --n_layer=2, and what names no option as it is."""
         name, sign, value = arg.partition("=")
         respelt = name[:2] + name[2:].replace("-", "_")
         return respelt + sign + value if respelt in self._option_string_actions else arg
 
     def error(self, message: str) -> NoReturn:
-        """Raise UserError: an option has no value, or a switch has one."""
+        """Raise UserError: a value is missing, of the wrong type, or given to a switch."""
         name, _, problem = message.removeprefix("argument ").partition(": ")
         if problem.startswith("expected"):
             raise UserError(f"{name} needs a value (one that begins with -: {name}=VALUE)")
+        kind, is_invalid, value = problem.partition(" value: ")
+        if is_invalid:
+            rule = "a whole number" if kind == "invalid int" else "a number"
+            raise UserError(f"{name} is {value}; it must be {rule}")
         value = problem.removeprefix("ignored explicit argument ")
         raise UserError(f"{name} is a switch and takes no value ({value})")
 
@@ -129,7 +148,10 @@ def _groups(options: Any) -> Iterator[tuple[Any, list[Field[Any]]]]:
 
 
 def _add(target: argparse._ActionsContainer, option: Field[Any], default: Any, text: str) -> None:
-    name, opposite, kind = f"--{option.name}", f"--no_{option.name}", _kind(option)
+    name, opposite = f"--{option.name}", f"--no_{option.name}"
+    kind: Any = option.type
+    if isinstance(kind, UnionType):
+        kind = get_args(kind)[0]  # the other one is None
     if kind is bool:
         text += f" (default: {default}; the opposite: {opposite})"
     elif default not in ((), None):
@@ -140,15 +162,10 @@ def _add(target: argparse._ActionsContainer, option: Field[Any], default: Any, t
         target.add_argument(opposite, action="store_false", dest=option.name, help=SUPPRESS)
     elif get_origin(kind) is tuple:
         target.add_argument(name, nargs="+", action="extend", metavar="TEXT", help=text)
+    elif choices := ",".join(get_args(kind)):
+        target.add_argument(name, metavar=f"{{{choices}}}", help=text)
     else:
-        choices = ",".join(get_args(kind))
-        shown = f"{{{choices}}}" if choices else kind.__name__.upper()
-        target.add_argument(name, metavar=shown, help=text)
-
-
-def _kind(option: Field[Any]) -> Any:
-    """Return the type of a field's value where it is not None."""
-    return get_args(option.type)[0] if isinstance(option.type, UnionType) else option.type
+        target.add_argument(name, type=kind, metavar=kind.__name__.upper(), help=text)
 
 
 @cache
@@ -163,32 +180,6 @@ def _helps(cls: type) -> dict[str, str]:
                 case ast.AnnAssign(target=ast.Name(name)), ast.Expr(ast.Constant(str(text))):
                     helps[name] = " ".join(text.split())
     return helps
-
-
-def _with_values(options: Any, values: Mapping[str, object]) -> Any:
-    """Return `options` with what is given for them, at whatever depth they stand."""
-    changes = {}
-    for option in fields(options):
-        value = getattr(options, option.name)
-        if is_dataclass(value):
-            changes[option.name] = _with_values(value, values)
-        elif option.name in values:
-            changes[option.name] = _read(option, values[option.name])
-    return replace(options, **changes)
-
-
-def _read(option: Field[Any], given: Any) -> object:
-    """Return what the words of the command line mean for a field; a switch's value as it is."""
-    kind = _kind(option)
-    if get_origin(kind) is tuple:
-        return tuple(given)
-    if kind not in (int, float, Path):
-        return given
-    try:
-        return kind(given)
-    except ValueError:
-        rule = "a whole number" if kind is int else "a number"
-        raise UserError(f"--{option.name} is {given!r}; it must be {rule}") from None
 
 
 def _nearest(name: str, known: Iterable[str], otherwise: str) -> str:
@@ -253,73 +244,59 @@ def _use_utf8() -> None:
             file.reconfigure(encoding="utf-8", errors="surrogateescape")
 
 
-class StopSignals:
-    """Inside the block, Ctrl+C and SIGTERM only set `received`; a second Ctrl+C stops at once.
+@contextmanager
+def stop_signals(world: "World") -> Iterator[list[int]]:
+    """Inside the block, Ctrl+C and SIGTERM only go into the list; a second Ctrl+C stops at once.
 
     Of several processes each may get one Ctrl+C twice, from the terminal and from torchrun, so for
     them it is one; and they stay deaf until they end, so that none is killed while another leaves.
     """
+    received: list[int] = []
 
-    def __init__(self, world: "World") -> None:
-        self.received = 0
-        """The number of the signal, or 0."""
-        self.is_alone = world.size == 1
+    def receive(number: int, frame: object) -> None:
+        if world.size == 1 and received[-1:] == [number] == [signal.SIGINT]:
+            raise KeyboardInterrupt
+        received.append(number)
 
-    def __enter__(self) -> "StopSignals":
-        self._before = {
-            number: signal.signal(number, self._receive)
-            for number in (signal.SIGINT, signal.SIGTERM)
-        }
-        return self
-
-    def __exit__(self, *exception) -> None:
-        if self.is_alone:
-            for number, handler in self._before.items():
+    before = {number: signal.signal(number, receive) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield received
+    finally:
+        if world.size == 1:
+            for number, handler in before.items():
                 signal.signal(number, handler)
 
-    def _receive(self, number: int, frame) -> None:
-        if self.is_alone and self.received == number == signal.SIGINT:
-            raise KeyboardInterrupt
-        self.received = number
 
-
-class ProgressBar:
+class ProgressBar(tqdm):
     """Steps done and left, losses, time left and samples, on stderr.
 
     Where lines can't be drawn over, in a log file or a notebook, a line now and then.
     """
 
     def __init__(self, state: "TrainingState", world: "World") -> None:
-        self.world = world
-        self.losses: dict[str, str] = {}
-        self.bar = tqdm(
+        super().__init__(
             total=state.config.max_iters,
             initial=state.progress.step,
             unit="step",
             dynamic_ncols=True,
             disable=None if world.is_first else True,  # None: where stderr is no terminal
         )
+        self.world = world
+        self.losses: dict[str, str] = {}
         self.last_line = time.monotonic()
-
-    def __enter__(self) -> "ProgressBar":
-        return self
-
-    def __exit__(self, *exception) -> None:
-        self.bar.close()
 
     def show(self, report: "Report") -> None:
         """Move on to the report's step."""
-        for name, loss in (("loss", report.train_loss), ("val", report.val_loss)):
-            if loss is not None:
-                self.losses[name] = f"{loss:.3f}"
-        if self.bar.disable:
+        losses = {"loss": report.train_loss, "val": report.val_loss}
+        self.losses |= {n: f"{loss:.3f}" for n, loss in losses.items() if loss is not None}
+        if self.disable:
             self._show_line(report)
         else:
-            self.bar.update(report.step - self.bar.n)
+            self.update(report.step - self.n)
             if report.train_loss is not None:
-                self.bar.set_postfix(self.losses, refresh=report.sample is not None)
+                self.set_postfix(self.losses, refresh=report.sample is not None)
         if report.sample is not None:
-            end = "" if self.bar.disable else "\n"
+            end = "" if self.disable else "\n"
             say(f"{end}    {' '.join(report.sample.split())}", self.world)
 
     def _show_line(self, report: "Report") -> None:
@@ -329,6 +306,6 @@ class ProgressBar:
             return
         self.last_line = time.monotonic()
         losses = ", ".join(f"{name} {loss}" for name, loss in self.losses.items())
-        left = report.seconds / report.step * (self.bar.total - report.step)
-        times = f"{tqdm.format_interval(report.seconds)} gone, {tqdm.format_interval(left)} left"
-        say(f"step {report.step:,} of {self.bar.total:,}: {losses}; {times}", self.world)
+        left = report.seconds / report.step * (self.total - report.step)
+        times = f"{self.format_interval(report.seconds)} gone, {self.format_interval(left)} left"
+        say(f"step {report.step:,} of {self.total:,}: {losses}; {times}", self.world)

@@ -5,10 +5,11 @@ value out of range raises UserError. The options of an export stand with it, in 
 """
 
 import math
-from dataclasses import dataclass, field, fields
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields, is_dataclass, replace
 from pathlib import Path
 from types import UnionType
-from typing import Literal, TypeVar, Union, get_args, get_origin, get_type_hints
+from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
 from sancho.errors import UserError
 
@@ -322,6 +323,21 @@ class EvaluateOptions(CheckpointOption):
     json: bool = False
     """Write JSON instead of the report."""
     device: DeviceConfig = field(default_factory=DeviceConfig)
+
+
+def with_given(options: Any, given: Mapping[str, object]) -> Any:
+    """Return a dataclass, and those in it, with what is given for their fields, by name.
+
+    Other names are for others. Raises UserError for a value out of range.
+    """
+    changes = {}
+    for option in fields(options):
+        value = getattr(options, option.name)
+        if is_dataclass(value):
+            changes[option.name] = with_given(value, given)
+        elif option.name in given:
+            changes[option.name] = given[option.name]
+    return replace(options, **changes)
 
 
 def from_dict(cls: type[Config], values: object) -> Config:

@@ -31,9 +31,16 @@ import evaluate
 import sample
 import train
 from sancho import checkpoint, cli
-from sancho.config import DeviceConfig, ModelConfig, RunConfig, TrainOptions
-from sancho.corpus import prepare_files
-from sancho.machine.device import choose_device
+from sancho.config import (
+    DeviceConfig,
+    ModelConfig,
+    RunConfig,
+    TrainConfig,
+    TrainOptions,
+    with_given,
+)
+from sancho.corpus import Corpus, prepare, prepare_files
+from sancho.machine.device import Device, choose_device
 from sancho.model import GPT
 from sancho.run import setup
 from sancho.run.folder import RunFolder
@@ -80,6 +87,29 @@ def random_gpt(config: ModelConfig, std: float = 0.3, seed: int = 0) -> GPT:
 def one_thread() -> None:
     """PyTorch computes in one thread: sums in one order, and small models are faster so."""
     assert torch.get_num_threads() == 1
+
+
+# --- a small run ----------------------------------------------------------------------------
+
+CPU = Device(torch.device("cpu"), torch.float32)
+
+
+def prepared(text: str, folder: Path) -> Corpus:
+    return prepare([("a text", io.BytesIO(text.encode()))], folder, "a test")
+
+
+@pytest.fixture(scope="session")
+def corpus(tmp_path_factory) -> Corpus:
+    text = "La razón de la sinrazón que a mi razón se hace.\n" * 20
+    return prepared(text, tmp_path_factory.mktemp("data") / "tiny")
+
+
+def small_options(**train) -> TrainOptions:
+    """Return options for six steps of a model with every kind of weight."""
+    shape = {"block_size": 8, "n_layer": 1, "n_head": 1, "n_embd": 4}
+    shape |= {"ngram_size": 3, "ngram_rows": 16, "embedding_skip": True}
+    train = {"max_iters": 6, "batch_size": 2, "eval_interval": 3, "log_interval": 2} | train
+    return TrainOptions(model=ModelConfig(**shape), train=TrainConfig(**train))
 
 
 # --- scripts --------------------------------------------------------------------------------
@@ -159,7 +189,8 @@ def parse_train(args: Sequence[str]) -> TrainOptions:
     """Return the options that train.py finds in `args`, as they are before it sees the text."""
     run = cli.parse_part(RunConfig(), args)
     device = choose_device(cli.parse_part(DeviceConfig(), args))
-    return train.parse(setup.default_options(run, device, setup.find_initial(run)), args)
+    defaults = setup.default_options(run, device, setup.find_initial(run))
+    return with_given(defaults, cli.read(defaults, args) | vars(defaults.run))
 
 
 # --- processes ------------------------------------------------------------------------------

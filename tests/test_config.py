@@ -19,6 +19,7 @@ from sancho.config import (
     TrainConfig,
     TrainOptions,
     from_dict,
+    with_given,
 )
 from sancho.errors import UserError
 from sancho.presets import PRESETS
@@ -26,68 +27,41 @@ from sancho.presets import PRESETS
 NAN, INFINITE = float("nan"), float("inf")
 CONFIGS = [c for c in vars(config_module).values() if is_dataclass(c) and c is not Range]
 
-LEARNING_RATE = ([0, 0.0, -1e-3, NAN, 1e31, INFINITE], [1e-9, 1e30])
-BELOW_ONE = ([-0.1, 1, 1.0, NAN, INFINITE], [0, 0.0, 0.999])
-FRACTION = ([-0.1, 1.1, NAN, INFINITE], [0.0, 1.0])
-COUNT = ([0, -1, 2**31, 10**400], [1, 2**31 - 1])
-COUNT_OR_NONE = ([-1, 2**31], [0, 10**6])
-SIZE = ([0, -1, 65537], [1])
-
-VALUES = {
-    ModelConfig: {
-        "vocab_size": ([0, 65537], [1, 65536]),
-        "block_size": SIZE,
-        "n_layer": ([0, -1, 1001], [1, 1000]),
-        "n_head": ([0, -6, 5, 7, 192, 64], [1, 2, 32]),
-        "n_embd": ([0, -96, 65537], [4, 65536]),
-        "ngram_size": ([0, -1, 17], [1, 16]),
-        "ngram_rows": COUNT,
-        "dropout": BELOW_ONE,
-        "ngram_dropout": BELOW_ONE,
-    },
-    TrainConfig: {
-        "max_iters": COUNT,
-        "batch_size": COUNT,
-        "gradient_accumulation_steps": COUNT,
-        "learning_rate": LEARNING_RATE,
-        "muon_learning_rate": LEARNING_RATE,
-        "ngram_learning_rate": LEARNING_RATE,
-        "weight_decay": ([-0.1, NAN, 1e7, INFINITE], [0.0, 1e6]),
-        "beta1": BELOW_ONE,
-        "beta2": BELOW_ONE,
-        "grad_clip": ([-1.0, NAN, INFINITE], [0.0, 1e308]),
-        "warmup_iters": COUNT_OR_NONE,
-        "look_ahead": ([-1, 17], [0, 16]),
-        "decay_fraction": FRACTION,
-        "eval_interval": COUNT,
-        "log_interval": COUNT,
-        "patience": COUNT_OR_NONE,
-        "seed": ([-1, 2**128], [0, 2**64, 2**128 - 1]),
-        "threads": ([-1, 1025], [0, 1, 1024]),
-    },
-    SampleConfig: {
-        "temperature": ([-0.1, NAN, INFINITE], [0.0, 1e-8, 100.0]),
-        "top_k": ([0, -1], [None, 1, 10**12]),
-        "top_p": (FRACTION[0], [None, 0.0, 1.0]),
-        "min_p": (FRACTION[0], [None, 0.0, 1.0]),
-        "repetition_penalty": ([0, 0.0, -1.0, NAN, INFINITE], [0.5, 1.0, 2.0]),
-    },
-    SampleOptions: {
-        "num_samples": ([0, -1, 10_001], [1, 10_000]),
-        "max_new_tokens": ([-1], [0, 10**12]),
-        "seed": ([-1], [0, 2**64]),
-        "stop": ([("a", "")], [(), ("a",)]),
-    },
-}
-OPTIONS = [(cls, name) for cls, options in VALUES.items() for name in options]
+# What is just out of range and is refused, what is just in it and is taken, and whose that is.
+EDGES = [
+    ([0, 65537], [1, 65536], "vocab_size"),
+    ([0, -1, 65537], [1], "block_size"),
+    ([0, -1, 1001], [1, 1000], "n_layer"),
+    ([0, -6, 5, 7, 192, 64], [1, 2, 32], "n_head"),
+    ([0, -96, 65537], [4, 65536], "n_embd"),
+    ([0, -1, 17], [1, 16], "ngram_size"),
+    ([0, -1, 2**31, 10**400], [1, 2**31 - 1], "ngram_rows max_iters batch_size"),
+    ([0, -1, 2**31], [1, 2**31 - 1], "gradient_accumulation_steps eval_interval log_interval"),
+    ([-0.1, 1, 1.0, NAN, INFINITE], [0, 0.0, 0.999], "dropout ngram_dropout beta1 beta2"),
+    ([0, 0.0, -1e-3, NAN, 1e31, INFINITE], [1e-9, 1e30], "learning_rate muon_learning_rate"),
+    ([0, 0.0, -1e-3, NAN, 1e31, INFINITE], [1e-9, 1e30], "ngram_learning_rate"),
+    ([-0.1, NAN, 1e7, INFINITE], [0.0, 1e6], "weight_decay"),
+    ([-1.0, NAN, INFINITE], [0.0, 1e308], "grad_clip"),
+    ([-1, 2**31], [0, 10**6], "warmup_iters patience"),
+    ([-1, 17], [0, 16], "look_ahead"),
+    ([-0.1, 1.1, NAN, INFINITE], [0.0, 1.0], "decay_fraction top_p min_p"),
+    ([-1, 2**128], [0, 2**64, 2**128 - 1], "seed"),
+    ([-1, 1025], [0, 1, 1024], "threads"),
+    ([-0.1, NAN, INFINITE], [0.0, 1e-8, 100.0], "temperature"),
+    ([0, -1], [None, 1, 10**12], "top_k"),
+    ([0, 0.0, -1.0, NAN, INFINITE], [0.5, 1.0, 2.0], "repetition_penalty"),
+    ([0, -1, 10_001], [1, 10_000], "num_samples"),
+    ([-1], [0, 10**12], "max_new_tokens"),
+    ([("a", "")], [(), ("a",)], "stop"),
+]
+VALUES = {name: edges for *edges, names in EDGES for name in names.split()}
+OPTIONS = [(cls, o.name) for cls in CONFIGS for o in fields(cls) if o.name in VALUES]
 CHOICES = [
     (cls, option.name, typing.get_args(option.type))
     for cls in CONFIGS
     for option in fields(cls)
     if typing.get_origin(option.type) is typing.Literal
 ]
-options = pytest.mark.parametrize(("cls", "name"), OPTIONS, ids=[name for _, name in OPTIONS])
-choices = pytest.mark.parametrize(("cls", "name", "choices"), CHOICES)
 
 
 def refused(cls, name, value) -> str:
@@ -100,10 +74,9 @@ def refused(cls, name, value) -> str:
     return message
 
 
-@options
+@pytest.mark.parametrize(("cls", "name"), OPTIONS, ids=[name for _, name in OPTIONS])
 def test_values_at_the_edges(cls, name):
-    """What is just out of range is refused, and what is just in it is taken."""
-    outside, inside = VALUES[cls][name]
+    outside, inside = VALUES[name]
     for value in outside:
         refused(cls, name, value)
     for value in inside:
@@ -117,7 +90,7 @@ def test_every_number_has_a_range():
         for option in fields(cls)
         if option.type in (int, float, int | None, float | None)
     }
-    assert numbers == RANGES.keys() == {name for _, name in OPTIONS} - {"stop"}
+    assert numbers == RANGES.keys() == VALUES.keys() - {"stop"}
 
 
 @pytest.mark.parametrize(
@@ -135,7 +108,7 @@ def test_an_error_says_the_rule(cls, name, value, rule):
     assert refused(cls, name, value).endswith(f"; it must be {rule}")
 
 
-@choices
+@pytest.mark.parametrize(("cls", "name", "choices"), CHOICES)
 def test_choices(cls, name, choices):
     for value in ("nonsense", "", None, 3, ["relu"]):
         assert all(choice in refused(cls, name, value) for choice in choices)
@@ -143,29 +116,13 @@ def test_choices(cls, name, choices):
         assert getattr(cls(**{name: value}), name) == value
 
 
-def test_options_with_choices_were_found():
-    names = {name for _, name, _ in CHOICES}
-    assert names >= {"norm", "position", "activation", "optimizer", "device", "dtype", "preset"}
-
-
-@pytest.mark.parametrize(
-    ("position", "n_embd", "n_head", "words"),
-    [
-        ("rope", 6, 2, "--n_head is 2; .*rope"),
-        ("learned", 6, 2, None),
-        ("sinusoidal", 6, 2, None),
-        ("rope", 8, 2, None),
-        ("sinusoidal", 9, 3, "--n_embd is 9; .*sinusoidal"),
-        ("learned", 9, 3, None),
-    ],
-)
-def test_what_positions_need(position, n_embd, n_head, words):
-    shape = {"position": position, "n_embd": n_embd, "n_head": n_head}
-    if words is None:
-        assert ModelConfig(**shape).head_size == n_embd // n_head
-    else:
-        with pytest.raises(UserError, match=words):
-            ModelConfig(**shape)
+def test_what_positions_need():
+    shape = {"n_embd": 9, "n_head": 3}
+    assert ModelConfig(position="learned", **shape).head_size == 3
+    for position, option in (("rope", "--n_head is 3"), ("sinusoidal", "--n_embd is 9")):
+        with pytest.raises(UserError, match=f"{option}; .*{position}"):
+            ModelConfig(position=position, **shape)
+    assert ModelConfig(position="sinusoidal", n_embd=6, n_head=2).head_size == 3
 
 
 def test_a_model_whose_positions_alone_would_fill_the_memory_is_refused():
@@ -183,18 +140,11 @@ def test_resume_excludes_overwrite_and_init_from():
     assert RunConfig(resume=True).resume
 
 
-@pytest.mark.parametrize(
-    ("activation", "gated", "hidden"),
-    [
-        *((name, False, 192) for name in ("relu", "gelu", "silu", "relu2")),
-        *((name, True, 128) for name in ("geglu", "swiglu")),
-    ],
-)
-def test_a_gated_layer_has_as_many_weights(activation, gated, hidden):
+def test_a_gated_layer_has_as_many_weights():
     """Two expansions and a projection, two thirds as wide, for one expansion and a projection."""
-    config = ModelConfig(n_embd=48, activation=activation)
-    assert (config.is_gated, config.hidden_size) == (gated, hidden)
-    assert config.hidden_size * (3 if gated else 2) * 48 == 8 * 48 * 48
+    for activation, n_matrices in (("relu2", 2), ("swiglu", 3)):
+        config = ModelConfig(n_embd=48, activation=activation)
+        assert config.hidden_size * n_matrices * 48 == 8 * 48 * 48
 
 
 def test_a_step_reads_every_window_of_every_micro_batch():
@@ -221,20 +171,12 @@ def test_from_dict_rejects_unknown_names(name):
 @pytest.mark.parametrize(
     ("cls", "name", "value"),
     [
-        (ModelConfig, "n_layer", "4"),
-        (ModelConfig, "n_layer", 4.0),
-        (ModelConfig, "n_layer", True),
-        (ModelConfig, "n_layer", None),
-        (ModelConfig, "n_layer", 0),
-        (ModelConfig, "dropout", "0.1"),
-        (ModelConfig, "dropout", False),
+        *((ModelConfig, "n_layer", value) for value in ("4", 4.0, True, None, 0)),
+        *((ModelConfig, "dropout", value) for value in ("0.1", False)),
+        *((ModelConfig, "norm", value) for value in (3, ["rmsnorm"], "batchnorm")),
         (ModelConfig, "bias", 1),
-        (ModelConfig, "norm", 3),
-        (ModelConfig, "norm", ["rmsnorm"]),
-        (ModelConfig, "norm", "batchnorm"),
         (TrainConfig, "learning_rate", [0.1]),
-        (TrainConfig, "seed", 1.5),
-        (TrainConfig, "seed", 10**400),
+        *((TrainConfig, "seed", value) for value in (1.5, 10**400)),
         (TrainConfig, "grad_clip", 10**400),
     ],
 )
@@ -248,6 +190,11 @@ def test_from_dict_rejects_wrong_values(cls, name, value):
 def test_from_dict_takes_an_object_alone(values):
     with pytest.raises(ValueError, match="ModelConfig is not an object"):
         from_dict(ModelConfig, values)
+
+
+def test_what_is_given_takes_its_place_at_any_depth():
+    found = with_given(TrainOptions(), {"compile": True, "n_layer": 7, "another": 1})
+    assert found == TrainOptions(compile=True, model=ModelConfig(n_layer=7))
 
 
 # --- how the classes are written; the help under each option: test_house.py ------------------

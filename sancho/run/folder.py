@@ -16,7 +16,6 @@ from sancho.corpus import Corpus
 from sancho.errors import MissingFile, UserError
 from sancho.machine.distributed import launch
 from sancho.machine.files import atomic_write, locked, replace
-from sancho.machine.shell import command
 from sancho.run.curve import draw_curve
 from sancho.training import Report, TrainingState
 
@@ -30,12 +29,9 @@ SAVE_SECONDS = 60.0
 class RunFolder:
     """best.safetensors, last.safetensors, metrics.jsonl, curve.svg and config.json of one run."""
 
-    def __init__(self, path: Path, *, tensorboard: bool = False, writes: bool = True) -> None:
-        """Of several processes that share a run one `writes`; for the others nothing is done here.
-
-        Raises UserError where TensorBoard's event files are asked for and it is missing.
-        """
-        self.path, self.writes = path, writes
+    def __init__(self, path: Path, *, tensorboard: bool = False) -> None:
+        """Raises UserError where TensorBoard's event files are asked for and it is missing."""
+        self.path = path
         self.best = path / "best.safetensors"
         self.last = path / "last.safetensors"
         self.metrics = path / "metrics.jsonl"
@@ -43,7 +39,7 @@ class RunFolder:
         self.config = path / "config.json"
         self.events = path / "tensorboard"
         self.launch = path / ".launch"
-        self._new_writer = _find_tensorboard() if tensorboard and writes else None
+        self._new_writer = _find_tensorboard() if tensorboard else None
         self._writer: SummaryWriter | None = None
         self._last_save = time.monotonic()
 
@@ -54,21 +50,11 @@ class RunFolder:
         """
         return locked(self.path)
 
-    @property
-    def to_go_on(self) -> str:
-        """The command that goes on with the run."""
-        return command("train.py", "--resume", "--out_dir", self.path)
-
-    @property
-    def to_sample(self) -> str:
-        """The command that lets the best model write."""
-        return command("sample.py", "--checkpoint", newest(self.best))
-
     def start(self, options: TrainOptions, step: int) -> None:
         """Make the folder ready for a run that goes on from `step`, or for a new one: `begin`."""
-        if self.writes and options.run.resume:
+        if options.run.resume:
             self.truncate_metrics(step)
-        elif self.writes:
+        else:
             self.begin(options)
 
     def begin(self, options: TrainOptions) -> None:
@@ -117,7 +103,7 @@ class RunFolder:
 
     def record(self, report: Report) -> None:
         """Append a line to metrics.jsonl if the report has figures."""
-        if report.train_loss is None or not self.writes:
+        if report.train_loss is None:
             return
         line = {
             "step": report.step,
@@ -145,8 +131,6 @@ class RunFolder:
 
     def save(self, state: TrainingState, corpus: Corpus, *, is_best: bool) -> None:
         """Write last.safetensors, best.safetensors if this is the best model so far, curve.svg."""
-        if not self.writes:
-            return
         if is_best:
             _save(self.best, state.to_checkpoint(corpus, with_optimizer=False))
         elif _beside(self.best).exists():

@@ -3,6 +3,7 @@
 import json
 import math
 import warnings
+from collections.abc import Mapping
 from dataclasses import asdict, replace
 from pathlib import Path
 
@@ -19,6 +20,7 @@ from sancho.config import (
     TrainConfig,
     TrainOptions,
     from_dict,
+    with_given,
 )
 from sancho.corpus import Corpus, remap_ids
 from sancho.errors import MissingFile, UserError
@@ -66,9 +68,9 @@ def kept_options(run: RunConfig) -> TrainOptions:
 
 def check_preset(run: RunConfig, kept: RunConfig, initial: Checkpoint | None) -> None:
     """Raise UserError where a run that goes on is asked for another preset than its own."""
-    if not run.resume or not initial:
+    if not run.resume or not initial or run.preset in ("auto", kept.preset):
         return
-    if run.preset not in ("auto", kept.preset, preset_of(initial.model)):
+    if run.preset != preset_of(initial.model):
         raise UserError(
             f"--preset {run.preset} is not the preset of the run in {run.out_dir}; leave it out, "
             "or start a new run in another --out_dir"
@@ -153,29 +155,25 @@ def for_fine_tuning(train: TrainConfig) -> TrainConfig:
     )
 
 
-def limit_length(options: TrainOptions, corpus: Corpus) -> TrainOptions:
-    """Return options by which a short text is read as often as the preset allows, at most."""
-    per_step = options.train.characters_per_step(options.model)
-    most = math.ceil(PRESETS[options.run.preset].passes * len(corpus.train) / per_step)
-    train = replace(options.train, max_iters=min(options.train.max_iters, most))
-    return replace(options, train=train)
+def follow_text(options: TrainOptions, corpus: Corpus, given: Mapping[str, object]) -> TrainOptions:
+    """Return options that suit the length of the text, where they are not given.
 
-
-def follow_length(options: TrainOptions, corpus: Corpus) -> TrainOptions:
-    """Return options with evaluations and n-gram dropout for the length of run and text.
-
-    Up to ten evaluations take a fifth of the characters that are trained on, or less. The more
-    often a text is read, the more the n-gram table would learn it by heart, so the more of
-    it is dropped (benchmarks/README.md).
+    A short text is read as often as the preset allows, at most. Up to ten evaluations take a fifth
+    of the characters that are trained on, or less. The more often a text is read, the more the
+    n-gram table would learn it by heart, so the more of it is dropped (benchmarks/README.md).
     """
-    config, model = options.train, options.model
-    characters = config.max_iters * config.characters_per_step(model)
+    train, per_step = options.train, options.train.characters_per_step(options.model)
+    most = math.ceil(PRESETS[options.run.preset].passes * len(corpus.train) / per_step)
+    max_iters = train.max_iters if "max_iters" in given else min(train.max_iters, most)
+    characters = max_iters * per_step
     evaluations = min(10, max(1, characters // (5 * max(1, len(corpus.val)))))
-    train = replace(config, eval_interval=math.ceil(config.max_iters / evaluations))
-    if model.ngram_size > 1:
-        dropout = round(max(0.0, 0.8 - len(corpus.train) / characters), 2)
-        model = replace(model, ngram_dropout=dropout)
-    return replace(options, train=train, model=model)
+    suited: dict[str, float] = {
+        "max_iters": max_iters,
+        "eval_interval": math.ceil(max_iters / evaluations),
+    }
+    if options.model.ngram_size > 1:
+        suited["ngram_dropout"] = round(max(0.0, 0.8 - len(corpus.train) / characters), 2)
+    return with_given(options, {n: value for n, value in suited.items() if n not in given})
 
 
 def preset_of(model: ModelConfig) -> PresetName | None:
