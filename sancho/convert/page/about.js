@@ -18,7 +18,7 @@ function openAbout() {
     ['Tamaño', `${thousands(parameters)} números aprendidos`],
     ['Forma', shapeInWords()],
     [
-      'Contexto',
+      'Ventana',
       `${thousands(block_size)} letras; cuando se llena, conserva la última cuarta parte`,
     ],
     ['Vocabulario', `${vocab_size} letras y signos`],
@@ -115,7 +115,7 @@ function learningCurve() {
       class: 'curve',
       role: 'img',
       'aria-label':
-        `La pérdida baja de ${high.toFixed(2)} a ${low.toFixed(2)} nats en ` + `${last} pasos`,
+        `La pérdida baja de ${high.toFixed(2)} a ${low.toFixed(2)} nats en ${last} pasos`,
     },
     svg('path', { class: 'axis', d: 'M40 10V170H395' }),
     label(36, 24, high.toFixed(2), 'end'),
@@ -148,6 +148,10 @@ function learningCurve() {
     ),
     rows.length ? element('details', {}, element('summary', {}, 'los números'), table) : '',
   ];
+}
+
+function label(x, y, text, anchor = 'start') {
+  return svg('text', { x, y, 'text-anchor': anchor, 'aria-hidden': true }, text);
 }
 
 function makeYourOwn() {

@@ -118,11 +118,12 @@ views.letra = {
     const p = softmax(logits);
     const order = ranking(logits);
     const place = order.indexOf(id);
-    const surprise = bitsOf(p[id]);
+    const choices = Math.round(2 ** entropy(p));
     this.verdict.textContent =
       `El modelo le daba un ${percent(p[id])}: era la ${place + 1}.ª de ${logits.length}. ` +
-      `Sorpresa: ${surprise.toFixed(1)} bits.`;
-    const after = softmax(shapeLogits(logits, [], samplingOptions()));
+      `Sorpresa: ${bitsOf(p[id]).toFixed(1)} bits. ` +
+      (choices > 1 ? `Dudaba como entre ${choices} letras iguales.` : 'Apenas dudaba.');
+    const after = softmax(shapeLogits(logits, [], story.controls.options));
     const shown = order.slice(0, SHOWN);
     if (place >= SHOWN) shown.push(id);
     const longest = Math.max(p[order[0]], ...shown.map((one) => after[one]));

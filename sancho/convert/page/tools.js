@@ -86,6 +86,11 @@ function count(n, one, many) {
 
 const bitsOf = (p) => -Math.log2(p);
 
+/** Returns how undecided probabilities are, in bits. */
+function entropy(probabilities) {
+  return probabilities.reduce((sum, p) => sum + (p && p * bitsOf(p)), 0);
+}
+
 // --- pictures -------------------------------------------------------------------------------
 
 /** Returns a bar of a length between 0 and 1. */
