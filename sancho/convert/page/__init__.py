@@ -38,8 +38,8 @@ from sancho.tokenizer import CharTokenizer
 
 FOLDER = Path(__file__).resolve().parent
 SCRIPTS = (
-    "vocabulary model random sampler unpack tools controls letters write letter attention journey "
-    "compare surprise about start"
+    "vocabulary model random sampler unpack tools tables controls letters write letter attention "
+    "journey compare surprise about start"
 ).split()
 """In the order in which they stand in the page: none uses a later one before all are read."""
 MARK = b'<meta name="generator" content="sancho-mini">'

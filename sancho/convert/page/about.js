@@ -125,15 +125,12 @@ function learningCurve() {
     svg('path', { class: 'learning', d: path.join('') }),
     ...dots,
   );
-  const rows = measured.map(([step, loss, val]) =>
-    tableRow(thousands(step), loss === null ? '' : loss.toFixed(3), val.toFixed(3)),
-  );
-  const table = element(
-    'table',
-    {},
-    headRow('paso', 'al aprender', 'lo que no leyó'),
-    element('tbody', {}, ...rows),
-  );
+  const rows = measured.map(([step, loss, val]) => [
+    thousands(step),
+    loss === null ? '' : loss.toFixed(3),
+    val.toFixed(3),
+  ]);
+  const numbers = table('', ['paso', 'al aprender', 'lo que no leyó'], rows);
   return [
     element('h3', {}, 'Cómo aprendió'),
     element(
@@ -146,7 +143,7 @@ function learningCurve() {
         'Línea: pérdida en lo que lee. Puntos: en lo que no leyó. En nats por carácter.',
       ),
     ),
-    rows.length ? element('details', {}, element('summary', {}, 'los números'), table) : '',
+    rows.length ? element('details', {}, element('summary', {}, 'los números'), numbers) : '',
   ];
 }
 

@@ -40,7 +40,7 @@ class Way {
     if (id === null) return;
     const { logits } = this.writer;
     const isSlip = shapeLogits(logits, [], this.other)[id] === -Infinity;
-    const character = app.vocabulary.characters[id];
+    const character = characterOf(id);
     this.fresh.push(isSlip ? element('mark', { class: 'slip' }, character) : character);
     this.written++;
     this.slips += isSlip;

@@ -37,7 +37,7 @@ views.viaje = {
       element('div'),
     );
     this.numbers.addEventListener('toggle', () => this.fillNumbers());
-    this.links = element('p', { class: 'hint' });
+    this.links = hint();
     this.room = element(
       'div',
       { class: 'room', role: 'region', tabindex: 0 },
@@ -48,9 +48,7 @@ views.viaje = {
       this.links,
     );
     box.append(
-      element(
-        'p',
-        { class: 'hint' },
+      hint(
         'La última letra leída baja por el modelo. En cada estación, la cabeza de salida lee la ' +
           'corriente antes de tiempo: lo que diría el modelo si terminara ahí. ',
         chapter('11_rayos_x'),
@@ -66,7 +64,7 @@ views.viaje = {
     const input = element('input', { type: 'radio', name: 'estacion' });
     input.addEventListener('change', () => this.choose(n));
     const parts = {
-      glyph: element('b', { class: 'glyph' }),
+      glyph: glyph(''),
       chance: element('span'),
       share: element('span'),
       bar: bar(0),
@@ -103,7 +101,7 @@ views.viaje = {
   /** Shows a moment. The walk begins by itself the first time, unless no motion is wanted. */
   show(moment) {
     this.moment = moment;
-    this.written.textContent = `da a «${visible(app.vocabulary.characters[moment.id])}»`;
+    this.written.textContent = `da a «${visible(characterOf(moment.id))}»`;
     this.stations.forEach((station) => fillStop(station, moment));
     this.enter(this.at);
     if (this.timer || this.seen || calm()) return;
@@ -155,7 +153,7 @@ views.viaje = {
     this.title.textContent = titleOf(station);
     this.room.setAttribute('aria-label', titleOf(station));
     this.text.textContent = station.say(moment);
-    this.shown.replaceChildren(...station.show(moment));
+    this.shown.replaceChildren(...(station.show ? station.show(moment) : []));
     if (station.stream) this.shown.append(guessTable(station.stream(moment), moment.id));
     this.links.replaceChildren();
     for (const file of station.chapters) this.links.append(chapter(file), '. ');
@@ -202,27 +200,21 @@ function guessTable(stream, written) {
   const p = softmax(app.model.logits(stream));
   const shown = ranking(p).slice(0, GUESSES);
   if (!shown.includes(written)) shown.push(written);
-  const rows = shown.map((id) =>
-    tableRow(
-      element('b', { class: 'glyph' }, visible(app.vocabulary.characters[id])),
-      percent(p[id]),
-      bar(p[id]),
-      id === written ? '✓ escrita' : '',
-    ),
-  );
-  return element(
-    'table',
-    { class: 'guesses' },
-    element('caption', {}, 'Si el modelo terminara aquí'),
-    headRow('letra', 'probabilidad', '', ''),
-    element('tbody', {}, ...rows),
-  );
+  const rows = shown.map((id) => [
+    glyph(visible(characterOf(id))),
+    percent(p[id]),
+    bar(p[id]),
+    id === written ? '✓ escrita' : '',
+  ]);
+  return table('Si el modelo terminara aquí', ['letra', 'probabilidad', '', ''], rows, {
+    class: 'guesses',
+  });
 }
 
 // --- the stations ---------------------------------------------------------------------------
 //
-// name; block; chapters; say(moment): a text; show(moment): nodes; vectors(moment): [title, numbers],
-// …; stream(moment): what the output head can read there, if it can.
+// name; chapters; say(moment): a text; vectors(moment): [title, numbers], …; and some of these:
+// block; show(moment): nodes; stream(moment): what the output head can read there.
 
 function makeStations() {
   const { config } = app.model;
@@ -236,8 +228,6 @@ function makeStations() {
   }
   return [...stations, headStation(), softmaxStation()];
 }
-
-const letterAt = (index) => app.vocabulary.characters[story.ids[index]];
 
 /** Returns the length of a vector. */
 const lengthOf = (x) => Math.sqrt(dot(x, 0, x, 0, x.length));
@@ -265,7 +255,6 @@ function embeddingStation() {
     say: () =>
       `El número se cambia por una fila de una tabla: ${C} números que el modelo aprendió y que ` +
       `dicen cómo se usa esa letra. Aquí nace la corriente residual, que baja por todo el modelo.`,
-    show: () => [],
     vectors: ({ notes }) => [['El vector de la letra', notes.token]],
     stream: ({ notes }) => notes.token,
   };
@@ -286,25 +275,13 @@ function tableStation() {
       `otra; y así hasta ${ngram_size}. Esas filas se suman al embedding: lo que se repite ` +
       `mucho no hay que deducirlo, se recuerda.`,
     show: ({ notes, i, start }) => {
-      const lines = notes.tableRows.map((row, n) => {
+      const rows = notes.tableRows.map((row, n) => {
         const from = Math.max(start, i - n - 2);
-        const sequence = Array.from(story.ids.slice(from, i), (id) =>
-          visible(app.vocabulary.characters[id]),
-        );
-        return tableRow(
-          element('b', { class: 'glyph' }, sequence.join('')),
-          thousands(row),
-          decimals(lengthOf(app.model.row('ngram_embedding.weight', row))),
-        );
+        const sequence = story.ids.slice(from, i).map(characterOf).map(visible);
+        const vector = app.model.row('ngram_embedding.weight', row);
+        return [glyph(sequence.join('')), thousands(row), decimals(lengthOf(vector))];
       });
-      return [
-        element(
-          'table',
-          {},
-          headRow('secuencia', 'fila', 'longitud'),
-          element('tbody', {}, ...lines),
-        ),
-      ];
+      return [table('', ['secuencia', 'fila', 'longitud'], rows)];
     },
     vectors: ({ notes }) => [['La suma de esas filas', sumOf(notes.tableRows)]],
   };
@@ -318,7 +295,6 @@ function positionStation() {
     say: ({ t }) =>
       `La atención no sabe de orden. Por eso se suma un vector ${how} que dice en qué posición ` +
       `de la ventana está la letra: la ${t + 1}.`,
-    show: () => [],
     vectors: ({ notes }) => [
       ['El vector de la posición', notes.position],
       ['La suma, que entra en el primer bloque', notes.embedding],
@@ -364,21 +340,10 @@ function attentionStation(block) {
       const heads = Array.from({ length: H }, (_, head) => {
         const { weights } = reader.attention(block, head, t);
         const s = ranking(weights)[0];
-        return tableRow(
-          String(head + 1),
-          element('b', { class: 'glyph' }, visible(letterAt(start + s))),
-          s === t ? 'ella misma' : String(t - s),
-          percent(weights[s]),
-        );
+        const away = s === t ? 'ella misma' : String(t - s);
+        return [String(head + 1), glyph(visible(letterAt(start + s))), away, percent(weights[s])];
       });
-      return [
-        element(
-          'table',
-          {},
-          headRow('cabeza', 'más mira', 'hace', 'peso'),
-          element('tbody', {}, ...heads),
-        ),
-      ];
+      return [table('', ['cabeza', 'más mira', 'hace', 'peso'], heads)];
     },
     vectors: ({ notes }) => {
       const { input, norm1, qkv, mixed, attention, middle } = notes.blocks[block];
@@ -414,7 +379,6 @@ function forwardStation(block) {
         `(${percent(awake / hidden_size)}). ${sumInWords(middle, feedForward, output)}`
       );
     },
-    show: () => [],
     vectors: ({ notes }) => {
       const { middle, norm2, expanded, active, feedForward, output } = notes.blocks[block];
       const wide = is_gated
@@ -452,8 +416,10 @@ function headStation() {
       `La corriente se normaliza por última vez (${norm}): ya solo cuenta hacia dónde apunta. ` +
       `Cada una de las ${V} letras compara su fila con ella, y el producto son sus puntos, su ` +
       `logit.${tied}`,
-    show: ({ logits }) => [picture(logits, 'Los logits')],
-    vectors: ({ notes }) => [['Normalizado', notes.norm]],
+    vectors: ({ notes, logits }) => [
+      ['Normalizado', notes.norm],
+      ['Los logits', logits],
+    ],
     stream: lastStream,
   };
 }
@@ -465,8 +431,7 @@ function softmaxStation() {
     say: ({ id }) =>
       `Softmax: la exponencial hace positivos los puntos y una división los hace sumar 1. De ` +
       `estas probabilidades sale, por sorteo, la letra siguiente; la escrita es ` +
-      `${spoken(app.vocabulary.characters[id])}.`,
-    show: () => [],
+      `${spoken(characterOf(id))}.`,
     vectors: ({ logits }) => [['Las probabilidades', softmax(logits)]],
     stream: lastStream,
   };

@@ -60,14 +60,7 @@ function showSurprises(ids, bits, unknown) {
   const box = $('sorprendido');
   box.textContent = '';
   box.hidden = false;
-  const text = element('div', {
-    class: 'letters',
-    role: 'textbox',
-    'aria-readonly': true,
-    'aria-multiline': true,
-    tabindex: 0,
-    'aria-label': 'El texto leído, más oscuro donde más le sorprendió',
-  });
+  const text = letterBox('El texto leído, más oscuro donde más le sorprendió');
   reading.letters = new Letters(text, {
     ask: (i) => saySurprise(i),
     choose: (i) => {
@@ -98,17 +91,11 @@ function meansTable(mean, n) {
   if (loss !== null) rows.push(['lo que no leyó del libro', loss / Math.LN2]);
   rows.push(['no saber nada', Math.log2(app.model.config.vocab_size)]);
   const widest = Math.max(...rows.map(([, bits]) => bits));
-  const lines = rows.map(([name, bits]) => tableRow(name, bits.toFixed(2), bar(bits / widest)));
-  return element(
-    'table',
+  return table(
+    `Media de ${count(n, 'letra', 'letras')}. Menos bits: lo esperaba mejor.`,
+    ['texto', 'bits por carácter', ''],
+    rows.map(([name, bits]) => [name, bits.toFixed(2), bar(bits / widest)]),
     { class: 'comparison' },
-    element(
-      'caption',
-      {},
-      `Media de ${count(n, 'letra', 'letras')}. Menos bits: lo esperaba mejor.`,
-    ),
-    headRow('texto', 'bits por carácter', ''),
-    element('tbody', {}, ...lines),
   );
 }
 
@@ -126,7 +113,7 @@ function showPage(first) {
   const { ids, bits, letters, turn } = reading;
   reading.first = first;
   letters.clear();
-  const piece = ids.slice(first, first + PAGE).map((id) => app.vocabulary.characters[id]);
+  const piece = ids.slice(first, first + PAGE).map(characterOf);
   const { block_size } = app.model.config;
   letters.add(piece, (span, i) => {
     span.classList.add(`tint${tintOf(bits[first + i])}`);
@@ -160,7 +147,7 @@ function saySurprise(i) {
   if (at === null) return;
   const place = reading.first + at;
   const bits = reading.bits[place];
-  const name = spoken(app.vocabulary.characters[reading.ids[place]]);
+  const name = spoken(characterOf(reading.ids[place]));
   reading.detail.textContent = Number.isNaN(bits)
     ? `${name}: es la primera, nada la anuncia.`
     : `${name}: ${bits.toFixed(1)} bits, probabilidad ${percent(2 ** -bits)}, tras leer ` +
@@ -180,18 +167,12 @@ function surprisingPlaces() {
       'button',
       { type: 'button', class: 'place-link', onclick: () => goToPlace(i) },
       letters(i - 16, i),
-      element('mark', {}, visible(app.vocabulary.characters[ids[i]])),
+      element('mark', {}, visible(characterOf(ids[i]))),
       letters(i + 1, i + 8),
     );
-    return tableRow(go, bits[i].toFixed(1), thousands(readBefore(i)));
+    return [go, bits[i].toFixed(1), thousands(readBefore(i))];
   });
-  return element(
-    'table',
-    {},
-    element('caption', {}, 'Donde más le sorprende'),
-    headRow('lugar', 'bits', 'letras leídas'),
-    element('tbody', {}, ...rows),
-  );
+  return table('Donde más le sorprende', ['lugar', 'bits', 'letras leídas'], rows);
 }
 
 function goToPlace(i) {

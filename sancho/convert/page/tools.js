@@ -5,6 +5,8 @@ const $ = (id) => document.getElementById(id);
 /** What the page is made of, once start.js has opened it. */
 const app = { facts: null, model: null, vocabulary: null };
 
+const characterOf = (id) => app.vocabulary.characters[id];
+
 /** Returns an element; children that are strings become text, never HTML. */
 function element(tag, attributes = {}, ...children) {
   return furnish(document.createElement(tag), attributes, children);

@@ -97,7 +97,7 @@ function showStory(ids, starts) {
   Object.assign(story, { ids: ids.slice(), starts: starts.slice(), writer: null });
   story.version++;
   story.letters.clear();
-  story.letters.add(ids.map((id) => app.vocabulary.characters[id]));
+  story.letters.add(ids.map(characterOf));
   $('texto').scrollTop = $('texto').scrollHeight;
   $('volver').hidden = !story.past.length;
 }
@@ -157,7 +157,7 @@ function writeOne() {
   if (id === null) return null;
   story.ids.push(id);
   story.starts.push(start);
-  return app.vocabulary.characters[id];
+  return characterOf(id);
 }
 
 function addWritten(characters) {
