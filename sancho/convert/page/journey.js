@@ -49,8 +49,8 @@ views.viaje = {
     );
     box.append(
       hint(
-        'La última letra leída baja por el modelo. En cada estación, la cabeza de salida lee la ' +
-          'corriente antes de tiempo: lo que diría el modelo si terminara ahí. ',
+        'La última letra leída baja por el modelo. En cada estación, lo que diría si el modelo ' +
+          'terminara ahí. ',
         chapter('11_rayos_x'),
         '.',
       ),
@@ -154,7 +154,7 @@ views.viaje = {
     this.room.setAttribute('aria-label', titleOf(station));
     this.text.textContent = station.say(moment);
     this.shown.replaceChildren(...(station.show ? station.show(moment) : []));
-    if (station.stream) this.shown.append(guessTable(station.stream(moment), moment.id));
+    if (station.stream) this.shown.append(guessTable(station, moment));
     this.links.replaceChildren();
     for (const file of station.chapters) this.links.append(chapter(file), '. ');
     this.fillNumbers();
@@ -196,19 +196,18 @@ function fillStop(station, moment) {
 }
 
 /** Returns a table of what the output head makes of a residual stream. */
-function guessTable(stream, written) {
-  const p = softmax(app.model.logits(stream));
+function guessTable({ stream }, moment) {
+  const p = softmax(app.model.logits(stream(moment)));
   const shown = ranking(p).slice(0, GUESSES);
-  if (!shown.includes(written)) shown.push(written);
+  if (!shown.includes(moment.id)) shown.push(moment.id);
   const rows = shown.map((id) => [
     glyph(visible(characterOf(id))),
     percent(p[id]),
     bar(p[id]),
-    id === written ? '✓ escrita' : '',
+    id === moment.id ? '✓ escrita' : '',
   ]);
-  return table('Si el modelo terminara aquí', ['letra', 'probabilidad', '', ''], rows, {
-    class: 'guesses',
-  });
+  const caption = stream === lastStream ? 'Lo que dice el modelo' : 'Si el modelo terminara aquí';
+  return table(caption, ['letra', 'probabilidad', '', ''], rows, { class: 'guesses' });
 }
 
 // --- the stations ---------------------------------------------------------------------------

@@ -72,7 +72,7 @@ function showMoment() {
   const box = $(`vista-${asking.view}`);
   const { moment } = asking;
   box.classList.toggle('empty', !moment);
-  $('nada').hidden = Boolean(moment) || !story.ids.length;
+  $('nada').hidden = Boolean(moment) || asking.chosen === null;
   if (moment) views[asking.view].show(moment);
 }
 

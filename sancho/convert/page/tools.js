@@ -60,8 +60,10 @@ function decimals(x, digits = 2) {
   return x.toFixed(digits).replace('-', '−');
 }
 
+/** Returns a whole number, from five digits on in groups of three. */
 function thousands(n) {
-  return String(Math.round(n)).replace(/\B(?=(\d{3})+$)/g, '\u202f');
+  const digits = String(Math.round(n));
+  return digits.length < 5 ? digits : digits.replace(/\B(?=(\d{3})+$)/g, '\u202f');
 }
 
 /** Returns a character so that it can be seen: ␣, ↵, or its code. */
