@@ -6,6 +6,7 @@ const GUESSES = 5;
 views.viaje = {
   at: 0,
   timer: null,
+  seen: false,
   pause: 2500, // ms that the walk stays at a station
 
   open(box) {
@@ -40,7 +41,7 @@ views.viaje = {
     this.links = hint();
     this.room = element(
       'div',
-      { class: 'room', role: 'region', tabindex: 0 },
+      { class: 'room', role: 'region' },
       this.title,
       this.text,
       this.shown,
@@ -49,7 +50,7 @@ views.viaje = {
     );
     box.append(
       hint(
-        'La última letra leída baja por el modelo. En cada estación, lo que diría si el modelo ' +
+        'La última letra leída baja por el modelo. En cada estación, lo que diría el modelo si ' +
           'terminara ahí. ',
         chapter('11_rayos_x'),
         '.',
@@ -220,8 +221,6 @@ function makeStations() {
   const stations = [letterStation(), embeddingStation()];
   if (config.ngram_size > 1) stations.push(tableStation());
   if (config.position !== 'rope') stations.push(positionStation());
-  // What enters the first block is complete at the last of these.
-  stations[stations.length - 1].stream = ({ notes }) => notes.embedding;
   for (let block = 0; block < config.n_layer; block++) {
     stations.push(attentionStation(block), forwardStation(block));
   }
@@ -260,10 +259,9 @@ function embeddingStation() {
 }
 
 function tableStation() {
-  const { ngram_size } = app.model.config;
-  const sumOf = (rows) => {
-    const sum = new Float32Array(app.model.config.n_embd);
-    for (const row of rows) add(sum, app.model.row('ngram_embedding.weight', row));
+  const { ngram_size, n_embd } = app.model.config;
+  const added = ({ notes }, sum = new Float32Array(n_embd)) => {
+    for (const row of notes.tableRows) add(sum, app.model.row('ngram_embedding.weight', row));
     return sum;
   };
   return {
@@ -282,7 +280,8 @@ function tableStation() {
       });
       return [table('', ['secuencia', 'fila', 'longitud'], rows)];
     },
-    vectors: ({ notes }) => [['La suma de esas filas', sumOf(notes.tableRows)]],
+    vectors: (moment) => [['La suma de esas filas', added(moment)]],
+    stream: (moment) => added(moment, moment.notes.token.slice()),
   };
 }
 
@@ -298,6 +297,7 @@ function positionStation() {
       ['El vector de la posición', notes.position],
       ['La suma, que entra en el primer bloque', notes.embedding],
     ],
+    stream: ({ notes }) => notes.embedding,
   };
 }
 
