@@ -22,7 +22,7 @@ import numpy as np
 
 from sancho import checkpoint
 from sancho.checkpoint import Checkpoint, count_parameters
-from sancho.config import CheckpointOption
+from sancho.config import CheckpointOption, SampleConfig, SampleOptions
 from sancho.convert.page.packing import (
     PackingCost,
     PagePrecision,
@@ -38,8 +38,8 @@ from sancho.tokenizer import CharTokenizer
 
 FOLDER = Path(__file__).resolve().parent
 SCRIPTS = (
-    "vocabulary model random sampler unpack tools letters write letter attention layers journey "
-    "surprise about start"
+    "vocabulary model random sampler unpack tools tables controls letters write letter attention "
+    "journey compare surprise about start"
 ).split()
 """In the order in which they stand in the page: none uses a later one before all are read."""
 MARK = b'<meta name="generator" content="sancho-mini">'
@@ -137,6 +137,8 @@ def page_facts(
         "layout": stored_shapes(config),
         "precision": precision,
         "start": START if known else "",
+        "sampling": asdict(SampleConfig()),
+        "seed": SampleOptions.seed,
         "parameters": count_parameters(config),
         "corpus": saved.corpus_name,
         "train": asdict(saved.train),

@@ -18,7 +18,7 @@ function openAbout() {
     ['Tamaño', `${thousands(parameters)} números aprendidos`],
     ['Forma', shapeInWords()],
     [
-      'Contexto',
+      'Ventana',
       `${thousands(block_size)} letras; cuando se llena, conserva la última cuarta parte`,
     ],
     ['Vocabulario', `${vocab_size} letras y signos`],
@@ -115,7 +115,7 @@ function learningCurve() {
       class: 'curve',
       role: 'img',
       'aria-label':
-        `La pérdida baja de ${high.toFixed(2)} a ${low.toFixed(2)} nats en ` + `${last} pasos`,
+        `La pérdida baja de ${high.toFixed(2)} a ${low.toFixed(2)} nats en ${last} pasos`,
     },
     svg('path', { class: 'axis', d: 'M40 10V170H395' }),
     label(36, 24, high.toFixed(2), 'end'),
@@ -125,15 +125,12 @@ function learningCurve() {
     svg('path', { class: 'learning', d: path.join('') }),
     ...dots,
   );
-  const rows = measured.map(([step, loss, val]) =>
-    tableRow(thousands(step), loss === null ? '' : loss.toFixed(3), val.toFixed(3)),
-  );
-  const table = element(
-    'table',
-    {},
-    headRow('paso', 'al aprender', 'lo que no leyó'),
-    element('tbody', {}, ...rows),
-  );
+  const rows = measured.map(([step, loss, val]) => [
+    thousands(step),
+    loss === null ? '' : loss.toFixed(3),
+    val.toFixed(3),
+  ]);
+  const numbers = table('', ['paso', 'al aprender', 'lo que no leyó'], rows);
   return [
     element('h3', {}, 'Cómo aprendió'),
     element(
@@ -146,8 +143,12 @@ function learningCurve() {
         'Línea: pérdida en lo que lee. Puntos: en lo que no leyó. En nats por carácter.',
       ),
     ),
-    rows.length ? element('details', {}, element('summary', {}, 'los números'), table) : '',
+    rows.length ? element('details', {}, element('summary', {}, 'los números'), numbers) : '',
   ];
+}
+
+function label(x, y, text, anchor = 'start') {
+  return svg('text', { x, y, 'text-anchor': anchor, 'aria-hidden': true }, text);
 }
 
 function makeYourOwn() {

@@ -23,24 +23,18 @@ views.mira = {
       heads.append(row);
     }
     this.sentence = element('p', { class: 'verdict' });
-    this.text = element('div', {
-      class: 'letters small',
-      role: 'textbox',
-      'aria-readonly': true,
-      'aria-multiline': true,
-      tabindex: 0,
-      'aria-label': 'El texto que lee el modelo, más oscuro donde más mira la cabeza',
-    });
+    this.text = letterBox(
+      'El texto que lee el modelo, más oscuro donde más mira la cabeza',
+      'small',
+    );
     this.letters = new Letters(this.text, {
       ask: (s) => this.point(s),
       choose: (s) => this.point(s, true),
     });
     this.detail = element('p', { class: 'detail', 'aria-live': 'polite' });
-    this.table = element('tbody');
+    this.strongest = element('div');
     box.append(
-      element(
-        'p',
-        { class: 'hint' },
+      hint(
         'Cada cuadro es una cabeza: una fila por letra que pregunta, una columna por letra a ' +
           'la que mira, las últimas veinte. Encima de la diagonal está el futuro: nadie mira ' +
           'allí. ',
@@ -53,13 +47,7 @@ views.mira = {
         heads,
         element('div', {}, this.sentence, this.text, this.detail),
       ),
-      element(
-        'table',
-        {},
-        element('caption', {}, 'A lo que más mira'),
-        headRow('letra', 'hace', 'q · k / √D', 'peso', ''),
-        this.table,
-      ),
+      this.strongest,
     );
   },
 
@@ -91,7 +79,7 @@ views.mira = {
     const { layer, head } = this.pictures[this.head];
     const { scores, weights } = reader.attention(layer, head, t);
     Object.assign(this, { moment, scores, weights, D, pointed: null });
-    const asker = spoken(app.vocabulary.characters[story.ids[moment.i - 1]]);
+    const asker = spoken(letterAt(moment.i - 1));
     this.sentence.textContent =
       `Bloque ${layer + 1}, cabeza ${head + 1}. Pregunta la última letra leída, ${asker}; ` +
       `los pesos de las ${t + 1} letras que puede ver suman 1.`;
@@ -104,7 +92,7 @@ views.mira = {
     const { start, t } = this.moment;
     const characters = story.ids
       .slice(start, start + t + 1 + AFTER)
-      .map((id) => app.vocabulary.characters[id]);
+      .map(characterOf);
     const highest = Math.max(...this.weights);
     this.letters.clear();
     this.letters.add(characters, (span, s) => {
@@ -119,25 +107,18 @@ views.mira = {
   showTable() {
     const { t } = this.moment;
     const order = ranking(this.weights).slice(0, STRONGEST);
-    this.table.textContent = '';
-    for (const s of order) {
-      this.table.append(
-        tableRow(
-          element('b', { class: 'glyph' }, this.glyph(s)),
-          t - s ? String(t - s) : 'ella misma',
-          decimals(this.scores[s]),
-          percent(this.weights[s]),
-          bar(this.weights[s]),
-        ),
-      );
-    }
+    const rows = order.map((s) => [
+      glyph(visible(letterAt(this.moment.start + s))),
+      t - s ? String(t - s) : 'ella misma',
+      decimals(this.scores[s]),
+      percent(this.weights[s]),
+      bar(this.weights[s]),
+    ]);
     // Always as many rows, so that nothing below moves.
-    for (let n = order.length; n < STRONGEST; n++)
-      this.table.append(tableRow('\u00a0', '', '', '', ''));
-  },
-
-  glyph(s) {
-    return visible(app.vocabulary.characters[story.ids[this.moment.start + s]]);
+    while (rows.length < STRONGEST) rows.push(['\u00a0', '', '', '', '']);
+    this.strongest.replaceChildren(
+      table('A lo que más mira', ['letra', 'hace', 'q · k / √D', 'peso', ''], rows),
+    );
   },
 
   /** Says what a letter gets; by default the one that gets most. */
@@ -149,7 +130,7 @@ views.mira = {
     }
     const at = s ?? this.pointed ?? ranking(this.weights)[0];
     const { t } = this.moment;
-    const name = spoken(app.vocabulary.characters[story.ids[this.moment.start + at]]);
+    const name = spoken(letterAt(this.moment.start + at));
     const away = at === t ? 'ella misma' : `hace ${count(t - at, 'letra', 'letras')}`;
     this.detail.textContent =
       at > t
@@ -171,15 +152,4 @@ function drawMap({ layer, head, paths }, reader, t) {
     }
   }
   paths.forEach((path, level) => path.setAttribute('d', squares[level]));
-}
-
-function headRow(...names) {
-  const cells = names.map((name) =>
-    name ? element('th', { scope: 'col' }, name) : element('td', { 'aria-hidden': true }),
-  );
-  return element('thead', {}, element('tr', {}, ...cells));
-}
-
-function tableRow(...cells) {
-  return element('tr', {}, ...cells.map((cell) => element('td', {}, cell)));
 }

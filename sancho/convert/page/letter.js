@@ -51,6 +51,8 @@ async function momentBefore(i, isWanted) {
   return { i, t, start, reader, notes, id: story.ids[i], logits: notes.logits };
 }
 
+const letterAt = (i) => characterOf(story.ids[i]);
+
 function showPlace(i) {
   const letters = (from, to) => app.vocabulary.decode(story.ids.slice(Math.max(0, from), to));
   const before = letters(i - 14, i).replace(/\n/g, '↵');
@@ -60,7 +62,7 @@ function showPlace(i) {
   place.classList.remove('idle');
   place.append(
     element('span', { class: 'context' }, before),
-    element('mark', {}, visible(app.vocabulary.characters[story.ids[i]])),
+    element('mark', {}, visible(letterAt(i))),
     element('span', { class: 'context' }, after),
   );
 }
@@ -70,7 +72,7 @@ function showMoment() {
   const box = $(`vista-${asking.view}`);
   const { moment } = asking;
   box.classList.toggle('empty', !moment);
-  $('nada').hidden = Boolean(moment) || !story.ids.length;
+  $('nada').hidden = Boolean(moment) || asking.chosen === null;
   if (moment) views[asking.view].show(moment);
 }
 
@@ -78,7 +80,7 @@ function showMoment() {
 function inWords({ i, id, logits }) {
   const p = softmax(logits);
   const best = ranking(logits)[0];
-  const name = (id) => spoken(app.vocabulary.characters[id]);
+  const name = (id) => spoken(characterOf(id));
   return (
     `${name(id)}, letra ${i + 1}: probabilidad ${percent(p[id])}, ` +
     `sorpresa ${bitsOf(p[id]).toFixed(1)} bits. La más probable era ${name(best)}, ` +
@@ -102,9 +104,7 @@ views.letra = {
         element('span', { class: 'key' }, bar(1, 'after'), 'lo que dejan los mandos'),
       ),
       list,
-      element(
-        'p',
-        { class: 'hint' },
+      hint(
         'Toca otra letra y el texto sigue desde aquí con ella: ¿y si…? ',
         chapter('07_salida'),
         '. ',
@@ -118,11 +118,12 @@ views.letra = {
     const p = softmax(logits);
     const order = ranking(logits);
     const place = order.indexOf(id);
-    const surprise = bitsOf(p[id]);
+    const choices = Math.round(2 ** entropy(p));
     this.verdict.textContent =
       `El modelo le daba un ${percent(p[id])}: era la ${place + 1}.ª de ${logits.length}. ` +
-      `Sorpresa: ${surprise.toFixed(1)} bits.`;
-    const after = softmax(shapeLogits(logits, [], samplingOptions()));
+      `Sorpresa: ${bitsOf(p[id]).toFixed(1)} bits. ` +
+      (choices > 1 ? `Dudaba como entre ${choices} letras iguales.` : 'Apenas dudaba.');
+    const after = softmax(shapeLogits(logits, [], story.controls.options));
     const shown = order.slice(0, SHOWN);
     if (place >= SHOWN) shown.push(id);
     const longest = Math.max(p[order[0]], ...shown.map((one) => after[one]));
@@ -137,7 +138,7 @@ views.letra = {
 
 function barsOfLetter() {
   const row = {
-    glyph: element('b', { class: 'glyph' }),
+    glyph: glyph(''),
     name: aside(''),
     bars: [bar(0), bar(0, 'after')],
     figures: [element('span'), element('span')],
@@ -162,7 +163,7 @@ function aside(words) {
 }
 
 function fillRow(row, { i, one, p, after, longest, drawn }) {
-  const character = app.vocabulary.characters[one];
+  const character = characterOf(one);
   row.glyph.textContent = visible(character);
   row.name.textContent = /\s/.test(character) ? spoken(character) : '';
   row.tag.textContent = drawn ? '✓ escrita' : '';

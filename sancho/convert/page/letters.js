@@ -41,8 +41,9 @@ class Letters {
     if (!span) return;
     span.classList.add('chosen-letter');
     const [outer, inner] = [this.box.getBoundingClientRect(), span.getBoundingClientRect()];
-    if (inner.top < outer.top) this.box.scrollTop -= outer.top - inner.top + 20;
-    if (inner.bottom > outer.bottom) this.box.scrollTop += inner.bottom - outer.bottom + 20;
+    if (inner.top < outer.top || inner.bottom > outer.bottom) {
+      this.box.scrollTop += inner.top - outer.top - outer.height / 3;
+    }
   }
 
   _index(event) {

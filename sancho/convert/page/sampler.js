@@ -3,9 +3,9 @@
 const SAMPLING = 3; // the purpose of that name in seeds.py
 const LARGEST = Number.MAX_VALUE / 4; // differences of two logits stay finite
 
-/** Options as of SampleConfig. */
+/** Options that leave the logits as they are. Those of SampleConfig come with the page's facts. */
 const SAMPLING_DEFAULTS = {
-  temperature: 0.8,
+  temperature: 1,
   top_k: null,
   top_p: null,
   min_p: null,
@@ -75,7 +75,10 @@ function choose(logits, uniform) {
   return cumulated.findIndex((value) => value > uniform * sum);
 }
 
-/** Writes on, one id at a time. Once the block is full, its newest quarter is kept. */
+/**
+ * Writes on, one id at a time; `logits` are those that the last id was drawn from, before they were
+ * shaped. Once the block is full, its newest quarter is kept.
+ */
 class Writer {
   constructor(model, prompt, options, seed) {
     this.blockSize = model.config.block_size;
@@ -83,6 +86,7 @@ class Writer {
     this.context = prompt.slice(-this.blockSize);
     this.reader = new Reader(model);
     this.generator = new Generator(seed, [SAMPLING, 0]);
+    this.logits = null;
   }
 
   /** Reads one id; returns the next one, or null while there is more to read before. */
@@ -92,6 +96,7 @@ class Writer {
     const logits = this.reader.read(this.context[at], isLast);
     if (!isLast) return null;
     const shaped = shapeLogits(logits, this.context, this.options);
+    this.logits = logits;
     const id = choose(shaped, this.generator.random());
     this.context.push(id);
     if (this.context.length > this.blockSize) {

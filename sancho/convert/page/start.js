@@ -1,6 +1,6 @@
 // The beginning: unpack, open every part, write a first text. And functions for the console.
 
-const FIRST_TEXT = 300; // letters
+const FIRST_TEXT = [200, 1000]; // letters; between the two it ends with a sentence, if it can
 
 async function open() {
   app.facts = JSON.parse($('facts').textContent);
@@ -10,6 +10,7 @@ async function open() {
   app.vocabulary = new Vocabulary(characters, nearest);
   openWriting();
   openAsking();
+  openComparison();
   openSurprise();
   openAbout();
 }
@@ -34,8 +35,8 @@ window.sancho = {
   },
 
   /** Resolves to the n characters that sample.py writes after a text with the same options. */
-  async write(text, n, { seed = 1605, ...options } = {}) {
-    const settings = { ...SAMPLING_DEFAULTS, ...options };
+  async write(text, n, { seed = app.facts.seed, ...options } = {}) {
+    const settings = { ...app.facts.sampling, ...options };
     const writer = new Writer(app.model, knownIds(text), settings, seed);
     const breath = breather();
     const ids = [];
@@ -48,11 +49,17 @@ window.sancho = {
   },
 };
 
+/** Says whether a sentence has just ended, its point and a blank after it. */
+function sentenceEnded() {
+  return /[.!?…][»”")]*\s$/.test(app.vocabulary.decode(story.ids.slice(-4)));
+}
+
 window.sancho.ready.then(
   () => {
     $('estado').textContent = '';
     newStory(startIds(app.vocabulary.encode(app.facts.start).ids));
-    return goOn(FIRST_TEXT);
+    const [least, most] = FIRST_TEXT;
+    return goOn((n) => n >= most || (n >= least && sentenceEnded()));
   },
   (error) => {
     $('estado').textContent =

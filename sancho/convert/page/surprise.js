@@ -4,6 +4,11 @@ const TINTS = [1, 2, 4, 6, 9]; // bits from which a letter has a deeper tint
 const PAGE = 2000; // letters that are shown at once
 const PLACES = 10;
 
+/** The first sentence of the book, its lines as they are there. */
+const FIRST_SENTENCE = `En un lugar de la Mancha, de cuyo nombre no quiero acordarme, no ha mucho
+tiempo que vivía un hidalgo de los de lanza en astillero, adarga antigua,
+rocín flaco y galgo corredor.`;
+
 const reading = { run: null, ids: [], bits: [], first: 0, letters: null };
 
 /** Reads ids as validation_loss() does: every block_size letters the context begins anew. */
@@ -21,25 +26,26 @@ async function readSurprises(ids, isWanted, progress) {
   return bits;
 }
 
+/** Returns how many letters the model has read in its window before it foretells letter i > 0. */
+const readBefore = (i) => ((i - 1) % app.model.config.block_size) + 1;
+
 async function readText() {
-  const { ids, unknown } = app.vocabulary.encode($('ajeno').value);
-  const known = unknown.length
-    ? app.vocabulary.encode(app.vocabulary.replaceUnknown($('ajeno').value)).ids
-    : ids;
-  if (known.length < 2) {
+  const { ids, unknown } = nearestIds($('ajeno').value);
+  if (ids.length < 2) {
     $('lectura').textContent = 'Hacen falta al menos dos letras que el modelo conozca.';
     return;
   }
   const run = (reading.run = {});
   const isMine = () => reading.run === run;
   showReading(true);
-  const bits = await readSurprises(known, isMine, (part) => {
+  const bits = await readSurprises(ids, isMine, (part) => {
     $('avance').value = part;
     $('lectura').textContent = percent(part);
   });
+  if (reading.run && !isMine()) return;
   showReading(false);
   reading.run = null;
-  if (bits.length) showSurprises(known.slice(0, bits.length + 1), bits, unknown);
+  if (bits.length) showSurprises(ids.slice(0, bits.length + 1), bits, unknown);
 }
 
 function showReading(isReading) {
@@ -54,14 +60,7 @@ function showSurprises(ids, bits, unknown) {
   const box = $('sorprendido');
   box.textContent = '';
   box.hidden = false;
-  const text = element('div', {
-    class: 'letters',
-    role: 'textbox',
-    'aria-readonly': true,
-    'aria-multiline': true,
-    tabindex: 0,
-    'aria-label': 'El texto leído, más oscuro donde más le sorprendió',
-  });
+  const text = letterBox('El texto leído, más oscuro donde más le sorprendió');
   reading.letters = new Letters(text, {
     ask: (i) => saySurprise(i),
     choose: (i) => {
@@ -73,15 +72,8 @@ function showSurprises(ids, bits, unknown) {
   reading.turn = element('div', { class: 'row' });
   box.append(
     element('p', { class: 'figure' }, `${mean.toFixed(2)} bits por carácter`),
-    comparison(mean, bits.length),
-    unknown.length
-      ? element(
-          'p',
-          { class: 'notice' },
-          `Nunca ha visto ${describeUnknown(unknown)}. Ha leído en su lugar lo más parecido, ` +
-            `o nada.`,
-        )
-      : '',
+    meansTable(mean, bits.length),
+    unknown.length ? element('p', { class: 'notice' }, describeReplaced(unknown)) : '',
     element(
       'div',
       { class: 'columns even' },
@@ -93,23 +85,17 @@ function showSurprises(ids, bits, unknown) {
 }
 
 /** Sets a figure beside that of the validation part, in words and as bars. */
-function comparison(mean, n) {
+function meansTable(mean, n) {
   const loss = app.facts.progress.val_loss;
   const rows = [['este texto', mean]];
   if (loss !== null) rows.push(['lo que no leyó del libro', loss / Math.LN2]);
   rows.push(['no saber nada', Math.log2(app.model.config.vocab_size)]);
   const widest = Math.max(...rows.map(([, bits]) => bits));
-  const lines = rows.map(([name, bits]) => tableRow(name, bits.toFixed(2), bar(bits / widest)));
-  return element(
-    'table',
+  return table(
+    `Media de ${count(n, 'letra', 'letras')}. Menos bits: lo esperaba mejor.`,
+    ['texto', 'bits por carácter', ''],
+    rows.map(([name, bits]) => [name, bits.toFixed(2), bar(bits / widest)]),
     { class: 'comparison' },
-    element(
-      'caption',
-      {},
-      `Media de ${count(n, 'letra', 'letras')}. Menos bits: lo esperaba mejor.`,
-    ),
-    headRow('texto', 'bits por carácter', ''),
-    element('tbody', {}, ...lines),
   );
 }
 
@@ -119,15 +105,20 @@ function tintLegend() {
     const text = next ? `${least} a ${next}` : `${least} o más`;
     return element('span', { class: `tint${level}` }, text);
   });
-  return element('p', { class: 'legend letters-legend' }, 'bits: ', ...steps);
+  const opening = element('span', { class: 'window' }, 'empieza una ventana');
+  return element('p', { class: 'legend letters-legend' }, 'bits: ', ...steps, opening);
 }
 
 function showPage(first) {
   const { ids, bits, letters, turn } = reading;
   reading.first = first;
   letters.clear();
-  const piece = ids.slice(first, first + PAGE).map((id) => app.vocabulary.characters[id]);
-  letters.add(piece, (span, i) => span.classList.add(`tint${tintOf(bits[first + i])}`));
+  const piece = ids.slice(first, first + PAGE).map(characterOf);
+  const { block_size } = app.model.config;
+  letters.add(piece, (span, i) => {
+    span.classList.add(`tint${tintOf(bits[first + i])}`);
+    span.classList.toggle('window', (first + i) % block_size === 0);
+  });
   letters.box.scrollTop = 0;
   turn.textContent = '';
   const pages = Math.ceil(ids.length / PAGE);
@@ -154,11 +145,13 @@ const tintOf = (bits) => TINTS.filter((least) => bits >= least).length;
 function saySurprise(i) {
   const at = i ?? reading.letters.chosen;
   if (at === null) return;
-  const bits = reading.bits[reading.first + at];
-  const name = spoken(app.vocabulary.characters[reading.ids[reading.first + at]]);
+  const place = reading.first + at;
+  const bits = reading.bits[place];
+  const name = spoken(characterOf(reading.ids[place]));
   reading.detail.textContent = Number.isNaN(bits)
     ? `${name}: es la primera, nada la anuncia.`
-    : `${name}: ${bits.toFixed(1)} bits, probabilidad ${percent(2 ** -bits)}.`;
+    : `${name}: ${bits.toFixed(1)} bits, probabilidad ${percent(2 ** -bits)}, tras leer ` +
+      `${count(readBefore(place), 'letra', 'letras')} de su ventana.`;
 }
 
 function surprisingPlaces() {
@@ -174,18 +167,12 @@ function surprisingPlaces() {
       'button',
       { type: 'button', class: 'place-link', onclick: () => goToPlace(i) },
       letters(i - 16, i),
-      element('mark', {}, visible(app.vocabulary.characters[ids[i]])),
+      element('mark', {}, visible(characterOf(ids[i]))),
       letters(i + 1, i + 8),
     );
-    return tableRow(go, bits[i].toFixed(1));
+    return [go, bits[i].toFixed(1), thousands(readBefore(i))];
   });
-  return element(
-    'table',
-    {},
-    element('caption', {}, 'Donde más le sorprende'),
-    headRow('lugar', 'bits'),
-    element('tbody', {}, ...rows),
-  );
+  return table('Donde más le sorprende', ['lugar', 'bits', 'letras leídas'], rows);
 }
 
 function goToPlace(i) {
@@ -199,5 +186,13 @@ function openSurprise() {
     if (reading.run) reading.run = null;
     else readText();
   });
-  $('leer').disabled = false;
+  $('ejemplo').addEventListener('click', () => {
+    $('ajeno').value = FIRST_SENTENCE;
+    readText();
+  });
+  $('ventanas').textContent =
+    `Lee por ventanas de ${count(app.model.config.block_size, 'letra', 'letras')} y en cada una ` +
+    `empieza de cero, sin recordar la anterior. Por eso sorprenden tanto las primeras letras de ` +
+    `cada ventana: casi no ha leído nada en que apoyarse. Una barra marca dónde empieza cada una.`;
+  $('leer').disabled = $('ejemplo').disabled = false;
 }

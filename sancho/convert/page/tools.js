@@ -5,6 +5,8 @@ const $ = (id) => document.getElementById(id);
 /** What the page is made of, once start.js has opened it. */
 const app = { facts: null, model: null, vocabulary: null };
 
+const characterOf = (id) => app.vocabulary.characters[id];
+
 /** Returns an element; children that are strings become text, never HTML. */
 function element(tag, attributes = {}, ...children) {
   return furnish(document.createElement(tag), attributes, children);
@@ -58,8 +60,10 @@ function decimals(x, digits = 2) {
   return x.toFixed(digits).replace('-', '−');
 }
 
+/** Returns a whole number, from five digits on in groups of three. */
 function thousands(n) {
-  return String(Math.round(n)).replace(/\B(?=(\d{3})+$)/g, '\u202f');
+  const digits = String(Math.round(n));
+  return digits.length < 5 ? digits : digits.replace(/\B(?=(\d{3})+$)/g, '\u202f');
 }
 
 /** Returns a character so that it can be seen: ␣, ↵, or its code. */
@@ -85,6 +89,11 @@ function count(n, one, many) {
 }
 
 const bitsOf = (p) => -Math.log2(p);
+
+/** Returns how undecided probabilities are, in bits. */
+function entropy(probabilities) {
+  return probabilities.reduce((sum, p) => sum + (p && p * bitsOf(p)), 0);
+}
 
 // --- pictures -------------------------------------------------------------------------------
 

@@ -1,25 +1,14 @@
 // Escribe: a text to begin with, and what the model makes of it.
 
 const LONGEST_START = 3000; // letters of the start that are shown; the model reads fewer
+const OPENING = 300; // letters among which the one to look at first is sought
 
 /** The text on show: its ids, and where the context began from which each of them came. */
 const story = { ids: [], starts: [], version: 0, writer: null, running: false, past: [] };
 
-/** Returns the options of the controls, as sampler.js takes them. */
-function samplingOptions() {
-  const [top_k, top_p] = [$('top-k').valueAsNumber, $('top-p').valueAsNumber];
-  return {
-    ...SAMPLING_DEFAULTS,
-    temperature: $('temperatura').valueAsNumber,
-    top_k: top_k >= 1 ? Math.floor(top_k) : null,
-    top_p: top_p < 1 ? top_p : null,
-    min_p: $('min-p').valueAsNumber || null,
-  };
-}
-
 function seed() {
   const text = $('semilla').value.trim();
-  return /^\d+$/.test(text) ? BigInt(text) : 1605n;
+  return BigInt(/^\d+$/.test(text) ? text : app.facts.seed);
 }
 
 /** Returns a text's ids; where there are none, those of a new line or of the first character. */
@@ -60,6 +49,20 @@ function known(text) {
   return app.vocabulary.decode(ids);
 }
 
+/** Returns { ids, unknown } of a text: the ids, with the nearest letter for each unknown one. */
+function nearestIds(text) {
+  const { ids, unknown } = app.vocabulary.encode(text);
+  if (!unknown.length) return { ids, unknown };
+  return { ids: app.vocabulary.encode(app.vocabulary.replaceUnknown(text)).ids, unknown };
+}
+
+function describeReplaced(unknown) {
+  if (!unknown.length) return '';
+  return (
+    `Nunca ha visto ${describeUnknown(unknown)}. Ha leído en su lugar lo más parecido, o nada.`
+  );
+}
+
 function describeUnknown(unknown) {
   const shown = unknown.slice(0, 8).map(({ character, position, nearest }) => {
     const near = nearest === undefined ? 'nada se le parece' : `lo más parecido: «${nearest}»`;
@@ -78,7 +81,10 @@ function beginWith(text) {
 /** Puts another text on show; the one before can be had back. */
 function newStory(ids) {
   stop();
-  if (story.ids.length) story.past.push({ ids: story.ids, starts: story.starts });
+  const { ids: before, starts: startsBefore } = story;
+  if (before.length) {
+    story.past.push({ ids: before, starts: startsBefore, chosen: asking.chosen });
+  }
   const B = app.model.config.block_size;
   const cut = ids.slice(-Math.max(LONGEST_START, B));
   const first = Math.max(0, cut.length - B);
@@ -91,9 +97,9 @@ function showStory(ids, starts) {
   Object.assign(story, { ids: ids.slice(), starts: starts.slice(), writer: null });
   story.version++;
   story.letters.clear();
-  story.letters.add(ids.map((id) => app.vocabulary.characters[id]));
+  story.letters.add(ids.map(characterOf));
   $('texto').scrollTop = $('texto').scrollHeight;
-  $('volver').disabled = !story.past.length;
+  $('volver').hidden = !story.past.length;
 }
 
 function stop() {
@@ -104,28 +110,33 @@ function wantedLetters() {
   return Math.max(1, Math.floor($('cuantas').valueAsNumber) || 600);
 }
 
-/** Writes letters until there are enough or it is stopped. */
-async function goOn(limit = wantedLetters()) {
+/**
+ * Writes letters until there are enough or it is stopped, and then shows the one of the first where
+ * the model hesitated most.
+ */
+async function goOn(isEnough = (n) => n >= wantedLetters()) {
   if (story.running) return;
   const run = (story.run = {});
   story.running = true;
   showRunning();
-  story.writer = story.writer || new Writer(app.model, story.ids, samplingOptions(), seed());
+  story.writer = story.writer || new Writer(app.model, story.ids, story.controls.options, seed());
   const breath = breather();
   const began = performance.now();
   const isMine = () => story.running && story.run === run;
   let written = 0;
   let fresh = [];
+  let doubt = { bits: -1, at: story.ids.length - 1 };
   const flush = () => {
     addWritten(fresh);
     fresh = [];
     sayPace(written, began);
   };
-  while (isMine() && written < limit) {
+  while (isMine() && !isEnough(written)) {
     const letter = writeOne();
     if (letter !== null) {
       fresh.push(letter);
-      written++;
+      const bits = entropy(softmax(story.writer.logits));
+      if (written++ < OPENING && bits > doubt.bits) doubt = { bits, at: story.ids.length - 1 };
     }
     await breath(flush);
   }
@@ -133,19 +144,20 @@ async function goOn(limit = wantedLetters()) {
   flush();
   story.running = false;
   showRunning();
-  if (story.ids.length) chooseLetter(story.ids.length - 1);
+  if (written) $('estado').textContent += '; elegida, donde más dudó';
+  if (story.ids.length) chooseLetter(doubt.at);
 }
 
 /** Takes one step; returns the letter that came of it, or null. */
 function writeOne() {
   const { writer } = story;
-  writer.options = samplingOptions();
+  writer.options = story.controls.options;
   const start = story.ids.length - writer.context.length;
   const id = writer.step();
   if (id === null) return null;
   story.ids.push(id);
   story.starts.push(start);
-  return app.vocabulary.characters[id];
+  return characterOf(id);
 }
 
 function addWritten(characters) {
@@ -163,7 +175,7 @@ function sayPace(written, began) {
 function showRunning() {
   $('escribir').textContent = story.running ? 'Para' : 'Escribe';
   $('seguir').disabled = story.running || !story.ids.length;
-  $('volver').disabled = !story.past.length;
+  $('volver').hidden = !story.past.length;
   // A screen reader is told the last figure, not each on the way.
   $('estado').setAttribute('aria-live', story.running ? 'off' : 'polite');
 }
@@ -171,10 +183,10 @@ function showRunning() {
 function goBack() {
   stop();
   story.run = null;
-  const { ids, starts } = story.past.pop();
+  const { ids, starts, chosen } = story.past.pop();
   showStory(ids, starts);
   showRunning();
-  chooseLetter(story.ids.length - 1);
+  chooseLetter(chosen);
 }
 
 /** Goes on from before letter i with another one in its place: ¿y si…? */
@@ -184,21 +196,14 @@ function whatIf(i, id) {
 }
 
 function showControls() {
-  for (const name of ['temperatura', 'top-p', 'min-p']) {
-    $(`${name}-valor`).textContent = $(name).valueAsNumber.toFixed(2);
-  }
-  const { temperature, top_k, top_p, min_p } = samplingOptions();
-  const parts = [`temperatura ${temperature}`];
-  if (top_k) parts.push(`top-k ${top_k}`);
-  if (top_p) parts.push(`top-p ${top_p}`);
-  if (min_p) parts.push(`min-p ${min_p}`);
-  parts.push(`semilla ${seed()}`);
-  $('resumen').textContent = parts.join(' · ');
+  $('resumen').textContent = `${optionsInWords(story.controls.options)} · semilla ${seed()}`;
   showMoment();
 }
 
 function openWriting() {
   story.letters = new Letters($('texto'), { ask: askLetter, choose: chooseLetter });
+  story.controls = new Controls($('mandos').querySelector('.controls'), app.facts.sampling);
+  $('semilla').value = app.facts.seed;
   $('inicio').value = app.facts.start;
   $('escribir').addEventListener('click', () => (story.running ? stop() : begin()));
   $('seguir').addEventListener('click', () => goOn());

@@ -1,0 +1,37 @@
+// Tables, notes in small print, and texts that are read and not written in.
+
+/** Returns a table of rows of cells; a column without a name is there for the eye alone. */
+function table(caption, names, rows, attributes = {}) {
+  const head = names.map((name) =>
+    name ? element('th', { scope: 'col' }, name) : element('td', { 'aria-hidden': true }),
+  );
+  const line = (cells) => element('tr', {}, ...cells.map((cell) => element('td', {}, cell)));
+  return element(
+    'table',
+    attributes,
+    caption ? element('caption', {}, caption) : null,
+    element('thead', {}, element('tr', {}, ...head)),
+    element('tbody', {}, ...rows.map(line)),
+  );
+}
+
+function hint(...children) {
+  return element('p', { class: 'hint' }, ...children);
+}
+
+/** Returns a character as it stands in tables. */
+function glyph(text) {
+  return element('b', { class: 'glyph' }, text);
+}
+
+/** Returns a box for Letters. */
+function letterBox(label, kind = '') {
+  return element('div', {
+    class: `letters ${kind}`,
+    role: 'textbox',
+    'aria-readonly': true,
+    'aria-multiline': true,
+    tabindex: 0,
+    'aria-label': label,
+  });
+}
