@@ -3,6 +3,7 @@
 import argparse
 import ast
 import difflib
+import errno
 import inspect
 import io
 import os
@@ -203,11 +204,10 @@ def exit_with(main: Callable[[Sequence[str]], int | None]) -> None:
         sys.exit(0)
     except UserError as error:
         _fail(str(error))
-    except BrokenPipeError:
-        # The reader of our text went away (| head): no error, and nothing more to write.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        sys.exit(0)
     except OSError as error:
+        if _is_closed_pipe(error):  # the reader of our text went away (| head): no error
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            sys.exit(0)
         if error.filename is None and error.errno is None:
             raise
         where = f"{error.filename}: " if error.filename else ""
@@ -221,6 +221,12 @@ def exit_with(main: Callable[[Sequence[str]], int | None]) -> None:
     except KeyboardInterrupt:
         print("\ninterrupted", file=sys.stderr)
         sys.exit(130)
+
+
+def _is_closed_pipe(error: OSError) -> bool:
+    """Return whether nobody reads what is written; Windows calls that an invalid argument."""
+    is_invalid = error.errno == errno.EINVAL and error.filename is None
+    return isinstance(error, BrokenPipeError) or (sys.platform == "win32" and is_invalid)
 
 
 def say(message: str, world: "World | None" = None) -> None:

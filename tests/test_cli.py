@@ -858,3 +858,17 @@ def test_a_reader_that_goes_away_is_no_error(own_project, trained, seen):
     process.stdout.close()
     err = process.stderr.read().decode()
     assert (process.wait(timeout=120), err) == (0, "")
+
+
+@pytest.mark.parametrize(("platform", "status"), [("win32", 0), ("linux", 2)])
+def test_windows_calls_a_closed_pipe_an_invalid_argument(platform, status):
+    """In a process of its own: what is left of the text goes nowhere."""
+    program = f"""
+import sys
+from sancho import cli
+def main(args):
+    sys.platform = "{platform}"
+    raise OSError(22, "Invalid argument")
+cli.exit_with(main)"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, check=False)
+    assert (done.returncode, bool(done.stderr)) == (status, status == 2)
