@@ -199,9 +199,9 @@ class TrainConfig(Checked):
 
 @dataclass(frozen=True, kw_only=True)
 class SampleConfig(Checked):
-    """How the next character is chosen."""
+    """How the next character is chosen; as it stands, by the model's own probabilities."""
 
-    temperature: float = 0.8
+    temperature: float = 1.0
     """Below 1 likely characters become likelier, above 1 less so; 0 always takes the likeliest."""
     top_k: int | None = None
     """Keep only the k likeliest characters."""
@@ -211,6 +211,10 @@ class SampleConfig(Checked):
     """Drop characters less likely than this number times the likeliest one."""
     repetition_penalty: float = 1.0
     """Above 1 makes characters of the context less likely."""
+
+
+DEFAULT_SAMPLING = SampleConfig(temperature=0.8)
+"""How a text is written where nothing is said (docs/measurements.md)."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -306,7 +310,7 @@ class SampleOptions(CheckpointOption):
     """What to do with characters of the start that the model has never seen."""
     seed: int = 1605
     """The same seed gives the same text."""
-    sampling: SampleConfig = field(default_factory=SampleConfig)
+    sampling: SampleConfig = DEFAULT_SAMPLING
     device: DeviceConfig = field(default_factory=DeviceConfig)
 
     def __post_init__(self) -> None:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 import numpy as np
 
 from sancho.checkpoint import Checkpoint, count_parameters
-from sancho.config import DeviceConfig, SampleConfig
+from sancho.config import DEFAULT_SAMPLING, DeviceConfig, SampleConfig
 from sancho.errors import UserError
 from sancho.machine.seeds import Purpose, generator
 from sancho.numpy_model import NumpyGPT
@@ -159,7 +159,7 @@ def incremental_decoder(model: Model, batch_size: int) -> Decoder:
 def generate(
     model: Model,
     prompt: np.ndarray,
-    config: SampleConfig | None = None,
+    config: SampleConfig = DEFAULT_SAMPLING,
     *,
     max_new_tokens: int,
     seed: int = 0,
@@ -174,7 +174,6 @@ def generate(
     """
     if not len(prompt):
         raise ValueError("the prompt is empty")
-    config = config or SampleConfig()
     generators = [generator(seed, Purpose.SAMPLING, i) for i in samples]
     block_size = model.config.block_size
     newest = np.asarray(prompt[-block_size:], dtype=np.int64)
@@ -224,7 +223,7 @@ def stream_texts(
     model: Model,
     tokenizer: CharTokenizer,
     prompt: np.ndarray,
-    config: SampleConfig | None = None,
+    config: SampleConfig = DEFAULT_SAMPLING,
     *,
     max_new_tokens: int,
     stop: Iterable[str] = (),
@@ -250,7 +249,7 @@ def continue_text(
     model: Model,
     tokenizer: CharTokenizer,
     prompt: np.ndarray,
-    config: SampleConfig | None = None,
+    config: SampleConfig = DEFAULT_SAMPLING,
     *,
     sample: int = 0,
     **options: Any,
@@ -265,7 +264,7 @@ def continue_texts(
     model: Model,
     tokenizer: CharTokenizer,
     prompt: np.ndarray,
-    config: SampleConfig | None = None,
+    config: SampleConfig = DEFAULT_SAMPLING,
     *,
     num_samples: int,
     **options: Any,

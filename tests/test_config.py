@@ -25,7 +25,8 @@ from sancho.errors import UserError
 from sancho.presets import PRESETS
 
 NAN, INFINITE = float("nan"), float("inf")
-CONFIGS = [c for c in vars(config_module).values() if is_dataclass(c) and c is not Range]
+CLASSES = [c for c in vars(config_module).values() if isinstance(c, type)]
+CONFIGS = [c for c in CLASSES if is_dataclass(c) and c is not Range]
 
 # What is just out of range and is refused, what is just in it and is taken, and whose that is.
 EDGES = [

@@ -11,7 +11,7 @@ from conftest import random_gpt
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from sancho.config import SampleConfig
+from sancho.config import DEFAULT_SAMPLING, SampleConfig
 from sancho.generate import (
     StopAt,
     choose,
@@ -315,7 +315,7 @@ def test_prompts_of_any_type_are_left_alone():
         assert prompt.tolist() == [1, 2, 3]
     assert sample(model, count=0) == []
     plain = list(generate(model, prompt, max_new_tokens=24))
-    assert plain == sample(model, config=SampleConfig()), "without one, the default configuration"
+    assert plain == sample(model, config=DEFAULT_SAMPLING), "without one, the default"
 
 
 @pytest.mark.parametrize("decoder", ["numpy", "torch"])

@@ -91,9 +91,9 @@ def test_parts_make_up_the_whole(corpus, found):
 
 
 def test_texts_of_the_model_stand_beside_the_authors(found):
-    assert list(found["texts"]) == ["at 0.5", "at 0.8", "at 1.0", "the author"]
+    assert list(found["texts"]) == ["by default", "plain 0.5", "plain 1.0", "the author"]
     author = found["texts"]["the author"]
-    assert author["known_words"] > found["texts"]["at 1.0"]["known_words"]
+    assert author["known_words"] > found["texts"]["plain 1.0"]["known_words"]
     assert author["copied"] == found["copied"]
 
 

@@ -747,12 +747,12 @@ def test_nothing_moves_for_who_asks_for_that(tab):
 def test_two_ways_are_those_of_sample_and_mark_what_the_other_removes(visit, monkeypatch):
     from selenium.webdriver import Keys
 
-    usual = {"temperature": 1.1, "min_p": 0.1}
-    monkeypatch.setattr(page, "SampleConfig", lambda: SampleConfig(**usual))
+    usual = {"temperature": 1.2, "min_p": 0.05}
+    monkeypatch.setattr(page, "DEFAULT_SAMPLING", SampleConfig(**usual))
     saved = small_checkpoint(block_size=512)
     tab = visit(saved)
     tab.rest()
-    assert tab.shown("#resumen") == "temperatura 1.1 · min-p 0.1 · semilla 1605"
+    assert tab.shown("#resumen") == "temperatura 1.2 · min-p 0.05 · semilla 1605"
     first = tab.text
     assert first == continued(saved, page.START, len(first) - len(page.START), 1605, **usual)
 

@@ -22,7 +22,7 @@ import safetensors.numpy
 
 from sancho import checkpoint
 from sancho.checkpoint import Checkpoint, count_parameters, weight_shapes
-from sancho.config import CheckpointOption, ModelConfig, SampleConfig
+from sancho.config import DEFAULT_SAMPLING, CheckpointOption, ModelConfig
 from sancho.convert.nanogpt import gpt2_name
 from sancho.generate import continue_text
 from sancho.machine.files import new_folder
@@ -302,7 +302,7 @@ def model_card(saved: Checkpoint, export: Export) -> str:
         saved.build_numpy(),
         saved.tokenizer,
         saved.tokenizer.encode(start),
-        SampleConfig(temperature=0.8),
+        DEFAULT_SAMPLING,
         max_new_tokens=300,
         seed=1605,
     )
@@ -323,6 +323,7 @@ def model_card(saved: Checkpoint, export: Export) -> str:
         "read": f"{progress.tokens:,}",
         "start": json.dumps(start, ensure_ascii=False),
         "trust": export.trust,
+        "temperature": DEFAULT_SAMPLING.temperature,
         "sample": "".join(f"    {line}\n" for line in (start + "".join(text)).splitlines()),
     }
     card = (FOLDER / "model_card.md").read_text(encoding="utf-8")

@@ -9,15 +9,20 @@ from typing import Any
 
 import numpy as np
 
-from sancho.config import SampleConfig
+from sancho.config import DEFAULT_SAMPLING, SampleConfig
 from sancho.corpus import Corpus
 from sancho.generate import Model, continue_texts
 from sancho.model import GPT
 from sancho.report.analysis import character_losses, sliding_losses
 
-TEMPERATURES = (0.5, 0.8, 1.0)
-STAGES = 7 + len(TEMPERATURES)
-SAMPLES, SAMPLE_LENGTH, SEED = 10, 2000, 1605  # texts at each temperature, and their characters
+SAMPLINGS = {
+    "by default": DEFAULT_SAMPLING,
+    "plain 0.5": SampleConfig(temperature=0.5),
+    "plain 1.0": SampleConfig(temperature=1.0),
+}
+"""How texts are written to be measured; plain: at that temperature and nothing else."""
+STAGES = 7 + len(SAMPLINGS)
+SAMPLES, SAMPLE_LENGTH, SEED = 10, 2000, 1605  # texts of each sampling, and their characters
 LONGEST_TRAINING, LONGEST_VALIDATION = 10_000_000, 500_000
 """Characters at the end of the training part and at the beginning of the validation part that all
 measures but the loss in windows look at, so that a long text takes about 1 GB and no more."""
@@ -40,7 +45,7 @@ def measure(model: GPT, writer: Model, corpus: Corpus) -> Iterator[tuple[str, An
     loss in windows. losses, in nats: by who reaches them, the baselines from the worst to the best.
     by_place: losses by the number of characters before one in its window. by_kind: (fraction, loss)
     of kinds of characters. copied: the fraction of the validation part in passages of COPY or more
-    that the training part has. texts: of the model at each temperature, and the author's.
+    that the training part has. texts: of the model by each sampling, and the author's.
     """
     decode, block = corpus.tokenizer.decode, model.config.block_size
     train, val = corpus.train[-LONGEST_TRAINING:], corpus.val[:LONGEST_VALIDATION]
@@ -60,9 +65,9 @@ def measure(model: GPT, writer: Model, corpus: Corpus) -> Iterator[tuple[str, An
         losses["the same, without copied passages"] = float(sliding[new].mean())
     yield "copied", float(is_copied.mean())
     texts, known = {}, set(words_of(train_text))
-    for temperature in TEMPERATURES:
-        text = _write(writer, corpus, temperature)
-        texts[f"at {temperature}"] = _measures_of(text, train_text, known)
+    for name, sampling in SAMPLINGS.items():
+        text = _write(writer, corpus, sampling)
+        texts[name] = _measures_of(text, train_text, known)
         yield "texts", texts
     texts["the author"] = _measures_of(val_text, train_text, known)
     yield "bits_per_character", {name: loss / math.log(2) for name, loss in losses.items()}
@@ -112,13 +117,13 @@ def _by_kind(losses: np.ndarray, text: str) -> dict[str, tuple[float, float]]:
     return {k: (float(m.mean()), float(losses[m].mean())) for k, m in masks.items() if m.any()}
 
 
-def _write(writer: Model, corpus: Corpus, temperature: float) -> str:
+def _write(writer: Model, corpus: Corpus, sampling: SampleConfig) -> str:
     """Return texts that the model writes side by side, whole words, one below the other."""
     texts = continue_texts(
         writer,
         corpus.tokenizer,
         corpus.val[:1],
-        SampleConfig(temperature=temperature),
+        sampling,
         num_samples=SAMPLES,
         max_new_tokens=SAMPLE_LENGTH,
         seed=SEED,

@@ -22,7 +22,7 @@ import numpy as np
 
 from sancho import checkpoint
 from sancho.checkpoint import Checkpoint, count_parameters
-from sancho.config import CheckpointOption, SampleConfig, SampleOptions
+from sancho.config import DEFAULT_SAMPLING, CheckpointOption, SampleOptions
 from sancho.convert.page.packing import (
     PackingCost,
     PagePrecision,
@@ -137,7 +137,7 @@ def page_facts(
         "layout": stored_shapes(config),
         "precision": precision,
         "start": START if known else "",
-        "sampling": asdict(SampleConfig()),
+        "sampling": asdict(DEFAULT_SAMPLING),
         "seed": SampleOptions.seed,
         "parameters": count_parameters(config),
         "corpus": saved.corpus_name,
