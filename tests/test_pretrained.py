@@ -1,6 +1,7 @@
 """What sancho/pretrained/README.md says of the pretrained model, computed anew."""
 
 import re
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -83,4 +84,4 @@ def test_a_run_can_begin_with_it(project):
     assert result.status == 0, result.err
     tuned, box = checkpoint.load(project / "new" / "best.safetensors"), checkpoint.pretrained()
     assert tuned.characters == box.characters
-    assert tuned.model == box.model
+    assert tuned.model == replace(box.model, dropout=0.0)  # in a run as short as this

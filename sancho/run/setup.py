@@ -34,8 +34,12 @@ from sancho.training import TrainingState
 FREE_TO_CHANGE = {"vocab_size", "dropout", "ngram_dropout"}
 """Options of a model that change no weight's shape or meaning (vocab_size is no option)."""
 FINE_TUNING_RATE = 0.4
-"""Peak learning rates of fine-tuning, as a fraction of the preset's: a tenth is too little on a
-novel of 490,000 characters."""
+"""Peak learning rates of fine-tuning, as a fraction of the preset's."""
+FINE_TUNING_PASSES = 0.5
+"""Most epochs of fine-tuning, as a fraction of the preset's."""
+SHORT_FINE_TUNING = 200
+"""Steps up to which dropout costs a tuned model more than it saves. All three were measured on
+texts of 59,000 to 480,000 characters (docs/options.md)."""
 SHOWN = 20
 """How many new characters are listed."""
 
@@ -163,7 +167,10 @@ def follow_text(options: TrainOptions, corpus: Corpus, given: Mapping[str, objec
     n-gram table would learn it by heart, so the more of it is dropped (benchmarks/README.md).
     """
     train, per_step = options.train, options.train.characters_per_step(options.model)
-    most = math.ceil(PRESETS[options.run.preset].passes * len(corpus.train) / per_step)
+    passes = PRESETS[options.run.preset].passes
+    if options.run.init_from:
+        passes *= FINE_TUNING_PASSES
+    most = math.ceil(passes * len(corpus.train) / per_step)
     max_iters = train.max_iters if "max_iters" in given else min(train.max_iters, most)
     characters = max_iters * per_step
     evaluations = min(10, max(1, characters // (5 * max(1, len(corpus.val)))))
@@ -171,6 +178,8 @@ def follow_text(options: TrainOptions, corpus: Corpus, given: Mapping[str, objec
         "max_iters": max_iters,
         "eval_interval": math.ceil(max_iters / evaluations),
     }
+    if options.run.init_from and max_iters <= SHORT_FINE_TUNING:
+        suited["dropout"] = 0.0
     if options.model.ngram_size > 1:
         suited["ngram_dropout"] = round(max(0.0, 0.8 - len(corpus.train) / characters), 2)
     return with_given(options, {n: value for n, value in suited.items() if n not in given})
