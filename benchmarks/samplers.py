@@ -7,22 +7,18 @@ pieces of the author's, from the validation part, which the model has not read. 
 the texts of a sampler and half of its 95 % interval, then one line of JSON.
 """
 
-import argparse
 import json
-import sys
 from collections.abc import Iterable
 from pathlib import Path
 
 import numpy as np
+from common import ROOT, parser_of
 
-ROOT = Path(__file__).resolve().parents[1]
-sys.path.insert(0, str(ROOT))
-
-from sancho import checkpoint  # noqa: E402
-from sancho.config import SampleConfig  # noqa: E402
-from sancho.corpus import find_corpus  # noqa: E402
-from sancho.generate import continue_texts  # noqa: E402
-from sancho.report.measures import copied, fraction_of_known_words, words_of  # noqa: E402
+from sancho import checkpoint
+from sancho.config import SampleConfig
+from sancho.corpus import find_corpus
+from sancho.generate import continue_texts
+from sancho.report.measures import copied, fraction_of_known_words, words_of
 
 TEXTS, LENGTH = 8, 3000
 SAMPLERS = [
@@ -61,7 +57,7 @@ def figures(texts: Iterable[str], train: str, known: set[str]) -> dict[str, tupl
 
 def main() -> None:
     """Read the options, measure, show."""
-    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser = parser_of(__doc__)
     parser.add_argument("checkpoint", type=Path, nargs="?", default=checkpoint.PRETRAINED)
     parser.add_argument("--seeds", type=int, default=5)
     parser.add_argument("--dataset", help="a prepared folder (default: the model's own)")
