@@ -37,9 +37,9 @@ FINE_TUNING_RATE = 0.4
 """Peak learning rates of fine-tuning, as a fraction of the preset's."""
 FINE_TUNING_PASSES = 0.5
 """Most epochs of fine-tuning, as a fraction of the preset's."""
-SHORT_FINE_TUNING = 200
-"""Steps up to which dropout costs a tuned model more than it saves. All three were measured on
-texts of 59,000 to 480,000 characters (docs/options.md)."""
+READ_AGAIN = 200_000
+"""Characters that are read more than once up to which dropout costs a tuned model more than it
+saves. All three were measured on texts of 59,000 to 480,000 characters (docs/options.md)."""
 SHOWN = 20
 """How many new characters are listed."""
 
@@ -178,7 +178,7 @@ def follow_text(options: TrainOptions, corpus: Corpus, given: Mapping[str, objec
         "max_iters": max_iters,
         "eval_interval": math.ceil(max_iters / evaluations),
     }
-    if options.run.init_from and max_iters <= SHORT_FINE_TUNING:
+    if options.run.init_from and characters - len(corpus.train) < READ_AGAIN:
         suited["dropout"] = 0.0
     if options.model.ngram_size > 1:
         suited["ngram_dropout"] = round(max(0.0, 0.8 - len(corpus.train) / characters), 2)
