@@ -2,11 +2,12 @@
 
     python notebooks/curso.py
 
-escribe en cada capítulo su cabecera (título, capítulo anterior y siguiente, mapa, botones de Colab y
-Binder), la celda que prepara Colab y el pie. Después de cambiar aquí DIRECCION, un título o el orden,
-basta con ejecutarlo.
+escribe en cada capítulo su cabecera (título, capítulo anterior y siguiente, mapa, lo que se tarda,
+botones de Colab y Binder), la celda que prepara Colab y el pie. Después de cambiar aquí DIRECCION, un
+título o el orden, o lo que mide un capítulo, basta con ejecutarlo.
 """
 
+import re
 from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import quote, urlsplit
@@ -19,6 +20,8 @@ DIRECCION = "https://github.com/sancho-mini/sancho-mini"
 CARPETA = Path(__file__).resolve().parent
 CABECERA, PREPARAR, PIE = "cabecera", "preparar", "pie"
 """Las etiquetas de las celdas que se escriben aquí."""
+PALABRAS_POR_MINUTO = 180
+"""Lo que se lee de un texto con fórmulas y código."""
 
 
 @dataclass(frozen=True)
@@ -100,10 +103,19 @@ def insignias(capitulo: Capitulo) -> str:
     )
 
 
-def cabecera(capitulo: Capitulo) -> str:
-    """Dar el texto de la primera celda."""
-    partes = [f"# {capitulo}", pasos(capitulo), f"Capítulos: {mapa(capitulo)}", insignias(capitulo)]
-    return "\n\n".join(partes)
+def duracion(capitulo: Capitulo, celdas: list[NotebookNode]) -> str:
+    """Dar los minutos de lectura, de cinco en cinco, y los segundos de cálculo que dice el índice."""
+    palabras = sum(len(c.source.split()) for c in celdas if c.cell_type == "markdown")
+    minutos = 5 * max(1, round(palabras / PALABRAS_POR_MINUTO / 5))
+    indice = (CARPETA / "README.md").read_text(encoding="utf-8")
+    fila = re.search(rf"\({re.escape(capitulo.archivo)}\).*\| (\d+) \|$", indice, re.MULTILINE)
+    return f"Leerlo lleva unos {minutos} minutos; ejecutar sus celdas, unos {fila[1]} segundos."
+
+
+def cabecera(capitulo: Capitulo, celdas: list[NotebookNode]) -> str:
+    """Dar el texto de la primera celda; `celdas` son las que vienen detrás."""
+    partes = [f"# {capitulo}", pasos(capitulo), f"Capítulos: {mapa(capitulo)}"]
+    return "\n\n".join([*partes, duracion(capitulo, celdas), insignias(capitulo)])
 
 
 def vestir(cuaderno: NotebookNode, capitulo: Capitulo) -> None:
@@ -113,7 +125,7 @@ def vestir(cuaderno: NotebookNode, capitulo: Capitulo) -> None:
         del celdas[0]  # el título solo, como lo deja quien escribe un capítulo
     preparar = CELDA_DE_COLAB.format(direccion=DIRECCION)
     cuaderno.cells = [
-        celda("markdown", cabecera(capitulo), CABECERA),
+        celda("markdown", cabecera(capitulo, celdas), CABECERA),
         celda("code", preparar, PREPARAR),
         *celdas,
         celda("markdown", pasos(capitulo), PIE),

@@ -101,6 +101,21 @@ class ConPosiciones(ConEmbedding):
         return self.cabeza(self.entrada(ids))
 
 
+class ConMedia(ConPosiciones):
+    """Un control: mirar a todas por igual. La media de lo leído, sola o sumada a la última letra."""
+
+    def __init__(self, V: int, residual: bool):
+        super().__init__(V)
+        self.matriz = nn.Linear(ANCHO, ANCHO, bias=False)
+        self.residual = residual
+
+    def forward(self, ids: Tensor) -> Tensor:  # (B, T) -> (B, T, V)
+        x = self.entrada(ids)  # (B, T, C)
+        cuantas = torch.arange(1, x.shape[1] + 1)  # (T,)
+        media = self.matriz(x.cumsum(1) / cuantas[:, None])  # de la primera letra a cada una
+        return self.cabeza(x + media if self.residual else media)
+
+
 class Atencion(nn.Module):
     """Cada posición mira a las anteriores y a sí misma, con varias cabezas."""
 
@@ -126,6 +141,17 @@ class ConAtencion(ConPosiciones):
 
     def forward(self, ids: Tensor) -> Tensor:  # (B, T) -> (B, T, V)
         return self.cabeza(self.atencion(self.entrada(ids)))
+
+
+class SinPosiciones(ConEmbedding):
+    """Un control: la misma atención, sin posiciones."""
+
+    def __init__(self, V: int):
+        super().__init__(V)
+        self.atencion = Atencion()
+
+    def forward(self, ids: Tensor) -> Tensor:  # (B, T) -> (B, T, V)
+        return self.cabeza(self.atencion(self.embedding(ids)))
 
 
 def feed_forward() -> nn.Sequential:
@@ -204,6 +230,13 @@ PELDANOS = [
 ]
 CONTROL = Peldano("sin residual ni normalización", "06_bloque_y_gpt", lambda V: Desnudo(V, BLOQUES))
 """No es un peldaño: las capas de «más capas» sin lo que trae el anterior."""
+CONTROLES = [
+    Peldano("media", "02_embeddings_y_posiciones", lambda V: ConMedia(V, residual=False)),
+    Peldano("media con residual", "02_embeddings_y_posiciones", lambda V: ConMedia(V, True)),
+    Peldano("atención sin posiciones", "04_autoatencion", SinPosiciones),
+    CONTROL,
+]
+"""Los que se miden al lado de los peldaños; los tres primeros, junto al de la atención."""
 
 # --- entrenar y medir -------------------------------------------------------------------------
 
@@ -254,7 +287,7 @@ def _guardado() -> dict:
 
 
 def guardada(nombre: str, corpus: Corpus | None = None) -> float:
-    """La pérdida de un peldaño (o del control) medida antes; sin corpus, la del *Quijote*."""
+    """La pérdida de un peldaño (o de un control) medida antes; sin corpus, la del *Quijote*."""
     return _guardado()["quijote" if corpus is None else corpus.name][nombre]["pérdida"]
 
 
@@ -279,9 +312,9 @@ def tabla(hasta: str, medido: float, corpus: Corpus | None = None) -> None:
 
 
 def medir(corpus: Corpus) -> dict[str, dict[str, float]]:
-    """Entrenar todos los peldaños y el control."""
+    """Entrenar todos los peldaños y los controles."""
     resultados = {}
-    for peldano in [*PELDANOS, CONTROL]:
+    for peldano in [*PELDANOS, *CONTROLES]:
         torch.manual_seed(SEMILLA)
         modelo = peldano.crear(corpus.tokenizer.vocab_size)
         comienzo = time.perf_counter()

@@ -14,14 +14,17 @@ FOLDER = Path(__file__).resolve().parent
 
 SHOWN = {
     "01_tokens": ["Letras", "Pares", "entrenar"],
-    "02_embeddings_y_posiciones": ["vectores", "ConEmbedding", "ConPosiciones"],
+    "02_embeddings_y_posiciones": ["vectores", "ConEmbedding", "ConPosiciones", "ConMedia"],
     "04_autoatencion": ["Atencion", "ConAtencion"],
     "05_feed_forward": ["feed_forward", "ConFeedForward"],
     "06_bloque_y_gpt": ["Bloque", "Gpt"],
 }
 """What each chapter shows in full."""
 V = 50
-RUNGS = [*escalera.PELDANOS, escalera.CONTROL]
+LADDER = [rung.nombre for rung in escalera.PELDANOS]
+RUNGS = [*escalera.PELDANOS, *escalera.CONTROLES]
+MIXERS = (escalera.Atencion, escalera.ConMedia)
+"""What lets a position see others."""
 BOOK = FOLDER.parent / "data" / "quijote"
 
 
@@ -67,11 +70,11 @@ def test_a_rung_never_looks_ahead(rung):
 
 
 @pytest.mark.parametrize("rung", RUNGS, ids=lambda rung: rung.nombre)
-def test_only_attention_mixes_positions(rung):
+def test_only_attention_and_the_mean_mix_positions(rung):
     model = at_random(rung)
     ids, other = two_texts()
     mixes = not torch.allclose(model(ids)[:, 31:], model(other)[:, 31:])
-    assert mixes == any(isinstance(part, escalera.Atencion) for part in model.modules())
+    assert mixes == any(isinstance(part, MIXERS) for part in model.modules())
 
 
 @pytest.mark.parametrize("corpus", ["quijote", "apocrifo"])
@@ -87,14 +90,20 @@ def test_the_saved_table_has_every_rung_with_its_parameters(corpus):
 
 
 def test_what_the_pieces_are_worth():
-    letters, pairs, embeddings, positions, *rest, bare = (
-        row["pérdida"] for row in escalera._guardado()["quijote"].values()
-    )
+    letters, pairs, embeddings, positions, *rest = map(escalera.guardada, LADDER)
     assert letters - pairs > 0.5
     assert abs(pairs - embeddings) < 0.02 and abs(embeddings - positions) < 0.02
     for worse, better in zip([positions, *rest], rest):
         assert worse - better > 0.04
-    assert bare > pairs
+    assert escalera.guardada(escalera.CONTROL.nombre) > pairs
+
+
+@pytest.mark.parametrize("corpus", ["quijote", "apocrifo"])
+def test_attention_needs_positions_and_a_mean_is_not_attention(corpus):
+    saved = {name: row["pérdida"] for name, row in escalera._guardado()[corpus].items()}
+    without, attention = saved["atención sin posiciones"], saved["atención"]
+    assert without - attention > 0.15 > saved["posiciones"] - without > 0
+    assert without < saved["media con residual"] < saved["pares"] < saved["media"]
 
 
 def test_the_table_grows_to_the_rung_asked_for(capsys):
