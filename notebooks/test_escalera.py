@@ -15,7 +15,7 @@ FOLDER = Path(__file__).resolve().parent
 SHOWN = {
     "01_tokens": ["Letras", "Pares", "entrenar"],
     "02_embeddings_y_posiciones": ["vectores", "ConEmbedding", "ConPosiciones", "ConMedia"],
-    "04_autoatencion": ["Atencion", "ConAtencion"],
+    "04_autoatencion": ["Atencion", "ConAtencion", "SinPosiciones"],
     "05_feed_forward": ["feed_forward", "ConFeedForward"],
     "06_bloque_y_gpt": ["Bloque", "Gpt"],
 }
