@@ -22,7 +22,7 @@ from golden.make import FAMILIES, FOLDER
 
 from sancho import checkpoint, corpus
 from sancho.checkpoint import Checkpoint, Progress
-from sancho.config import SampleConfig, TrainConfig
+from sancho.config import DEFAULT_SAMPLING, SampleConfig, TrainConfig
 from sancho.convert import page
 from sancho.convert.page import packing
 from sancho.errors import UserError
@@ -96,7 +96,7 @@ def weights_in(path: Path) -> dict[str, np.ndarray]:
 def continuation(saved: Checkpoint, start: str, n: int, seed: int, **options) -> str:
     """What sample.py writes."""
     model, prompt = saved.build_numpy(), saved.tokenizer.encode(start)
-    given = {"config": SampleConfig(**options), "max_new_tokens": n, "seed": seed}
+    given = {"config": replace(DEFAULT_SAMPLING, **options), "max_new_tokens": n, "seed": seed}
     return "".join(continue_text(model, saved.tokenizer, prompt, **given))
 
 
@@ -515,7 +515,9 @@ def test_probabilities_are_shaped_as_by_the_sampler(tab):
             *(logits[0].tolist(), context[0].tolist(), options),
         )
         found = np.array([-np.inf if x is None else x for x in found])
-        np.testing.assert_allclose(found, shape_logits(logits, context, SampleConfig(**options))[0])
+        np.testing.assert_allclose(
+            found, shape_logits(logits, context, replace(DEFAULT_SAMPLING, **options))[0]
+        )
 
 
 def test_half_precision_is_read_bit_for_bit(tab):
