@@ -870,5 +870,6 @@ def main(args):
     sys.platform = "{platform}"
     raise OSError(22, "Invalid argument")
 cli.exit_with(main)"""
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, check=False)
+    command = [sys.executable, "-c", program]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, check=False)
     assert (done.returncode, bool(done.stderr)) == (status, status == 2)
