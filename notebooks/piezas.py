@@ -227,15 +227,15 @@ def cortar(texto: str) -> list[str]:
     return re.findall(r" ?\w+| ?[^\w\s]+|\s", texto)
 
 
-def fundir(piezas: tuple[str, ...], par: tuple[str, str]) -> tuple[str, ...]:
-    """Juntar en una pieza cada aparición de la pareja, de izquierda a derecha."""
-    nuevas: list[str] = []
-    pendientes = list(piezas)
+def fundir(tokens: tuple[str, ...], par: tuple[str, str]) -> tuple[str, ...]:
+    """Juntar en un token cada aparición de la pareja, de izquierda a derecha."""
+    nuevos: list[str] = []
+    pendientes = list(tokens)
     while pendientes:
         juntas = tuple(pendientes[:2]) == par
-        nuevas.append("".join(pendientes[: 1 + juntas]))
+        nuevos.append("".join(pendientes[: 1 + juntas]))
         del pendientes[: 1 + juntas]
-    return tuple(nuevas)
+    return tuple(nuevos)
 
 
 def aprender_bpe(palabras: list[str], fusiones: int) -> list[tuple[str, str, int]]:
@@ -245,12 +245,12 @@ def aprender_bpe(palabras: list[str], fusiones: int) -> list[tuple[str, str, int
     """
     troceo, aprendidas = [tuple(palabra) for palabra in palabras], []
     for _ in range(fusiones):
-        pares = Counter(par for piezas in troceo for par in pairwise(piezas))
+        pares = Counter(par for tokens in troceo for par in pairwise(tokens))
         par = max(pares, key=lambda par: (pares[par], par), default=None)
         if par is None or pares[par] < 2:
             break
         antes = sum(map(len, troceo))
-        troceo = [fundir(piezas, par) for piezas in troceo]
+        troceo = [fundir(tokens, par) for tokens in troceo]
         aprendidas.append((*par, antes - sum(map(len, troceo))))
     return aprendidas
 
@@ -258,12 +258,12 @@ def aprender_bpe(palabras: list[str], fusiones: int) -> list[tuple[str, str, int
 def bpe(
     texto: str,
     fusiones: int,
-    pregunta: str = "Antes de cada paso, apuesta: ¿qué pareja de piezas se va a fundir ahora?",
+    pregunta: str = "Antes de cada paso, apuesta: ¿qué pareja de tokens se va a fundir ahora?",
     respuesta: str = (
-        "La que más veces aparece en ese momento, dentro de una palabra, contando como una sola "
-        "pieza lo ya fundido; si hay empate, la última por orden alfabético. Por eso un trozo "
-        "largo solo puede nacer después de sus partes. Cada fusión acorta el texto tantas piezas "
-        "como veces se hace y alarga el vocabulario en una."
+        "La que más veces aparece en ese momento, dentro de una palabra, contando como un solo "
+        "token lo ya fundido; si hay empate, la última por orden alfabético. Por eso un trozo "
+        "largo solo puede nacer después de sus partes. Cada fusión acorta el texto tantos tokens "
+        "como veces se hace y alarga el vocabulario en uno."
     ),
 ) -> Pieza:
     """Fundir un texto paso a paso, hacia delante y hacia atrás."""
@@ -281,7 +281,7 @@ def bpe(
         ax.set(
             title="Lo que mide el texto tras cada fusión",
             xlabel="fusiones",
-            ylabel="piezas",
+            ylabel="tokens",
             ylim=(0, 1.1 * medidas[0]),
         )
     return Pieza(
@@ -289,7 +289,7 @@ def bpe(
         "BPE paso a paso",
         {"palabras": palabras, "fusiones": aprendidas},
         figura,
-        f"El texto empieza con {medidas[0]} piezas, una por letra, y tras {len(aprendidas)} "
+        f"El texto empieza con {medidas[0]} tokens, uno por letra, y tras {len(aprendidas)} "
         f"fusiones mide {medidas[-1]}; las primeras fusiones son las que más lo acortan.",
         pregunta,
         respuesta,

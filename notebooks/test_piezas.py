@@ -434,12 +434,12 @@ def test_merges_in_the_browser_are_those_of_python(show):
         pieces = [piezas.fundir(word, (a, b)) for word in pieces]
         assert tab.js(shown) == [[p.replace(" ", "·") for p in word] for word in pieces]
         assert f"Fusión {step}" in tab.status
-        assert f"El texto mide {sum(map(len, pieces))} piezas" in tab.find("main").text
+        assert f"El texto mide {sum(map(len, pieces))} tokens" in tab.find("main").text
     assert not tab.find(".primary").is_enabled()
     tab.press("Deshaz")
     assert f"Fusión {len(merges) - 1}" in tab.status
     tab.js("mando.mover(0)")
-    assert f"El texto mide {len(TWISTER)} piezas" in tab.find("main").text
+    assert f"El texto mide {len(TWISTER)} tokens" in tab.find("main").text
 
 
 def test_the_product_depends_on_the_difference_alone(show):

@@ -15,33 +15,33 @@ const mando = deslizador({
 const atras = boton('← Deshaz', () => mando.mover(paso - 1));
 const adelante = boton('Funde →', () => mando.mover(paso + 1), 'primary');
 const frase = element('p', { role: 'status', class: 'cifras' });
-const texto = element('p', { class: 'piezas' });
+const texto = element('p', { class: 'tokens' });
 const cuentas = element('p', { class: 'cifras' });
 const pares = element('ol', { class: 'pares' });
 
-/** Junta en una pieza cada aparición de la pareja a, b, de izquierda a derecha. */
-function fundir(piezas, a, b) {
-  const nuevas = [];
-  for (let i = 0; i < piezas.length; i++) {
-    if (piezas[i] === a && piezas[i + 1] === b) nuevas.push(a + piezas[++i]);
-    else nuevas.push(piezas[i]);
+/** Junta en un token cada aparición de la pareja a, b, de izquierda a derecha. */
+function fundir(tokens, a, b) {
+  const nuevos = [];
+  for (let i = 0; i < tokens.length; i++) {
+    if (tokens[i] === a && tokens[i + 1] === b) nuevos.push(a + tokens[++i]);
+    else nuevos.push(tokens[i]);
   }
-  return nuevas;
+  return nuevos;
 }
 
 function despuesDe(n) {
   const hechas = fusiones.slice(0, n);
   return palabras.map((letras) =>
-    hechas.reduce((piezas, [a, b]) => fundir(piezas, a, b), [...letras]),
+    hechas.reduce((tokens, [a, b]) => fundir(tokens, a, b), [...letras]),
   );
 }
 
 /** Devuelve las parejas vecinas dentro de las palabras, la más repetida primero. */
 function contarPares(troceadas) {
   const veces = new Map();
-  for (const piezas of troceadas) {
-    for (let i = 1; i < piezas.length; i++) {
-      const par = JSON.stringify([piezas[i - 1], piezas[i]]);
+  for (const tokens of troceadas) {
+    for (let i = 1; i < tokens.length; i++) {
+      const par = JSON.stringify([tokens[i - 1], tokens[i]]);
       veces.set(par, (veces.get(par) ?? 0) + 1);
     }
   }
@@ -62,16 +62,16 @@ function ir(n) {
   frase.textContent = ultima
     ? `Fusión ${paso}: «${rotulo(ultima[0])}» + «${rotulo(ultima[1])}», ` +
       `${count(ultima[2], 'vez', 'veces')}.`
-    : 'Todavía no hay fusiones: cada pieza es una letra.';
+    : 'Todavía no hay fusiones: cada token es una letra.';
   texto.replaceChildren(
-    ...troceadas.map((piezas) =>
-      element('span', { class: 'palabra' }, ...piezas.map((una) => trozo(una, ultima))),
+    ...troceadas.map((tokens) =>
+      element('span', { class: 'palabra' }, ...tokens.map((uno) => trozo(uno, ultima))),
     ),
   );
-  const total = troceadas.reduce((suma, piezas) => suma + piezas.length, 0);
+  const total = troceadas.reduce((suma, tokens) => suma + tokens.length, 0);
   const letras = new Set(palabras.join('')).size;
   cuentas.textContent =
-    `El texto mide ${count(total, 'pieza', 'piezas')}. ` +
+    `El texto mide ${count(total, 'token', 'tokens')}. ` +
     `El vocabulario tiene ${letras + paso}: ${letras} letras y ` +
     `${count(paso, 'fusión', 'fusiones')}.`;
   pares.replaceChildren(
@@ -81,11 +81,11 @@ function ir(n) {
   );
 }
 
-function trozo(una, ultima) {
-  const n = nacida.get(una);
+function trozo(uno, ultima) {
+  const n = nacida.get(uno);
   const clases = n === undefined ? 'trozo' : `trozo color${n % COLORES}`;
-  const nueva = ultima && una === ultima[0] + ultima[1] ? ' nueva' : '';
-  return element('span', { class: clases + nueva }, rotulo(una));
+  const nueva = ultima && uno === ultima[0] + ultima[1] ? ' nueva' : '';
+  return element('span', { class: clases + nueva }, rotulo(uno));
 }
 
 pieza.append(
