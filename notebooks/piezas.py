@@ -512,8 +512,8 @@ def bajar(tasa: float, inercia: float) -> list[np.ndarray]:
     return camino
 
 
-PASO_DE_MEZCLA, MENOR, MAYOR = 0.05, -1, 2
-"""Lo que avanza y hasta dónde llega cada número de la mezcla; lo mismo está en mezcla.js."""
+MANDOS_DE_MEZCLA = {"menor": -1, "mayor": 2, "paso": 0.05}
+"""Hasta dónde llega, por abajo y por arriba, y lo que avanza cada número de la mezcla."""
 
 
 def mezcla(
@@ -543,14 +543,10 @@ def mezcla(
     if len(formas) > 1 or len(palabras) not in {forma[0] for forma in formas}:
         raise ValueError(f"hace falta una fila por palabra, y las tablas son {sorted(formas)}")
     numeros = np.stack(list(tablas.values()))
-    pasos = numeros / PASO_DE_MEZCLA
-    if (
-        np.abs(pasos - pasos.round()).max() > 1e-4
-        or not MENOR <= numeros.min() <= numeros.max() <= MAYOR
-    ):
-        raise ValueError(
-            f"los números van de {MENOR} a {MAYOR}, de {PASO_DE_MEZCLA} en {PASO_DE_MEZCLA}"
-        )
+    menor, mayor, paso = MANDOS_DE_MEZCLA.values()
+    cerca = np.isclose(numeros / paso, (numeros / paso).round(), atol=1e-4)
+    if not cerca.all() or numeros.min() < menor or numeros.max() > mayor:
+        raise ValueError(f"los números van de {menor} a {mayor}, de {paso} en {paso}")
     q, k, v = numeros
     productos = q @ k.T
     futuro = np.triu(np.ones_like(productos, dtype=bool), 1)
@@ -558,26 +554,28 @@ def mezcla(
     pesos = np.exp(escaladas - escaladas.max(1, keepdims=True))
     pesos /= pesos.sum(1, keepdims=True)
     with figura_quieta(1, 4, alto=2.3) as (figura, ejes):
+        numeradas = [str(i + 1) for i in range(q.shape[1])]
         dibujadas = (
-            ("1. q · k", productos),
-            (f"2. ÷ √{q.shape[1]}, máscara", escaladas),
-            ("3. softmax: pesos", pesos),
-            ("4. mezcla de v", pesos @ v),
+            ("1. q · k", productos, palabras),
+            (f"2. ÷ √{q.shape[1]}, máscara", escaladas, palabras),
+            ("3. softmax: pesos", pesos, palabras),
+            ("4. mezcla de v", pesos @ v, numeradas),
         )
-        for ax, (titulo, matriz) in zip(ejes, dibujadas):
-            columnas = list(palabras) if matriz.shape[1] == len(palabras) else None
-            if titulo.startswith("4"):
-                columnas = [str(i + 1) for i in range(matriz.shape[1])]
-            filas = list(palabras) if ax is ejes[0] else [""] * len(palabras)
+        for ax, (titulo, matriz, columnas) in zip(ejes, dibujadas):
+            filas = palabras if ax is ejes[0] else [""] * len(palabras)
             estilo.mapa_de_calor(ax, matriz, filas, columnas, ".2f", vmin=0, vmax=1.6)
             ax.set_title(titulo, fontsize=10)
             ax.tick_params(length=0)
+            ax.set_facecolor(plt.get_cmap(estilo.MAPA)(0))  # tras lo tapado, que no tiene color
+            for texto in ax.texts:
+                texto.set_text(texto.get_text().replace("inf", "∞"))
     return Pieza(
         "mezcla",
         "La cuenta de la atención",
         {
             "palabras": list(palabras),
             "quien": quien,
+            **MANDOS_DE_MEZCLA,
             **{nombre: lista(tabla) for nombre, tabla in tablas.items()},
         },
         figura,
@@ -595,28 +593,30 @@ def alineamiento(
     elegida: int = 0,
     pregunta: str = (
         "Recorre lo escrito letra a letra: ¿dónde salta la mirada hacia atrás? Después cambia de "
-        "ficha: ¿salta en la misma letra?"
+        "original: ¿salta en la misma letra?"
     ),
     respuesta: str = (
-        "Salta al pasar del final de la ficha a su principio. Si la palabra de detrás de la coma "
-        "crece o mengua, el salto llega antes o después: no sigue un número de letra, sigue lo que "
-        "lee."
+        "Salta al pasar del final del original a su principio. Si lo de detrás de la coma crece o "
+        "mengua, el salto llega después o antes: no sigue un número de letra, sigue lo que lee."
     ),
 ) -> Pieza:
     """Tocar una letra de lo escrito y ver a qué letras del original mira.
 
     casos: (original, copia, pesos), con pesos (letras de la copia + 1, letras del original + 1);
-    lo que está de más es el final. elegida: la letra de la copia por la que se empieza.
+    lo que está de más es el final. Una copia que no llegó al suyo tiene una fila menos. elegida:
+    la letra de la copia por la que se empieza.
     """
-    todos = []
+    textos, bytes_ = [], b""
     for original, copia, pesos in casos:
         pesos = np.asarray(pesos, dtype=float)
-        if pesos.shape != (len(copia) + 1, len(original) + 1):
+        acaba = len(pesos) == len(copia) + 1
+        if pesos.shape != (len(copia) + acaba, len(original) + 1):
             raise ValueError(f"«{original}» → «{copia}», y los pesos son {pesos.shape}")
-        todos.append(np.rint(255 * pesos).astype(np.uint8).tobytes())
-    original, copia, pesos = casos[0]
+        textos.append([original + "■", copia + "■" * acaba])
+        bytes_ += np.rint(255 * pesos).astype(np.uint8).tobytes()
+    (original, copia), pesos = textos[0], casos[0][2]
     with figura_quieta(alto=4.6) as (figura, ax):
-        columnas, filas = ([*rotulo(texto), "■"] for texto in (original, copia))
+        filas, columnas = list(rotulo(copia)), list(rotulo(original))
         imagen = estilo.mapa_de_calor(
             ax, np.asarray(pesos), filas, columnas, aspect="equal", vmin=0, vmax=1
         )
@@ -628,13 +628,13 @@ def alineamiento(
         "alineamiento",
         "De qué letra sale cada letra",
         {
-            "casos": [[original, copia] for original, copia, _ in casos],
+            "casos": textos,
             "elegida": elegida,
-            "pesos": base64.b64encode(zlib.compress(b"".join(todos), 9)).decode(),
+            "pesos": base64.b64encode(zlib.compress(bytes_, 9)).decode(),
         },
         figura,
         f"Un mapa con una fila por letra de «{copia}» y una columna por letra de «{original}»: los "
-        "pesos de la atención cruzada. El cuadrito es el final.",
+        "pesos de la atención cruzada. El cuadrito ■ es el final.",
         pregunta,
         respuesta,
         partes=["sampler", "unpack", "letters"],

@@ -3,13 +3,14 @@
 const NIVELES = 255; // los pesos vienen en bytes
 const FUERTES = 3;
 const FINAL = '■';
+const casos = datos.casos.map((textos) => textos.map((texto) => Array.from(texto)));
 let pesos;
 let elegida = datos.elegida;
 
 const cual = element(
   'select',
   { id: 'cual', onchange: cambiar },
-  ...datos.casos.map(([original], i) => element('option', { value: i }, original)),
+  ...datos.casos.map(([texto], i) => element('option', { value: i }, texto.replace(FINAL, ''))),
 );
 const arriba = caja('El original', { role: 'img' });
 const abajo = caja('Lo escrito: elige una letra con el dedo o con las flechas', {
@@ -26,21 +27,15 @@ function caja(nombre, papel) {
   return element('div', { class: 'letters small grande', 'aria-label': nombre, ...papel });
 }
 
-/** Devuelve las letras de un texto y el final. */
-function letrasDe(texto) {
-  return [...Array.from(texto), FINAL];
-}
-
 /** Devuelve los pesos con que la letra t de la copia mira al original, en un caso. */
 function miradaDe(caso, t) {
-  const anchos = datos.casos.map((textos) => textos.map((texto) => letrasDe(texto).length));
-  const antes = anchos.slice(0, caso).reduce((suma, [S, T]) => suma + S * T, 0);
-  const [S] = anchos[caso];
+  const antes = casos.slice(0, caso).reduce((suma, [S, T]) => suma + S.length * T.length, 0);
+  const S = casos[caso][0].length;
   return Array.from(pesos.subarray(antes + t * S, antes + (t + 1) * S), (byte) => byte / NIVELES);
 }
 
 function cambiar() {
-  const letras = letrasDe(datos.casos[Number(cual.value)][1]);
+  const letras = casos[Number(cual.value)][1];
   copia.clear();
   copia.add(letras);
   elegir(Math.min(elegida, letras.length - 1));
@@ -54,8 +49,7 @@ function elegir(t) {
 /** Elige la letra de la copia que más mira a la letra s del original. */
 function quienMira(s) {
   const caso = Number(cual.value);
-  const T = letrasDe(datos.casos[caso][1]).length;
-  elegir(ranking(Array.from({ length: T }, (_, t) => miradaDe(caso, t)[s]))[0]);
+  elegir(ranking(casos[caso][1].map((_, t) => miradaDe(caso, t)[s]))[0]);
 }
 
 function nombrar(letra) {
@@ -64,7 +58,7 @@ function nombrar(letra) {
 
 function pintar() {
   const caso = Number(cual.value);
-  const [leidas, escritas] = datos.casos[caso].map(letrasDe);
+  const [leidas, escritas] = casos[caso];
   const mira = miradaDe(caso, elegida);
   copia.mark(elegida);
   original.clear();
@@ -74,8 +68,8 @@ function pintar() {
   const fuertes = ranking(mira)
     .slice(0, FUERTES)
     .map((s) => `${nombrar(leidas[s])} (${s + 1}.ª) ${Math.round(100 * mira[s])}\u00a0%`);
-  const letra = `la ${elegida + 1}.ª letra, ${spoken(escritas[elegida])}`;
-  const que = elegida < escritas.length - 1 ? letra : 'el final';
+  const escrita = escritas[elegida];
+  const que = escrita === FINAL ? 'el final' : `la ${elegida + 1}.ª letra, ${spoken(escrita)}`;
   frase.textContent = `Para escribir ${que}, mira a ${fuertes.join(', ')}.`;
   arriba.setAttribute('aria-label', `El original: ${fuertes.join(', ')}`);
 }

@@ -23,9 +23,9 @@ const quePasa = element('p', { class: 'hint' });
 const numeros = Array.from({ length: d_k }, (_, i) =>
   deslizador({
     nombre: `número ${i + 1}`,
-    desde: -1,
-    hasta: 2,
-    paso: 0.05,
+    desde: datos.menor,
+    hasta: datos.mayor,
+    paso: datos.paso,
     x: 0,
     escribe: (x) => decimals(x),
     alMover: () => {
