@@ -510,3 +510,132 @@ def bajar(tasa: float, inercia: float) -> list[np.ndarray]:
         camino.append(camino[-1] - tasa * velocidad)
         alturas.append(camino[-1] ** 2 @ curvas / 2)
     return camino
+
+
+MANDOS_DE_MEZCLA = {"menor": -1, "mayor": 2, "paso": 0.05}
+"""Hasta dónde llega, por abajo y por arriba, y lo que avanza cada número de la mezcla."""
+
+
+def mezcla(
+    palabras: Sequence[str],
+    Q: np.ndarray,
+    K: np.ndarray,
+    V: np.ndarray,
+    quien: int = 1,
+    pregunta: str = (
+        "Con la máscara puesta, haz que «gato» dé a «El» más de la mitad, moviendo un solo número. "
+        "¿Con cuál basta moverse menos? ¿Y con cuáles no se consigue nunca?"
+    ),
+    respuesta: str = (
+        "Con el tercero de una de las dos claves: subiendo el de «El» de 0.10 a 0.90, o bajando el "
+        "de «gato» de 0.40 a −0.40. Es el que multiplica el mayor número de la consulta de «gato», "
+        "0.70. Con la consulta hay que moverse más. No se consigue nunca con un valor: los valores "
+        "cambian lo que sale, no los pesos. Tampoco con nada de «juega», que está tapada, ni "
+        "quitando la raíz, que no cambia qué puntuación es la mayor."
+    ),
+) -> Pieza:
+    """Hacer la cuenta de la atención mientras se mueven las consultas, las claves y los valores.
+
+    Q, K y V: (T, d), una fila por palabra. quien: la palabra por la que se empieza a preguntar.
+    """
+    tablas = {nombre: np.asarray(tabla, dtype=float) for nombre, tabla in zip("qkv", (Q, K, V))}
+    formas = {tabla.shape for tabla in tablas.values()}
+    if len(formas) > 1 or len(palabras) not in {forma[0] for forma in formas}:
+        raise ValueError(f"hace falta una fila por palabra, y las tablas son {sorted(formas)}")
+    numeros = np.stack(list(tablas.values()))
+    menor, mayor, paso = MANDOS_DE_MEZCLA.values()
+    cerca = np.isclose(numeros / paso, (numeros / paso).round(), atol=1e-4)
+    if not cerca.all() or numeros.min() < menor or numeros.max() > mayor:
+        raise ValueError(f"los números van de {menor} a {mayor}, de {paso} en {paso}")
+    q, k, v = numeros
+    productos = q @ k.T
+    futuro = np.triu(np.ones_like(productos, dtype=bool), 1)
+    escaladas = np.where(futuro, -np.inf, productos / np.sqrt(q.shape[1]))
+    pesos = np.exp(escaladas - escaladas.max(1, keepdims=True))
+    pesos /= pesos.sum(1, keepdims=True)
+    with figura_quieta(1, 4, alto=2.3) as (figura, ejes):
+        numeradas = [str(i + 1) for i in range(q.shape[1])]
+        dibujadas = (
+            ("1. q · k", productos, palabras),
+            (f"2. ÷ √{q.shape[1]}, máscara", escaladas, palabras),
+            ("3. softmax: pesos", pesos, palabras),
+            ("4. mezcla de v", pesos @ v, numeradas),
+        )
+        for ax, (titulo, matriz, columnas) in zip(ejes, dibujadas):
+            filas = palabras if ax is ejes[0] else [""] * len(palabras)
+            estilo.mapa_de_calor(ax, matriz, filas, columnas, ".2f", vmin=0, vmax=1.6)
+            ax.set_title(titulo, fontsize=10)
+            ax.tick_params(length=0)
+            ax.set_facecolor(plt.get_cmap(estilo.MAPA)(0))  # tras lo tapado, que no tiene color
+            for texto in ax.texts:
+                texto.set_text(texto.get_text().replace("inf", "∞"))
+    return Pieza(
+        "mezcla",
+        "La cuenta de la atención",
+        {
+            "palabras": list(palabras),
+            "quien": quien,
+            **MANDOS_DE_MEZCLA,
+            **{nombre: lista(tabla) for nombre, tabla in tablas.items()},
+        },
+        figura,
+        f"Cuatro tablas con una fila por palabra, {', '.join(palabras)}: los productos de consultas "
+        "y claves, lo mismo a escala y con el futuro tapado, los pesos que da softmax y la mezcla de "
+        "los valores.",
+        pregunta,
+        respuesta,
+        partes=["model.softmax"],
+    )
+
+
+def alineamiento(
+    casos: Sequence[tuple[str, str, np.ndarray]],
+    elegida: int = 0,
+    pregunta: str = (
+        "Recorre lo escrito letra a letra: ¿dónde salta la mirada hacia atrás? Después cambia de "
+        "original: ¿salta en la misma letra?"
+    ),
+    respuesta: str = (
+        "Salta al pasar del final del original a su principio. Si lo de detrás de la coma crece o "
+        "mengua, el salto llega después o antes: no sigue un número de letra, sigue lo que lee."
+    ),
+) -> Pieza:
+    """Tocar una letra de lo escrito y ver a qué letras del original mira.
+
+    casos: (original, copia, pesos), con pesos (letras de la copia + 1, letras del original + 1);
+    lo que está de más es el final. Una copia que no llegó al suyo tiene una fila menos. elegida:
+    la letra de la copia por la que se empieza.
+    """
+    textos, bytes_ = [], b""
+    for original, copia, pesos in casos:
+        pesos = np.asarray(pesos, dtype=float)
+        acaba = len(pesos) == len(copia) + 1
+        if pesos.shape != (len(copia) + acaba, len(original) + 1):
+            raise ValueError(f"«{original}» → «{copia}», y los pesos son {pesos.shape}")
+        textos.append([original + "■", copia + "■" * acaba])
+        bytes_ += np.rint(255 * pesos).astype(np.uint8).tobytes()
+    (original, copia), pesos = textos[0], casos[0][2]
+    with figura_quieta(alto=4.6) as (figura, ax):
+        filas, columnas = list(rotulo(copia)), list(rotulo(original))
+        imagen = estilo.mapa_de_calor(
+            ax, np.asarray(pesos), filas, columnas, aspect="equal", vmin=0, vmax=1
+        )
+        ax.tick_params(labelsize=9, length=0)
+        ax.set(title="A dónde mira cada letra que se escribe", xlabel="letra del original")
+        ax.set_ylabel("letra que se escribe")
+        figura.colorbar(imagen, label="peso")
+    return Pieza(
+        "alineamiento",
+        "De qué letra sale cada letra",
+        {
+            "casos": textos,
+            "elegida": elegida,
+            "pesos": base64.b64encode(zlib.compress(bytes_, 9)).decode(),
+        },
+        figura,
+        f"Un mapa con una fila por letra de «{copia}» y una columna por letra de «{original}»: los "
+        "pesos de la atención cruzada. El cuadrito ■ es el final.",
+        pregunta,
+        respuesta,
+        partes=["sampler", "unpack", "letters"],
+    )

@@ -42,6 +42,26 @@ def weights(n_layer: int = 3, n_head: int = 4, T: int = len(TEXT)) -> np.ndarray
     return scores.masked_fill(future, -torch.inf).softmax(-1).numpy()
 
 
+WORDS = ["El", "gato", "juega"]
+TABLES = torch.tensor(
+    [
+        [[0.1, 0.2, 0.3], [0.5, 0.6, 0.7], [0.8, 0.7, 0.6]],
+        [[0.2, 0.3, 0.1], [0.6, 0.5, 0.4], [0.9, 0.8, 0.5]],
+        [[0.05, 0.1, 0.15], [0.7, 0.9, 0.2], [0.4, 0.8, 0.9]],
+    ]
+).numpy()
+"""Queries, keys and values of chapter 4."""
+
+
+def pairs() -> list[tuple[str, str, np.ndarray]]:
+    """Cards, what is written from them, and where each letter looks."""
+    generator = torch.Generator().manual_seed(0)
+    texts = (("Mãcha, la", "la Mancha"), ("gẽte, la", "la gente"), ("Pãza, Sãcho", "Sancho Panza"))
+    looks = [3 * torch.randn(len(b) + 1, len(a) + 1, generator=generator) for a, b in texts]
+    looks[1] = looks[1][:-1]  # a text that was cut off before its end
+    return [(a, b, table.softmax(-1).numpy()) for (a, b), table in zip(texts, looks, strict=True)]
+
+
 STEPS = list(range(0, 1001, 100))
 LOSSES = [1.2 + 3 / (1 + n / 100) for n in STEPS]
 EXAMPLES: dict[str, Callable[[], piezas.Pieza]] = {
@@ -54,6 +74,8 @@ EXAMPLES: dict[str, Callable[[], piezas.Pieza]] = {
         STEPS, LOSSES, [*LOSSES[:-1], float("nan")], [(0, "xq"), (300, "de la"), (1000, "Sancho")]
     ),
     "descenso": piezas.descenso,
+    "mezcla": lambda: piezas.mezcla(WORDS, *TABLES),
+    "alineamiento": lambda: piezas.alineamiento(pairs()),
 }
 
 
@@ -116,6 +138,12 @@ def test_what_cannot_be_shown_is_refused():
         piezas.atencion(TEXT, weights(), capa=3)
     with pytest.raises(ValueError, match="por paso"):
         piezas.curva([0, 1], [1.0], [1.0], [(0, "x")])
+    with pytest.raises(ValueError, match="una fila por palabra"):
+        piezas.mezcla(WORDS[:2], *TABLES)
+    with pytest.raises(ValueError, match=r"de 0\.05 en 0\.05"):
+        piezas.mezcla(WORDS, *TABLES + 0.02)
+    with pytest.raises(ValueError, match=r"«la» → «le», y los pesos son \(2, 2\)"):
+        piezas.alineamiento([("la", "le", np.ones((2, 2)))])
 
 
 # --- what Python computes -------------------------------------------------------------------
@@ -557,6 +585,93 @@ def test_nothing_moves_for_who_asks_for_that(show):
         assert "fondo en 22 pasos" in tab.status
     finally:
         tab.driver.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": []})
+
+
+def attend(tables: list, scaled: bool = True, masked: bool = True) -> tuple[torch.Tensor, ...]:
+    """Products, scores, weights and outputs, as PyTorch's own attention has them."""
+    q, k, v = (torch.as_tensor(table, dtype=torch.float64) for table in tables)
+    scale = q.shape[-1] ** -0.5 if scaled else 1.0
+    identity = torch.eye(len(v), dtype=torch.float64)
+    attention = torch.nn.functional.scaled_dot_product_attention
+    weights = attention(q, k, identity, is_causal=masked, scale=scale)
+    outputs = attention(q, k, v, is_causal=masked, scale=scale)
+    scores = (q @ k.T * scale).masked_fill(weights == 0, -torch.inf)
+    return q @ k.T, scores, weights, outputs
+
+
+def test_attention_in_the_browser_is_that_of_torch(show):
+    from selenium.webdriver import Keys
+
+    def check(tables, **how) -> None:
+        found = tab.js("Object.values(calcular()).map((m) => m.map((row) => row.map(String)))")
+        for ours, theirs in zip(found, attend(tables, **how), strict=True):
+            ours = [[float(x.replace("Infinity", "inf")) for x in row] for row in ours]
+            np.testing.assert_allclose(ours, theirs.numpy(), atol=1e-6)
+
+    tab = opened(show, "mezcla")
+    tables = TABLES.astype(float)
+    check(tables)
+    assert tab.status == "«gato» da 42.4 % a «El», 57.6 % a «gato». Sale [0.42, 0.56, 0.18]."
+    check_box = "//label[contains(., '{}')]/input"
+    for label, how in (("máscara", {"masked": False}), ("÷", {"masked": False, "scaled": False})):
+        tab.driver.find_element("xpath", check_box.format(label)).click()
+        check(tables, **how)
+    assert "% a «juega»" in tab.status
+    tab.press("valor de juega")
+    tab.slide("número 2", Keys.HOME)
+    tables[2, 2, 1] = -1
+    check(tables, masked=False, scaled=False)
+    tab.press("consulta de gato")
+    assert tab.js("numeros.map((n) => n.valor)") == [0.5, 0.6, 0.7]
+    tab.slide("número 3", Keys.END)
+    tables[0, 1, 2] = 2
+    check(tables, masked=False, scaled=False)
+    tab.press("Como al principio")
+    check(TABLES, masked=False, scaled=False)
+
+
+def test_the_answer_of_the_mixture_is_true():
+    assert attend(TABLES)[2][1, 0] < 0.5
+    least = {}
+    for place in np.ndindex(*TABLES.shape):
+        for steps in range(1, 61):
+            for value in (TABLES[place] + 0.05 * steps, TABLES[place] - 0.05 * steps):
+                moved = TABLES.astype(float)
+                moved[place] = round(float(value), 2)
+                if -1 <= moved[place] <= 2 and attend(moved)[2][1, 0] > 0.5:
+                    least.setdefault(place, (steps, moved[place]))
+    best = min(steps for steps, _ in least.values())
+    assert {place: to for place, (steps, to) in least.items() if steps == best} == {
+        (1, 0, 2): 0.9,
+        (1, 1, 2): -0.4,
+    }
+    assert {(table, word) for table, word, _ in least} == {(0, 1), (1, 0), (1, 1)}
+
+
+def test_the_alignment_is_what_was_given(show):
+    from selenium.webdriver import Keys
+
+    tab = opened(show, "alineamiento")
+    given = pairs()
+    shown = "[...document.querySelectorAll('.letters')].map((box) => box.innerText)"
+    for number, (card, text, looks) in enumerate(given):
+        tab.js(f"((cual.value = {number}), cambiar())")
+        assert tab.js(shown) == [card + "■", text + "■" * (number != 1)]
+        found = tab.js(f"Array.from({{ length: {len(looks)} }}, (_, t) => miradaDe({number}, t))")
+        np.testing.assert_allclose(found, looks, atol=0.5 / 255 + 1e-6)
+    tab.js("((cual.value = 0), cambiar())")
+    card, text, looks = given[0]
+    tab.find("[role=textbox] span:nth-child(5)").click()
+    assert "la 5.ª letra, «a», mira a" in tab.status
+    tab.find("[role=textbox]").send_keys(Keys.ARROW_RIGHT)
+    best = int(looks[5].argmax())
+    name = "el final" if best == len(card) else f"«{card[best]}»"
+    percent = 100 * np.rint(255 * looks[5, best]) / 255
+    assert f"la 6.ª letra, «n», mira a {name} ({best + 1}.ª) {percent:.0f}" in tab.status
+    tab.find("[role=textbox]").send_keys(Keys.END)
+    assert "Para escribir el final" in tab.status
+    tab.find("[role=img] span:nth-child(2)").click()
+    assert tab.js("elegida") == int(looks[:, 1].argmax())
 
 
 # --- the chapters ---------------------------------------------------------------------------
