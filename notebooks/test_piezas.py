@@ -528,6 +528,8 @@ def test_attention_is_what_was_given(show):
         percent = 100 * np.rint(255 * row.max()) / 255
         assert re.search(rf"\b{percent:.0f}\s%", text.split(" · ")[0])
         assert TEXT[int(row.argmax())] in text.split(" · ")[0]
+    tab.find(".dos .letters span:nth-child(3)").click()  # what a head looks at can be asked, too
+    assert "letra 3, " in tab.status
 
 
 def test_the_curve_shows_what_was_written_there(show):

@@ -22,15 +22,11 @@ const cabezas = Array.from({ length: n_head }, (_, i) => {
   const titulo = element('h3', {}, `Cabeza ${i + 1}`);
   const texto = caja(`Lo que mira la cabeza ${i + 1}`, 'img');
   const cifras = element('p', { class: 'cifras hint' });
-  texto.addEventListener('click', ({ target }) => {
-    const i = Array.prototype.indexOf.call(texto.children, target);
-    if (i >= 0) elegir(i);
-  });
   return {
     caja: element('div', {}, titulo, texto, cifras),
     texto,
     cifras,
-    letras: new Letters(texto, {}),
+    letras: new Letters(texto, { ask: () => {}, choose: elegir }),
   };
 });
 
