@@ -3,8 +3,8 @@
 const { esquinas, pendientes, desde, hasta } = datos;
 const INICIO = [
   [-1.5, 1],
-  [0, 2],
-  [2, -1],
+  [0, -2],
+  [2, 1.5],
 ]; // la esquina y la pendiente de cada neurona al abrir
 const [MEDIDAS, PASO] = [121, 0.5];
 const puntos = Array.from(
