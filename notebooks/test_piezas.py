@@ -547,9 +547,7 @@ def test_three_neurons_are_dragged_onto_the_line(show):
     assert f"cuadrados): {error(lambda z: np.maximum(z, 0))}. " in tab.status
     tab.slide("Esquina 2", Keys.ARROW_RIGHT * 2)
     tab.slide("Pendiente 3", Keys.ARROW_LEFT)
-    assert (
-        tab.js("formula.textContent") == "1 · ReLU(x + 1.5) − 2 · ReLU(x − 1) + 1 · ReLU(x − 2)"
-    )
+    assert tab.js("formula.textContent") == "1 · ReLU(x + 1.5) − 2 · ReLU(x − 1) + 1 · ReLU(x − 2)"
     assert f"cuadrados): {error(lambda z: np.maximum(z, 0))}. " in tab.status
     tab.find("input[type=checkbox]").click()
     assert f"cuadrados): {error(lambda z: z)}. " in tab.status
