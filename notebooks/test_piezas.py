@@ -36,18 +36,18 @@ TWISTER = "tres tristes tigres tragaban trigo en un trigal"
 TEXT = "—Señor —dijo Sancho"
 
 
-def weights(n_layer: int = 3, n_head: int = 4, T: int = len(TEXT)) -> np.ndarray:
-    scores = torch.randn(n_layer, n_head, T, T, generator=torch.Generator().manual_seed(0)) * 2
-    future = torch.ones(T, T).triu(1).bool()
-    return scores.masked_fill(future, -torch.inf).softmax(-1).numpy()
-
-
 def switched(sublayers: int = 6, T: int = len(TEXT)) -> dict:
     """Return made-up surprises, guesses and losses for every way to switch sublayers off."""
     rng = np.random.default_rng(2)
     surprises = rng.exponential(2, (1 << sublayers, T))
     guesses = ["".join(rng.choice(list("aeiou \n"), T)) for _ in surprises]
     return {"sorpresas": surprises, "apuestas": guesses, "perdidas": surprises.mean(1) + 1}
+
+
+def weights(n_layer: int = 3, n_head: int = 4, T: int = len(TEXT)) -> np.ndarray:
+    scores = torch.randn(n_layer, n_head, T, T, generator=torch.Generator().manual_seed(0)) * 2
+    future = torch.ones(T, T).triu(1).bool()
+    return scores.masked_fill(future, -torch.inf).softmax(-1).numpy()
 
 
 STEPS = list(range(0, 1001, 100))
@@ -88,6 +88,18 @@ def test_the_largest_attention_that_a_chapter_shows_is_small_too():
     text = "En un lugar de la Mancha, de cuyo nombre no quiero acordarme"
     piece = piezas.atencion(text, weights(5, 4, len(text)))
     assert len(piece.html().encode()) < 1.5 * LARGEST_BYTES
+
+
+def test_switches_that_do_not_fit_are_refused():
+    whole = switched()
+    for wrong, complaint in (
+        ({"perdidas": whole["perdidas"][:32]}, "32 pérdidas"),
+        ({"perdidas": whole["perdidas"][1:]}, "63 pérdidas"),
+        ({"sorpresas": whole["sorpresas"][:, 1:]}, "19 letras"),
+        ({"apuestas": whole["apuestas"][1:]}, "una apuesta por letra"),
+    ):
+        with pytest.raises(ValueError, match=complaint):
+            piezas.subcapas(TEXT, **whole | wrong)
 
 
 def test_ten_sublayers_are_not_much_larger():
@@ -131,15 +143,6 @@ def test_what_cannot_be_shown_is_refused():
         piezas.atencion(TEXT, weights(), capa=3)
     with pytest.raises(ValueError, match="por paso"):
         piezas.curva([0, 1], [1.0], [1.0], [(0, "x")])
-    whole = switched()
-    for wrong, complaint in (
-        ({"perdidas": whole["perdidas"][:32]}, "32 pérdidas"),
-        ({"perdidas": whole["perdidas"][1:]}, "63 pérdidas"),
-        ({"sorpresas": whole["sorpresas"][:, 1:]}, "19 letras"),
-        ({"apuestas": whole["apuestas"][1:]}, "una apuesta por letra"),
-    ):
-        with pytest.raises(ValueError, match=complaint):
-            piezas.subcapas(TEXT, **whole | wrong)
 
 
 # --- what Python computes -------------------------------------------------------------------
