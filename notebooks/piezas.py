@@ -347,6 +347,156 @@ def dibujar_esfera(ax, esfera: dict, m: int, n: int) -> None:
     ax.spines[:].set_visible(False)
 
 
+QUEBRADA = {"esquinas": [-2, -1, 1.5], "pendientes": [2, -2, -2.5], "desde": -3, "hasta": 3}
+"""La línea que hay que calcar: una neurona por esquina."""
+
+
+def neuronas(
+    pregunta: str = (
+        "Arrastra las tres neuronas hasta que su suma calque la línea de trazos. Ahora apaga la "
+        "ReLU: ¿cuánto puedes bajar el error?"
+    ),
+    respuesta: str = (
+        "Con ReLU, hasta 0: cada esquina de la línea pide una neurona que se doble allí, con la "
+        "pendiente que la línea gana o pierde: 2 en −2, −2 en −1 y −2.5 en 1.5. Sin ella no se baja "
+        "de 1.15, muevas lo que muevas: la suma de tres rectas es otra recta, y ese es el error de "
+        "la mejor."
+    ),
+) -> Pieza:
+    """Calcar una línea quebrada sumando tres neuronas, con ReLU y sin ella."""
+    x, meta = meta_quebrada()
+    with figura_quieta(1, 2, alto=2.8) as (figura, ejes):
+        for ax, esquinas in zip(ejes, ([], QUEBRADA["esquinas"])):
+            suma = mejor_suma(esquinas)
+            error = ((suma - meta) ** 2).mean()
+            ax.plot(x, meta, "--", color=estilo.COLORES[1], lw=4, label="hay que calcar")
+            ax.plot(x, suma, "-", color="#22221f", label="la suma")
+            ax.set(title=f"{'Con' if len(esquinas) else 'Sin'} ReLU: error {error:.2f}", xlabel="x")
+        ejes[0].legend(fontsize=8)
+    return Pieza(
+        "neuronas",
+        "Tres neuronas que se arrastran",
+        QUEBRADA,
+        figura,
+        "Una línea de trazos con tres esquinas. Sin ReLU, la suma de tres neuronas es una recta que "
+        "deja un error de 1.15; con ReLU, la calca.",
+        pregunta,
+        respuesta,
+    )
+
+
+def meta_quebrada() -> tuple[np.ndarray, np.ndarray]:
+    """Dar los puntos en que se mide el error de una suma de neuronas y lo que habría de valer."""
+    x = np.linspace(QUEBRADA["desde"], QUEBRADA["hasta"], 121)
+    return x, np.maximum(0, x[:, None] - QUEBRADA["esquinas"]) @ QUEBRADA["pendientes"]
+
+
+def mejor_suma(esquinas: Sequence[float]) -> np.ndarray:
+    """Dar la suma de neuronas con esas esquinas que mejor calca la meta; sin esquinas, la recta."""
+    x, meta = meta_quebrada()
+    dobladas = np.maximum(0, x[:, None] - np.array(esquinas))
+    columnas = dobladas if len(esquinas) else np.stack((x, np.ones_like(x)), axis=1)
+    return columnas @ np.linalg.lstsq(columnas, meta, rcond=None)[0]
+
+
+def nombres_de_subcapas(cuantas: int) -> list[str]:
+    """Dar los nombres de las subcapas de una pila, de abajo arriba."""
+    clases = ("atención", "feed-forward")
+    return [f"{clases[i % 2]} del bloque {i // 2 + 1}" for i in range(cuantas)]
+
+
+def subcapas(
+    texto: str,
+    sorpresas: np.ndarray,
+    apuestas: Sequence[str],
+    perdidas: Sequence[float],
+    pregunta: str = (
+        "Apaga las subcapas de una en una: ¿cuál se echa más de menos? Y si apagas dos a la vez, "
+        "¿sube la pérdida lo que suben las dos por separado?"
+    ),
+    respuesta: str | None = None,
+) -> Pieza:
+    """Encender y apagar las subcapas de un modelo, y ver qué letras se le vuelven difíciles.
+
+    Hay una fila por cada manera de apagar, en el orden de itertools.product((False, True), …):
+    la primera con todo apagado, la última con todo encendido. sorpresas: (2**n, T), en nats, las
+    de las letras del texto. apuestas: lo que el modelo habría escrito en el lugar de cada una.
+    perdidas: las de un texto que puede ser más largo.
+    """
+    sorpresas, perdidas = np.asarray(sorpresas, dtype=float), np.asarray(perdidas, dtype=float)
+    cuantas = len(perdidas).bit_length() - 1
+    if len(perdidas) != 1 << cuantas or cuantas % 2:
+        raise ValueError(f"hay {len(perdidas)} pérdidas, y no son las de unos bloques enteros")
+    if sorpresas.shape != (len(perdidas), len(texto)):
+        raise ValueError(f"{len(texto)} letras, y las sorpresas son {sorpresas.shape}")
+    if {len(apuesta) for apuesta in apuestas} != {len(texto)} or len(apuestas) != len(perdidas):
+        raise ValueError("hace falta una apuesta por letra y por manera de apagar")
+    letras = sorted(set("".join(apuestas)))
+    lugar = {letra: i for i, letra in enumerate(letras)}
+    elegidas = np.array([[lugar[letra] for letra in apuesta] for apuesta in apuestas])
+    sin_una = perdidas[[-1 - (1 << i) for i in reversed(range(cuantas))]]
+    with figura_quieta(alto=0.26 * cuantas + 0.9) as (figura, ax):
+        puntos = ax.barh(range(cuantas), sin_una)
+        ax.bar_label(puntos, fmt="%.2f", padding=3, fontsize=9)
+        ax.axvline(perdidas[-1], color="#22221f", linestyle=":", label="sin apagar ninguna")
+        ax.set_yticks(range(cuantas), nombres_de_subcapas(cuantas))
+        ax.invert_yaxis()
+        ax.grid(axis="y", visible=False)
+        ax.set(title="La pérdida al apagar cada subcapa", xlabel="nats por letra")
+        ax.set_xlim(0, 1.15 * sin_una.max())
+        ax.legend(fontsize=9)
+    return Pieza(
+        "subcapas",
+        "Una pila con interruptores",
+        {
+            "texto": texto,
+            "subcapas": cuantas,
+            "perdidas": lista(perdidas, 3),
+            "tintes": comprimir(np.digitize(sorpresas, TINTES)),
+            "letras": letras,
+            "apuestas": comprimir(elegidas),
+        },
+        figura,
+        f"La pérdida sin apagar nada es {perdidas[-1]:.2f}. Una barra por subcapa dice cuánto es "
+        f"sin ella: de {sin_una.min():.2f} a {sin_una.max():.2f}.",
+        pregunta,
+        respuesta if respuesta is not None else lo_que_se_apaga(perdidas),
+        partes=["unpack"],
+    )
+
+
+TINTES = (0.7, 1.4, 2.8, 4.2, 6.3)
+"""Los nats de sorpresa desde los que una letra se tiñe más: uno, dos, cuatro, seis y nueve bits."""
+
+
+def comprimir(numeros: np.ndarray) -> str:
+    """Dar una tabla de números menores que 256 como los lee unpack.js, columna tras columna."""
+    columnas = np.ascontiguousarray(numeros.T, dtype=np.uint8)
+    return base64.b64encode(zlib.compress(columnas.tobytes(), 9)).decode()
+
+
+def lo_que_se_apaga(perdidas: np.ndarray) -> str:
+    """Decir qué subcapa se echa más de menos, cuál menos, y si los daños se suman."""
+    cuantas = len(perdidas).bit_length() - 1
+    nombres, enteras = nombres_de_subcapas(cuantas), perdidas[-1]
+    bits = [1 << i for i in reversed(range(cuantas))]
+    dano = perdidas[[-1 - bit for bit in bits]] - enteras
+    parejas = [(i, j) for j in range(cuantas) for i in range(j)]
+    juntas = [perdidas[-1 - bits[i] - bits[j]] - enteras for i, j in parejas]
+    de_mas = [junta - dano[i] - dano[j] for junta, (i, j) in zip(juntas, parejas)]
+    raro = int(np.argmax(np.abs(de_mas)))
+    i, j = parejas[raro]
+    peor, mejor = int(dano.argmax()), int(dano.argmin())
+    return (
+        f"La {nombres[peor]}: sin ella la pérdida pasa de {enteras:.2f} a "
+        f"{enteras + dano[peor]:.2f}. La que menos, la {nombres[mejor]}: "
+        f"{enteras + dano[mejor]:.2f}. Los daños no se suman: la {nombres[i]} vale a solas "
+        f"{dano[i]:.2f} y la {nombres[j]}, {dano[j]:.2f}; sin las dos la pérdida sube "
+        f"{juntas[raro]:.2f}. Cada subcapa lee lo que han sumado las de antes, así que quitar una "
+        "cambia lo que leen las demás."
+    ).replace("-0.", "−0.")
+
+
 def atencion(
     texto: str,
     pesos: np.ndarray,

@@ -36,6 +36,14 @@ TWISTER = "tres tristes tigres tragaban trigo en un trigal"
 TEXT = "—Señor —dijo Sancho"
 
 
+def switched(sublayers: int = 6, T: int = len(TEXT)) -> dict:
+    """Return made-up surprises, guesses and losses for every way to switch sublayers off."""
+    rng = np.random.default_rng(2)
+    surprises = rng.exponential(2, (1 << sublayers, T))
+    guesses = ["".join(rng.choice(list("aeiou \n"), T)) for _ in surprises]
+    return {"sorpresas": surprises, "apuestas": guesses, "perdidas": surprises.mean(1) + 1}
+
+
 def weights(n_layer: int = 3, n_head: int = 4, T: int = len(TEXT)) -> np.ndarray:
     scores = torch.randn(n_layer, n_head, T, T, generator=torch.Generator().manual_seed(0)) * 2
     future = torch.ones(T, T).triu(1).bool()
@@ -67,6 +75,8 @@ LOSSES = [1.2 + 3 / (1 + n / 100) for n in STEPS]
 EXAMPLES: dict[str, Callable[[], piezas.Pieza]] = {
     "bpe": lambda: piezas.bpe(TWISTER, 20),
     "giro": piezas.giro,
+    "neuronas": piezas.neuronas,
+    "subcapas": lambda: piezas.subcapas(TEXT, **switched()),
     "softmax": lambda: piezas.softmax(LOGITS, OPTIONS),
     "sorteo": lambda: piezas.sorteo(MANY, [chr(0xC0 + i) for i in range(40)]),
     "atencion": lambda: piezas.atencion(TEXT, weights(), capa=1),
@@ -100,6 +110,23 @@ def test_the_largest_attention_that_a_chapter_shows_is_small_too():
     text = "En un lugar de la Mancha, de cuyo nombre no quiero acordarme"
     piece = piezas.atencion(text, weights(5, 4, len(text)))
     assert len(piece.html().encode()) < 1.5 * LARGEST_BYTES
+
+
+def test_switches_that_do_not_fit_are_refused():
+    whole = switched()
+    for wrong, complaint in (
+        ({"perdidas": whole["perdidas"][:32]}, "32 pérdidas"),
+        ({"perdidas": whole["perdidas"][1:]}, "63 pérdidas"),
+        ({"sorpresas": whole["sorpresas"][:, 1:]}, "19 letras"),
+        ({"apuestas": whole["apuestas"][1:]}, "una apuesta por letra"),
+    ):
+        with pytest.raises(ValueError, match=complaint):
+            piezas.subcapas(TEXT, **whole | wrong)
+
+
+def test_ten_sublayers_are_not_much_larger():
+    piece = piezas.subcapas(TWISTER, **switched(10, len(TWISTER)))
+    assert len(piece.html().encode()) < 2.5 * LARGEST_BYTES  # made-up guesses hardly shrink
 
 
 def test_no_text_becomes_html():
@@ -207,6 +234,39 @@ def test_the_answer_of_the_descent_is_true():
     assert min((steps(rate, 0), rate) for rate in rates) == (22, 0.18)
     assert steps(0.2, 0) == steps(0.21, 0) == np.inf
     assert min(steps(rate, m / 20) for rate in rates for m in range(20)) == steps(0.17, 0.5) == 6
+
+
+def test_the_answer_of_the_neurons_is_true():
+    x, target = piezas.meta_quebrada()
+    corners, slopes = (piezas.QUEBRADA[name] for name in ("esquinas", "pendientes"))
+    relu = torch.relu(torch.tensor(x)[:, None] - torch.tensor(corners))
+    np.testing.assert_allclose(target, relu @ torch.tensor(slopes).double())
+    np.testing.assert_allclose(piezas.mejor_suma(corners), target, atol=1e-9)
+    best_line = ((np.polyval(np.polyfit(x, target, 1), x) - target) ** 2).mean()
+    assert ((piezas.mejor_suma([]) - target) ** 2).mean() == pytest.approx(best_line)
+    # The sliders go by halves: no sum of three of their lines is better than the best of all.
+    lines = [(a, c) for a in np.arange(-9, 9.5, 0.5) for c in np.arange(-9, 9.25, 0.25)]
+    reached = min(((a * x + c - target) ** 2).mean() for a, c in lines)
+    assert f"{best_line:.2f}" == f"{reached:.2f}" == "1.15"
+    piece = piezas.neuronas()
+    assert "1.15" in piece.respuesta
+    assert all(
+        f"{slope:g} en {corner:g}".replace("-", "−") in piece.respuesta
+        for corner, slope in zip(corners, slopes)
+    )
+
+
+def test_the_answer_of_the_switches_is_computed():
+    on = np.array([[i >> (3 - k) & 1 for k in range(4)] for i in range(16)])
+    off = 1 - on
+    losses = 1 + off @ [0.5, 0.1, 0.2, 0.3] + 0.7 * off[:, 0] * off[:, 3]
+    answer = piezas.lo_que_se_apaga(losses)
+    assert "La atención del bloque 1: sin ella la pérdida pasa de 1.00 a 1.50." in answer
+    assert "La que menos, la feed-forward del bloque 1: 1.10." in answer
+    assert (
+        "la atención del bloque 1 vale a solas 0.50 y la feed-forward del bloque 2, 0.30" in answer
+    )
+    assert "sin las dos la pérdida sube 1.50" in answer
 
 
 # --- the drawings ---------------------------------------------------------------------------
@@ -500,6 +560,82 @@ def test_the_product_depends_on_the_difference_alone(show):
     assert tab.rows()[0] == ["6", "3", "3", "1.00"]
     tab.slide("Clave", Keys.ARROW_RIGHT)
     assert tab.status == f"q · k = {np.cos(np.radians(15)):.2f}"
+
+
+def test_three_neurons_are_dragged_onto_the_line(show):
+    from selenium.webdriver import ActionChains, Keys
+
+    tab = opened(show, "neuronas")
+
+    def error(activation: Callable[[np.ndarray], np.ndarray]) -> str:
+        x, target = piezas.meta_quebrada()
+        corners, slopes = (
+            tab.js(f"neuronas.map((n) => n.{name}.valor)") for name in ("esquina", "pendiente")
+        )
+        total = activation(x[:, None] - corners) @ slopes
+        return f"{((total - target) ** 2).mean():.2f}"
+
+    assert f"cuadrados): {error(lambda z: np.maximum(z, 0))}. " in tab.status
+    tab.slide("Esquina 2", Keys.ARROW_RIGHT * 2)
+    tab.slide("Pendiente 3", Keys.ARROW_LEFT)
+    assert tab.js("formula.textContent") == "1 · ReLU(x + 1.5) − 2 · ReLU(x − 1) + 1 · ReLU(x − 2)"
+    assert f"cuadrados): {error(lambda z: np.maximum(z, 0))}. " in tab.status
+    tab.find("input[type=checkbox]").click()
+    assert f"cuadrados): {error(lambda z: z)}. " in tab.status
+    assert f"sin ReLU, {error(lambda z: z)}." in tab.status
+    tab.find("input[type=checkbox]").click()
+    handle = tab.find("circle.n1")
+    unit = tab.js("partes.getScreenCTM().a")
+    ActionChains(tab.driver).click_and_hold(handle).move_by_offset(
+        round(-0.5 * unit), round(-unit)
+    ).release().perform()
+    assert tab.js("[neuronas[0].esquina.valor, neuronas[0].pendiente.valor]") == [-2, 2]
+    tab.js(
+        "[[-1, -2], [1.5, -2.5]].map(([e, v], i) =>"
+        " (neuronas[i + 1].esquina.mover(e), neuronas[i + 1].pendiente.mover(v)))"
+    )
+    assert "cuadrados): 0.00. Lo más bajo hasta ahora: con ReLU, 0.00;" in tab.status
+
+
+def test_switches_show_what_was_computed(show):
+    tab = opened(show, "subcapas")
+    given = switched()
+    losses = given["perdidas"].round(3)
+    whole = losses[-1]
+    buttons = tab.driver.find_elements("css selector", ".interruptor")
+    assert [button.get_attribute("aria-pressed") for button in buttons] == ["true"] * 6
+    tints = [0, 18, 38, 65, 100, 100]
+    for press, number in ((None, 63), (0, 31), (5, 30), (2, 22), (0, 54)):
+        if press is not None:
+            buttons[press].click()
+        assert f"Pérdida: {losses[number]:.2f} nats por letra" in tab.status
+        guesses = given["apuestas"][number]
+        right = [guess == letter for guess, letter in zip(guesses, TEXT)]
+        assert f"De las {len(TEXT)} letras de abajo acierta {sum(right)}." in tab.status
+        shown = tab.js(
+            "[...document.querySelectorAll('.palabra > span')].map((s) =>"
+            " [s.children[0].textContent, s.children[1].textContent,"
+            " s.children[0].style.getPropertyValue('--tint-share')])"
+        )
+        levels = np.digitize(given["sorpresas"][number], piezas.TINTES)
+        for (letter, guess, tint), expected, said, level in zip(shown, TEXT, guesses, levels):
+            assert letter == expected
+            assert guess == (" " if said == expected else piezas.rotulo(said))
+            assert tint == f"{tints[level]}%"
+        rise = f"{losses[number] - whole:.2f}".replace("-", "−")
+        assert tab.rows()[0][1:] == [f"{losses[number]:.2f}", rise]
+    assert [row[0] for row in tab.rows()] == [
+        "atención 2, feed-forward 3",
+        "atención 1, atención 2, feed-forward 3",
+        "atención 1, feed-forward 3",
+        "atención 1",
+    ]
+    tab.press("Apaga todo")
+    assert tab.rows()[0][:2] == ["todo", f"{losses[0]:.2f}"]
+    buttons[1].click()
+    assert tab.rows()[0][:2] == ["todo menos feed-forward 1", f"{losses[16]:.2f}"]
+    tab.press("Enciende todo")
+    assert tab.rows()[0] == ["nada", f"{whole:.2f}", "0.00"]
 
 
 def test_attention_is_what_was_given(show):
