@@ -226,10 +226,10 @@ PELDANOS = [
     Peldano("atención", "04_autoatencion", ConAtencion),
     Peldano("feed-forward", "05_feed_forward", ConFeedForward),
     Peldano("residual y normalización", "06_bloque_y_gpt", lambda V: Gpt(V, bloques=1)),
-    Peldano("más capas", "06_bloque_y_gpt", lambda V: Gpt(V, bloques=BLOQUES)),
+    Peldano("más bloques", "06_bloque_y_gpt", lambda V: Gpt(V, bloques=BLOQUES)),
 ]
 CONTROL = Peldano("sin residual ni normalización", "06_bloque_y_gpt", lambda V: Desnudo(V, BLOQUES))
-"""No es un peldaño: las capas de «más capas» sin lo que trae el anterior."""
+"""No es un peldaño: los bloques de «más bloques» sin lo que trae el anterior."""
 CONTROLES = [
     Peldano("media", "02_embeddings_y_posiciones", lambda V: ConMedia(V, residual=False)),
     Peldano("media con residual", "02_embeddings_y_posiciones", lambda V: ConMedia(V, True)),
