@@ -347,6 +347,62 @@ def dibujar_esfera(ax, esfera: dict, m: int, n: int) -> None:
     ax.spines[:].set_visible(False)
 
 
+NORMALIZACIONES = {"limite": 10, "paso": 0.5, "eps": {"layernorm": 1e-5, "rmsnorm": 1e-6}}
+"""Hasta dónde llega cada canal, lo que avanza, y la ε de cada normalización, la de sancho-mini."""
+
+
+def norma(
+    numeros: Sequence[float] = (1, 0, -3, 4),
+    pregunta: str = (
+        "¿Cuál de los dos botones, sumar 1 o multiplicar por 2, nota LayerNorm? ¿Y RMSNorm? Iguala "
+        "después los cuatro números: ¿qué da cada una?"
+    ),
+    respuesta: str = (
+        "LayerNorm, ninguno: la media se lleva lo que se suma a todos, y la desviación típica, lo "
+        "que los multiplica, mientras la ε no cuente. RMSNorm nota la suma, porque no resta la "
+        "media, y no la multiplicación. Con los cuatro iguales, LayerNorm da ceros: los desvíos "
+        "son 0, y gracias a la ε no se hace 0/0. RMSNorm da cuatro unos, o cuatro −1; ceros, solo si "
+        "todos son 0."
+    ),
+) -> Pieza:
+    """Mover unos canales y ver lo que sale de LayerNorm y de RMSNorm, sin γ ni β."""
+    x, limite = np.asarray(numeros, dtype=float), NORMALIZACIONES["limite"]
+    if x.shape != (4,) or abs(x).max() > limite or (x % NORMALIZACIONES["paso"]).any():
+        raise ValueError(f"hacen falta cuatro números de −{limite} a {limite}, de medio en medio")
+    with figura_quieta(1, 3, alto=2.8) as (figura, ejes):
+        cambiados = {"x": x, "x + 1": x + 1, "2x": 2 * x}
+        for ax, (titulo, valores) in zip(ejes, cambiados.items()):
+            salidas = normalizar(valores)
+            for lado, (nombre, salida) in zip((-0.2, 0.2), salidas.items()):
+                ax.bar(np.arange(4) + lado, salida, width=0.4, label=nombre)
+            ax.axhline(0, color="#22221f", linewidth=1, linestyle="-")
+            nombres = [f"{valor:g}".replace("-", "−") for valor in valores]
+            ax.set_xticks(range(4), nombres)
+            ax.set(title=titulo, xlabel="los cuatro números", ylim=(-2, 2))
+            ax.grid(axis="x", visible=False)
+        ejes[0].set_ylabel("lo que sale")
+        ejes[0].legend(fontsize=8, loc="upper left")
+    return Pieza(
+        "norma",
+        "LayerNorm y RMSNorm con los mismos números",
+        {"numeros": lista(x), **NORMALIZACIONES},
+        figura,
+        "Lo que dan LayerNorm y RMSNorm con cuatro números, con los mismos más 1 y con los mismos "
+        "por 2: LayerNorm da siempre lo mismo; RMSNorm cambia solo al sumar.",
+        pregunta,
+        respuesta,
+    )
+
+
+def normalizar(x: np.ndarray) -> dict[str, np.ndarray]:
+    """Dar un vector normalizado de las dos maneras, sin γ ni β."""
+    eps = NORMALIZACIONES["eps"]
+    return {
+        "LayerNorm": (x - x.mean()) / np.sqrt(x.var() + eps["layernorm"]),
+        "RMSNorm": x / np.sqrt((x**2).mean() + eps["rmsnorm"]),
+    }
+
+
 QUEBRADA = {"esquinas": [-2, -1, 1.5], "pendientes": [2, -2, -2.5], "desde": -3, "hasta": 3}
 """La línea que hay que calcar: una neurona por esquina."""
 

@@ -22,9 +22,10 @@ sys.path.insert(0, str(FOLDER))
 import dibujos  # noqa: E402
 import piezas  # noqa: E402
 from sancho.checkpoint import pretrained  # noqa: E402
-from sancho.config import SampleConfig  # noqa: E402
+from sancho.config import ModelConfig, SampleConfig  # noqa: E402
 from sancho.convert import page  # noqa: E402
 from sancho.generate import shape_logits  # noqa: E402
+from sancho.model import make_norm  # noqa: E402
 
 CHAPTERS = [path.name for path in sorted(FOLDER.glob("*.ipynb"))]
 LARGEST_BYTES = 60_000
@@ -75,6 +76,7 @@ LOSSES = [1.2 + 3 / (1 + n / 100) for n in STEPS]
 EXAMPLES: dict[str, Callable[[], piezas.Pieza]] = {
     "bpe": lambda: piezas.bpe(TWISTER, 20),
     "giro": piezas.giro,
+    "norma": piezas.norma,
     "neuronas": piezas.neuronas,
     "subcapas": lambda: piezas.subcapas(TEXT, **switched()),
     "softmax": lambda: piezas.softmax(LOGITS, OPTIONS),
@@ -169,6 +171,9 @@ def test_what_cannot_be_shown_is_refused():
         piezas.mezcla(WORDS[:2], *TABLES)
     with pytest.raises(ValueError, match=r"de 0\.05 en 0\.05"):
         piezas.mezcla(WORDS, *TABLES + 0.02)
+    for wrong in ([1, 2, 3], [1, 2, 3, 11], [1, 2, 3, 0.2]):
+        with pytest.raises(ValueError, match="cuatro números"):
+            piezas.norma(wrong)
     with pytest.raises(ValueError, match=r"«la» → «le», y los pesos son \(2, 2\)"):
         piezas.alineamiento([("la", "le", np.ones((2, 2)))])
 
@@ -234,6 +239,54 @@ def test_the_answer_of_the_descent_is_true():
     assert min((steps(rate, 0), rate) for rate in rates) == (22, 0.18)
     assert steps(0.2, 0) == steps(0.21, 0) == np.inf
     assert min(steps(rate, m / 20) for rate in rates for m in range(20)) == steps(0.17, 0.5) == 6
+
+
+def normalize(x) -> dict[str, np.ndarray]:
+    """What torch's own functions make of a vector, with the project's ε."""
+    x = torch.as_tensor(x, dtype=torch.float64)
+    kinds = {"LayerNorm": torch.nn.functional.layer_norm, "RMSNorm": torch.nn.functional.rms_norm}
+    return {
+        name: kind(x, (len(x),), eps=make_norm(small(name)).eps).numpy()
+        for name, kind in kinds.items()
+    }
+
+
+def small(norm: str) -> ModelConfig:
+    return ModelConfig(n_embd=4, n_head=1, norm=norm.lower())
+
+
+VECTORS = [
+    [1, 0, -3, 4],
+    [3, 3, 3, 3],
+    [0, 0, 0, 0],
+    [-10, 10, 9.5, -0.5],
+    [0.001, 0, -0.003, 0.004],  # ε counts here
+    np.random.default_rng(3).normal(5, 2, 4).tolist(),
+]
+
+
+@pytest.mark.parametrize("x", VECTORS)
+def test_the_normalizations_of_the_figure_are_those_of_torch(x):
+    ours = piezas.normalizar(np.array(x, dtype=float))
+    for name, theirs in normalize(x).items():
+        np.testing.assert_allclose(ours[name], theirs, atol=1e-12)
+
+
+def test_the_answer_of_the_normalizations_is_true():
+    x = np.array([1.0, 0, -3, 4])
+
+    def notices(name: str, changed: np.ndarray) -> bool:
+        return not np.allclose(normalize(changed)[name], normalize(x)[name], atol=1e-4)
+
+    assert not notices("LayerNorm", x + 1)
+    assert not notices("LayerNorm", 2 * x)
+    assert notices("RMSNorm", x + 1)
+    assert not notices("RMSNorm", 2 * x)
+    for equal in (3, -2):
+        found = normalize(np.full(4, equal))
+        assert (found["LayerNorm"] == 0).all()
+        np.testing.assert_allclose(found["RMSNorm"], np.sign(equal), atol=1e-6)
+    assert not any(found.any() for found in normalize(np.zeros(4)).values())
 
 
 def test_the_answer_of_the_neurons_is_true():
@@ -560,6 +613,47 @@ def test_the_product_depends_on_the_difference_alone(show):
     assert tab.rows()[0] == ["6", "3", "3", "1.00"]
     tab.slide("Clave", Keys.ARROW_RIGHT)
     assert tab.status == f"q · k = {np.cos(np.radians(15)):.2f}"
+
+
+def test_normalizations_in_the_browser_are_those_of_torch(show):
+    from selenium.webdriver import Keys
+
+    tab = opened(show, "norma")
+    for x in VECTORS:
+        found = tab.js("[layerNorm(arguments[0]), rmsNorm(arguments[0])]", x)
+        np.testing.assert_allclose(found, list(normalize(x).values()), atol=1e-12)
+
+    def written(number: float) -> str:
+        return f"{number:.2f}".replace("-0.00", "0.00").replace("-", "−")
+
+    def check(*x: float) -> None:
+        columns = [np.array(x, dtype=float), *normalize(x).values()]
+        *channels, mean, deviation, rms = tab.rows()
+        for i, row in enumerate(channels):
+            assert row == [str(i + 1), *(written(column[i]) for column in columns)]
+        assert mean == ["media", *(written(c.mean()) for c in columns)]
+        assert deviation == ["desviación típica", *(written(c.std()) for c in columns)]
+        means_of_squares = [(c**2).mean() for c in columns]
+        assert rms == ["media cuadrática", *(written(m**0.5) for m in means_of_squares)]
+
+    check(1, 0, -3, 4)
+    tab.press("Suma 1")
+    check(2, 1, -2, 5)
+    tab.press("Multiplica")
+    check(4, 2, -4, 10)
+    assert "hidden" in tab.find("[role=status]").get_attribute("class")
+    tab.press("Multiplica")
+    assert tab.status == "No cabe: alguno se saldría de −10 a 10."
+    check(4, 2, -4, 10)
+    tab.slide("Canal 3", Keys.HOME + Keys.ARROW_RIGHT * 2)
+    check(4, 2, -9, 10)
+    said = ", ".join(written(y) for y in normalize([4, 2, -9, 10])["LayerNorm"])
+    assert tab.js("frase.textContent").startswith(f"LayerNorm da {said}. RMSNorm da ")
+    for channel in range(1, 5):
+        tab.slide(f"Canal {channel}", Keys.END)
+    check(10, 10, 10, 10)
+    tab.find("button:last-of-type").send_keys(Keys.ENTER)
+    check(1, 0, -3, 4)
 
 
 def test_three_neurons_are_dragged_onto_the_line(show):
