@@ -10,7 +10,7 @@ from conftest import ROOT, run
 
 from sancho import checkpoint, corpus
 from sancho.checkpoint import PRETRAINED
-from sancho.config import SampleConfig
+from sancho.config import SampleConfig, SampleOptions
 from sancho.generate import continue_text
 from sancho.training import validation_loss
 
@@ -66,6 +66,19 @@ def test_its_greedy_text(box):
     prompt = box.tokenizer.encode(start)
     pieces = continue_text(box.build_numpy(), box.tokenizer, prompt, greedy, max_new_tokens=200)
     assert f"```text\n{start}{''.join(pieces)}\n```" in PAGE
+
+
+@pytest.mark.parametrize("name", ["README.md", "README.es.md"])
+def test_the_first_page_that_it_writes(box, name):
+    readme = (ROOT / name).read_text(encoding="utf-8")
+    length = int(re.search(r"sample\.py --max_new_tokens (\d+)", readme)[1])
+    start, seed = box.tokenizer.encode(SampleOptions().start), SampleOptions().seed
+    pieces = continue_text(
+        box.build_numpy(), box.tokenizer, start, max_new_tokens=length, seed=seed
+    )
+    text = "".join(pieces)
+    assert f"```text\n{text.lstrip()}\n```" in readme
+    assert re.search(r"[.?!]$", text)
 
 
 def test_sample_lets_it_write_where_nothing_is_trained(project):
