@@ -24,17 +24,15 @@ TEXTS, LENGTH = 8, 3000
 SAMPLERS = [
     {"temperature": 0.0},
     {"temperature": 0.5},
+    {"temperature": 0.7},
     {"temperature": 0.8},
     {"temperature": 1.0},
-    {"temperature": 0.8, "min_p": 0.05},
+    {"temperature": 0.9, "min_p": 0.05},
+    {"temperature": 0.9, "min_p": 0.1},
     {"temperature": 1.0, "min_p": 0.05},
     {"temperature": 1.0, "min_p": 0.1},
-    {"temperature": 1.1, "min_p": 0.05},
-    {"temperature": 1.1, "min_p": 0.1},
-    {"temperature": 1.2, "min_p": 0.1},
-    {"temperature": 1.2, "min_p": 0.15},
+    {"temperature": 1.0, "min_p": 0.15},
     {"temperature": 1.0, "top_p": 0.9},
-    {"temperature": 0.9, "top_p": 0.95},
     {"temperature": 1.0, "top_k": 5},
 ]
 

@@ -213,7 +213,7 @@ class SampleConfig(Checked):
     """Above 1 makes characters of the context less likely."""
 
 
-DEFAULT_SAMPLING = SampleConfig(temperature=0.8)
+DEFAULT_SAMPLING = SampleConfig(min_p=0.1)
 """How a text is written where nothing is said (docs/measurements.md)."""
 
 

@@ -17,7 +17,7 @@ from sancho.config import ModelConfig
 MODULES = sorted(
     path.relative_to(ROOT / "sancho").with_suffix("").as_posix()
     for path in (ROOT / "sancho").rglob("*.py")
-    if "convert" not in path.relative_to(ROOT).parts and path.stem != "__init__"
+    if not {"convert", "pretrained"} & {*path.relative_to(ROOT).parts} and path.stem != "__init__"
 )
 EXPORTS = sorted(
     path.relative_to(ROOT).as_posix()

@@ -324,6 +324,7 @@ def model_card(saved: Checkpoint, export: Export) -> str:
         "start": json.dumps(start, ensure_ascii=False),
         "trust": export.trust,
         "temperature": DEFAULT_SAMPLING.temperature,
+        "min_p": DEFAULT_SAMPLING.min_p,
         "sample": "".join(f"    {line}\n" for line in (start + "".join(text)).splitlines()),
     }
     card = (FOLDER / "model_card.md").read_text(encoding="utf-8")

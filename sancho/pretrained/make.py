@@ -1,0 +1,120 @@
+"""Make the pretrained model: python sancho/pretrained/make.py [--out_dir FOLDER].
+
+Five runs of train.py on data/quijote. Each but the first begins with a mean of the weights of runs
+before it (a model soup: Wortsman et al. 2022, arXiv:2203.05482, section 2), and so does what is
+saved; one number then makes its probabilities as sure as they should be (temperature scaling: Guo
+et al. 2017, arXiv:1706.04599, section 4.2). Started again, it goes on where it was stopped.
+"""
+
+import argparse
+import subprocess
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+
+ROOT = Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(ROOT))
+
+from sancho import checkpoint  # noqa: E402
+from sancho.checkpoint import PRETRAINED, Checkpoint, Progress  # noqa: E402
+from sancho.corpus import load  # noqa: E402
+from sancho.training import validation_loss  # noqa: E402
+
+FROM_NOTHING = (
+    "--n_layer 5 --n_head 4 --n_embd 184 --block_size 512 --ngram_size 1 --no-embedding_skip "
+    "--dropout 0.1 --weight_decay 0.02 --batch_size 4 --decay_fraction 0.7 --eval_interval 1000"
+)
+GO_ON = (
+    "--dropout 0.2 --weight_decay 0.1 --batch_size 8 --warmup_iters 100 --decay_fraction 1 "
+    "--look_ahead 0 --eval_interval 500 --dtype bfloat16 --threads 1"
+)
+HIGH = f"{GO_ON} --muon_learning_rate 0.0075 --learning_rate 0.01"
+MIDDLE = f"{GO_ON} --muon_learning_rate 0.004 --learning_rate 0.0055"
+LOW = f"{GO_ON} --muon_learning_rate 0.003 --learning_rate 0.004"
+
+
+@dataclass(frozen=True)
+class Run:
+    """A run of train.py."""
+
+    steps: int
+    options: str
+    begins_with: Mapping[int, int]
+    """The shares of earlier runs, counted from 0, in its first weights."""
+
+
+RUNS = (
+    Run(14_000, FROM_NOTHING, {}),
+    Run(4_500, f"{HIGH} --seed 1", {0: 1}),
+    Run(2_000, f"{MIDDLE} --seed 4", {0: 1, 1: 2}),
+    Run(500, f"{LOW} --seed 6", {0: 1, 1: 2, 2: 3}),
+    Run(500, f"{LOW} --seed 7", {0: 1, 1: 2, 2: 3}),
+)
+SAVED = {0: 1, 1: 2, 2: 3, 3: 6, 4: 6}
+"""The shares of the runs in what is saved."""
+SCALE = 0.83
+"""Factor of the logits, the best for the validation part."""
+
+
+def best(folder: Path, number: int) -> Checkpoint:
+    """Return the best checkpoint of a run."""
+    return checkpoint.load(folder / f"run-{number}" / "best.safetensors")
+
+
+def mean(folder: Path, shares: Mapping[int, int]) -> Checkpoint:
+    """Return the mean of the best weights of some runs."""
+    found = [best(folder, run) for run in shares]
+    by_name = {
+        name: np.average([each.weights[name] for each in found], axis=0, weights=[*shares.values()])
+        for name in found[0].weights
+    }
+    weights = {name: array.astype(np.float32) for name, array in by_name.items()}
+    return replace(found[0], weights=weights, optimizer={})
+
+
+def train(folder: Path, number: int) -> None:
+    """Train a run to its end, from its beginning or from where it was stopped."""
+    run, out = RUNS[number], folder / f"run-{number}"
+    last = out / "last.safetensors"
+    if last.exists() and checkpoint.load(last).progress.step == run.steps:
+        return
+    options = ["--resume"]
+    if not last.exists():
+        options = f"--dataset quijote --max_iters {run.steps} {run.options}".split()
+        if run.begins_with:
+            begin = folder / f"begin-{number}.safetensors"
+            checkpoint.save(begin, mean(folder, run.begins_with))
+            options += ["--init_from", str(begin)]
+    line = [sys.executable, str(ROOT / "train.py"), *options, "--out_dir", str(out)]
+    subprocess.run(line, check=True)
+
+
+def main() -> None:
+    """Train what is not there yet, take the mean, scale its output, measure, save."""
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("--out_dir", type=Path, default=Path("out-pretrained"))
+    parser.add_argument("--output", type=Path, default=PRETRAINED)
+    options = parser.parse_args()
+    options.out_dir.mkdir(exist_ok=True)
+    for number in range(len(RUNS)):
+        train(options.out_dir, number)
+    made = mean(options.out_dir, SAVED)
+    made.weights["head.weight"] *= SCALE
+    loss = validation_loss(made.build_model(), load(ROOT / "data" / "quijote").val)
+    runs = [best(options.out_dir, number).progress for number in range(len(RUNS))]
+    progress = Progress(
+        step=sum(run.step for run in runs),
+        tokens=sum(run.tokens for run in runs),
+        seconds=sum(run.seconds for run in runs),
+        val_loss=loss,
+        best_val_loss=loss,
+    )
+    checkpoint.save(options.output, replace(made, progress=progress).in_half_precision())
+    print(f"{options.output}: validation loss {loss:.4f}")
+
+
+if __name__ == "__main__":
+    main()
