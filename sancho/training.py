@@ -291,7 +291,11 @@ class TrainingState:
 
 
 class Batches:
-    """Random windows of a text; which ones depends on the seed, the step and nothing else."""
+    """Windows of a text in random order; in an epoch each is read once.
+
+    Every epoch cuts the text at other places. Which windows a batch has depends on the seed and on
+    how many windows come before it.
+    """
 
     def __init__(
         self, ids: np.ndarray, block_size: int, config: TrainConfig, device: torch.device
@@ -299,15 +303,29 @@ class Batches:
         """Take windows of `ids`, (n,) with n > block_size."""
         self.block_size, self.config, self.device = block_size, config, device
         self.n_starts = len(ids) - block_size
+        self.n_windows = (len(ids) - 1) // block_size
+        self.epoch, self.starts = -1, np.empty(0, np.int64)
         self.offsets = torch.arange(block_size + 1, device=device)
         # On the CPU the text stays on disk; a GPU holds it in its own memory.
         self.ids = torch.from_numpy(ids if ids.dtype == np.uint8 else ids.view(np.int16))
         self.ids = self.ids.to(device)
 
+    def start(self, index: int) -> int:
+        """Return the place in the text at which the run's window `index` (from 0) begins."""
+        epoch, place = divmod(index, self.n_windows)
+        if epoch != self.epoch:
+            random = generator(self.config.seed, Purpose.BATCHES, epoch)
+            places = random.permutation(self.n_windows) * self.block_size
+            # What a shift moves past the end begins near the beginning.
+            shifted = (places + random.integers(self.block_size)) % self.n_starts
+            self.epoch, self.starts = epoch, shifted
+        return self.starts[place]
+
     def get(self, step: int, micro_step: int) -> tuple[Tensor, Tensor]:
         """Return inputs and targets, each (B, T) int64, of one micro-batch."""
-        random = generator(self.config.seed, Purpose.BATCHES, step, micro_step)
-        starts = torch.from_numpy(random.integers(self.n_starts, size=self.config.batch_size))
+        batch_size = self.config.batch_size
+        first = (step * self.config.gradient_accumulation_steps + micro_step) * batch_size
+        starts = torch.tensor([self.start(first + i) for i in range(batch_size)])
         if self.device.type == "cuda":  # from pinned memory, so that nobody waits for the copy
             starts = starts.pin_memory().to(self.device, non_blocking=True)
         windows = self.ids[starts.to(self.device)[:, None] + self.offsets].long()  # (B, T + 1)

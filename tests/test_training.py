@@ -803,9 +803,35 @@ def test_every_start_within_range_is_drawn(length):
     assert starts == set(range(length - 8))
 
 
+@pytest.mark.parametrize("length", [8 * 37 + 1, 8 * 38])
+def test_an_epoch_reads_each_window_once_and_the_next_cuts_elsewhere(length):
+    batches, epochs = batches_of(np.arange(length, dtype="<u2"), batch_size=37), []
+    for epoch in range(20):
+        starts = batches.get(epoch, 0)[0][:, 0]
+        in_order = starts.sort().values
+        assert in_order.unique().numel() == 37
+        # Neighbours, but for one that was moved past the end and so to the beginning.
+        assert (in_order.diff() == 8).sum() >= 35
+        epochs.append((in_order[-1].item() % 8, tuple(starts.tolist())))
+    assert len({cut for cut, _ in epochs}) >= 5
+    assert len({order for _, order in epochs}) == 20
+
+
+def test_micro_batches_are_the_parts_of_one_batch():
+    ids = np.arange(300, dtype="<u2")
+    whole = batches_of(ids, batch_size=6)
+    parts = batches_of(ids, batch_size=3, gradient_accumulation_steps=2)
+    for step in range(20):
+        pieces = zip(parts.get(step, 0), parts.get(step, 1), strict=True)
+        for one, pair in zip(whole.get(step, 0), pieces, strict=True):
+            assert torch.equal(one, torch.cat(pair))
+
+
 def test_a_batch_depends_on_seed_step_and_micro_step_alone():
     ids = np.arange(250, dtype=np.uint8)
-    one, same, other = batches_of(ids), batches_of(ids), batches_of(ids, seed=2)
+    one, same, other = (
+        batches_of(ids, seed=seed, gradient_accumulation_steps=3) for seed in (1, 1, 2)
+    )
     asked = [(step, micro) for step in range(6) for micro in range(3)]
     found = {place: one.get(*place)[0] for place in asked}
     torch.manual_seed(9)
