@@ -88,7 +88,7 @@ def test_a_run_that_goes_on_keeps_its_options(initial):
 
 def gently(train: TrainConfig) -> TrainConfig:
     """Return how a preset trains a model that can read already."""
-    adamw, muon = 0.4 * train.learning_rate, 0.4 * train.muon_learning_rate
+    adamw, muon = 0.2 * train.learning_rate, 0.2 * train.muon_learning_rate
     return replace(train, learning_rate=adamw, muon_learning_rate=muon)
 
 
@@ -109,7 +109,7 @@ def test_weights_of_no_preset_are_trained_as_suits_the_device(initial):
     found = default_options(INIT, CPU, initial)
     assert (found.run.preset, found.model) == ("mini", initial.model)
     assert found.train == replace(
-        PRESETS["mini"].train, learning_rate=0.008, muon_learning_rate=0.006
+        PRESETS["mini"].train, learning_rate=0.004, muon_learning_rate=0.003
     )
 
 

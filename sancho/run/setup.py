@@ -33,7 +33,7 @@ from sancho.training import TrainingState
 
 FREE_TO_CHANGE = {"vocab_size", "dropout", "ngram_dropout"}
 """Options of a model that change no weight's shape or meaning (vocab_size is no option)."""
-FINE_TUNING_RATE = 0.4
+FINE_TUNING_RATE = 0.2
 """Peak learning rates of fine-tuning, as a fraction of the preset's."""
 FINE_TUNING_PASSES = 0.5
 """Most epochs of fine-tuning, as a fraction of the preset's."""
