@@ -14,7 +14,7 @@ from sancho import checkpoint, cli
 from sancho.checkpoint import Checkpoint
 from sancho.config import RunConfig, TrainOptions, with_given
 from sancho.corpus import Corpus, load, open_corpus
-from sancho.generate import continue_text
+from sancho.generate import continue_text, until_sentence_ends
 from sancho.machine.device import Device, choose_device
 from sancho.machine.distributed import World, joined
 from sancho.machine.shell import command
@@ -109,7 +109,8 @@ def show_result(folder: RunFolder, state: TrainingState, signal: int) -> None:
         cli.say(f"validation loss {loss:.4f} nats per character ({bits:.3f} bits)\n")
     tokenizer = best.tokenizer
     begin = tokenizer.encode("\n")
-    for piece in continue_text(best.build_numpy(), tokenizer, begin, max_new_tokens=400, seed=1605):
+    text = continue_text(best.build_numpy(), tokenizer, begin, max_new_tokens=800, seed=1605)
+    for piece in until_sentence_ends(text, 400):
         print(piece, end="", flush=True)
     cli.say(f"\n\nmore of it: {command('sample.py', '--checkpoint', path)}")
 

@@ -184,7 +184,7 @@ def _helps(cls: type) -> dict[str, str]:
 
 
 def _nearest(name: str, known: Iterable[str], otherwise: str) -> str:
-    near = difflib.get_close_matches(name, known, n=1)
+    near = difflib.get_close_matches(name, known, n=1, cutoff=0.7)
     return f"did you mean {near[0]}?" if near else otherwise
 
 

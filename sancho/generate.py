@@ -3,6 +3,7 @@
 What shapes the distribution are pure functions of logits (B, V) that return logits (B, V).
 """
 
+import re
 import unicodedata
 from collections.abc import Iterable, Iterator
 from contextlib import AbstractContextManager, nullcontext
@@ -273,3 +274,13 @@ def continue_texts(
     samples = range(num_samples)
     steps = stream_texts(model, tokenizer, prompt, config, samples=samples, **options)
     return ["".join(pieces) for pieces in zip(*steps, strict=True)]
+
+
+def until_sentence_ends(pieces: Iterable[str], least: int) -> Iterator[str]:
+    """Pass pieces of a text on until a sentence ends, with `least` characters or more before."""
+    text = ""
+    for piece in pieces:
+        if len(text) >= least and piece.isspace() and re.search(r"[.!?…][»”\")]*\Z", text):
+            return
+        yield piece
+        text += piece

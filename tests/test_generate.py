@@ -26,6 +26,7 @@ from sancho.generate import (
     shape_logits,
     softmax,
     stream_texts,
+    until_sentence_ends,
 )
 from sancho.model import GPT, CachedDecoder
 from sancho.numpy_model import Decoder as NumpyDecoder
@@ -450,3 +451,19 @@ def test_stop_is_compared_after_normalisation():
 def test_empty_stop_string_is_an_error():
     with pytest.raises(ValueError, match="--stop"):
         pieces_of(stop=["a", ""])
+
+
+@pytest.mark.parametrize(
+    ("text", "least", "expected"),
+    [
+        ("Uno. Dos. Tres", 0, "Uno."),
+        ("Uno. Dos. Tres", 4, "Uno."),
+        ("Uno. Dos. Tres", 5, "Uno. Dos."),
+        ("«¿Uno?»\nDos", 2, "«¿Uno?»"),
+        ("a 3.5 b.c\n\nd!\ne", 0, "a 3.5 b.c\n\nd!"),
+        ("\n Uno, dos", 0, "\n Uno, dos"),
+        ("Uno.", 0, "Uno."),
+    ],
+)
+def test_text_until_a_sentence_ends(text, least, expected):
+    assert "".join(until_sentence_ends(text, least)) == expected
