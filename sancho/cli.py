@@ -184,6 +184,7 @@ def _helps(cls: type) -> dict[str, str]:
 
 
 def _nearest(name: str, known: Iterable[str], otherwise: str) -> str:
+    # More than difflib's 0.6: the dashes of two options are alike already.
     near = difflib.get_close_matches(name, known, n=1, cutoff=0.7)
     return f"did you mean {near[0]}?" if near else otherwise
 
