@@ -753,7 +753,27 @@ def mezcla(
     cerca = np.isclose(numeros / paso, (numeros / paso).round(), atol=1e-4)
     if not cerca.all() or numeros.min() < menor or numeros.max() > mayor:
         raise ValueError(f"los números van de {menor} a {mayor}, de {paso} en {paso}")
-    q, k, v = numeros
+    return Pieza(
+        "mezcla",
+        "La cuenta de la atención",
+        {
+            "palabras": list(palabras),
+            "quien": quien,
+            **MANDOS_DE_MEZCLA,
+            **{nombre: lista(tabla) for nombre, tabla in tablas.items()},
+        },
+        dibujar_mezcla(palabras, *numeros),
+        f"Cuatro tablas con una fila por palabra, {', '.join(palabras)}: los productos de consultas "
+        "y claves, lo mismo a escala y con el futuro tapado, los pesos que da softmax y la mezcla de "
+        "los valores.",
+        pregunta,
+        respuesta,
+        partes=["model.softmax"],
+    )
+
+
+def dibujar_mezcla(palabras: Sequence[str], q: np.ndarray, k: np.ndarray, v: np.ndarray) -> Figure:
+    """Dibujar los cuatro pasos de la atención con máscara; q, k y v: (T, d)."""
     productos = q @ k.T
     futuro = np.triu(np.ones_like(productos, dtype=bool), 1)
     escaladas = np.where(futuro, -np.inf, productos / np.sqrt(q.shape[1]))
@@ -775,23 +795,7 @@ def mezcla(
             ax.set_facecolor(plt.get_cmap(estilo.MAPA)(0))  # tras lo tapado, que no tiene color
             for texto in ax.texts:
                 texto.set_text(texto.get_text().replace("inf", "∞"))
-    return Pieza(
-        "mezcla",
-        "La cuenta de la atención",
-        {
-            "palabras": list(palabras),
-            "quien": quien,
-            **MANDOS_DE_MEZCLA,
-            **{nombre: lista(tabla) for nombre, tabla in tablas.items()},
-        },
-        figura,
-        f"Cuatro tablas con una fila por palabra, {', '.join(palabras)}: los productos de consultas "
-        "y claves, lo mismo a escala y con el futuro tapado, los pesos que da softmax y la mezcla de "
-        "los valores.",
-        pregunta,
-        respuesta,
-        partes=["model.softmax"],
-    )
+    return figura
 
 
 def alineamiento(
