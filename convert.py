@@ -1,6 +1,7 @@
 """Take a trained model elsewhere, or bring one in: python convert.py to-page [--help]."""
 
-from collections.abc import Callable, Sequence
+import sys
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +10,7 @@ from sancho.convert.huggingface import ToHuggingFaceOptions, to_huggingface
 from sancho.convert.nanogpt import FromNanogptOptions, from_nanogpt
 from sancho.convert.onnx import ToOnnxOptions, to_onnx
 from sancho.convert.page import ToPageOptions, to_page
+from sancho.errors import UserError
 
 DATA = Path(__file__).resolve().parent / "data"
 COMMANDS: dict[str, tuple[Any, Callable[[Any], list[str]]]] = {
@@ -19,10 +21,28 @@ COMMANDS: dict[str, tuple[Any, Callable[[Any], list[str]]]] = {
 }
 
 
+def parse_command(commands: Mapping[str, Any], args: Sequence[str]) -> tuple[str, Any]:
+    """Return the command that comes first in `args`, and its options.
+
+    Raises UserError for none or an unknown one. --help in its place lists them and exits.
+    """
+    name = args[0].replace("_", "-") if args else ""
+    if name in commands:
+        return name, cli.parse(commands[name], args[1:], name)
+    if name in ("-h", "--help"):
+        lines = [f"  {name:20} {cli.summary(options)}" for name, options in commands.items()]
+        print(
+            f"usage: {Path(sys.argv[0]).name} COMMAND [--help]", "", "commands:", *lines, sep="\n"
+        )
+        sys.exit(0)
+    hint = cli.nearest(name, commands, otherwise=f"there is {', '.join(commands)}")
+    raise UserError(f"{f'unknown command {args[0]}' if args else 'give a command'}; {hint}")
+
+
 def main(args: Sequence[str]) -> None:
     """Command → model → what others read, or what we read."""
     defaults = {name: options for name, (options, _) in COMMANDS.items()}
-    name, options = cli.parse_command(defaults, args)
+    name, options = parse_command(defaults, args)
     for line in COMMANDS[name][1](options):
         cli.say(line)
 

@@ -1,23 +1,61 @@
 """Let a trained model write: python sample.py [--start TEXT] [--help]."""
 
 if __name__ == "__main__":  # before NumPy and PyTorch are loaded
-    from sancho.machine.environment import calm_threads
+    from sancho.machine.threads import configure_threads
 
-    calm_threads()
+    configure_threads()
 
 import sys
 from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from sancho import checkpoint, cli
-from sancho.config import SampleOptions
+from sancho.checkpoint import Checkpoint, count_parameters
+from sancho.config import (
+    DEFAULT_SAMPLING,
+    CheckpointOption,
+    Count,
+    CountOrZero,
+    DeviceConfig,
+    SampleConfig,
+    Seed,
+    UnknownPolicy,
+)
 from sancho.corpus import read_text
 from sancho.errors import UserError
-from sancho.generate import open_model, stream_texts
+from sancho.generate import Model, stream_texts
 from sancho.machine.files import existing_file
 
-SIDE_BY_SIDE = 8
-"""Samples that are computed at once, each in its own cache."""
+SAMPLES_AT_ONCE = 8
+"""Samples in a batch, each in its own cache."""
+LARGEST_ON_CPU = 15_000_000
+"""Parameters of a model that writes on the CPU by default; base has 11 million."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class SampleOptions(CheckpointOption):
+    """Let a trained model go on with a text. The text goes to stdout, all else to stderr."""
+
+    start: str = "\n"
+    """The text to go on with; FILE:path takes it from a file, - from standard input."""
+    num_samples: Count = 1
+    """How many continuations."""
+    max_new_tokens: CountOrZero = 500
+    """Most characters in each continuation."""
+    stop: tuple[str, ...] = ()
+    """End before any of these texts."""
+    unknown: UnknownPolicy = "error"
+    """What to do with characters of the start that the model has never seen."""
+    seed: Seed = 1605
+    """The same seed gives the same text."""
+    sampling: SampleConfig = DEFAULT_SAMPLING
+    device: DeviceConfig = field(default_factory=DeviceConfig)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self._require("" not in self.stop, "stop", "texts of one character or more")
 
 
 def main(args: Sequence[str]) -> None:
@@ -30,8 +68,8 @@ def main(args: Sequence[str]) -> None:
         raise UserError("--start is empty, or nothing of it is known; give at least one character")
     model, context = open_model(saved, options.device)
     with context:
-        for first in range(0, options.num_samples, SIDE_BY_SIDE):
-            samples = range(first, min(first + SIDE_BY_SIDE, options.num_samples))
+        for first in range(0, options.num_samples, SAMPLES_AT_ONCE):
+            samples = range(first, min(first + SAMPLES_AT_ONCE, options.num_samples))
             steps = stream_texts(
                 model,
                 tokenizer,
@@ -53,6 +91,17 @@ def main(args: Sequence[str]) -> None:
             for sample, text in zip(samples[1:], pieces[1:], strict=True):
                 introduce(sample, options.num_samples)
                 print("".join(text), flush=True)
+
+
+def open_model(saved: Checkpoint, options: DeviceConfig) -> tuple[Model, AbstractContextManager]:
+    """Return the model and the context to write in: on a CPU NumPy's in float32, else PyTorch's."""
+    is_small = count_parameters(saved.model) <= LARGEST_ON_CPU
+    if options.device == "cpu" or (options.device == "auto" and is_small):
+        return saved.build_numpy(), nullcontext()
+    from sancho.machine.device import choose_device  # to import PyTorch takes longer than a page
+
+    device = choose_device(options)
+    return saved.build_model().to(device.torch_device), device.autocast()
 
 
 def introduce(sample: int, num_samples: int) -> None:

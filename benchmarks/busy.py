@@ -3,10 +3,10 @@
     python benchmarks/busy.py [--steps 100] [--busy 0 1 2] [--runs 3] [--before DIR]
 
 A busy program is a Python loop in a process of its own. For each number of them, whole processes
-are timed from outside: train.py for some steps of mini on the sample corpus, and sample.py, 3,000
-characters by the pretrained model; in another checkout (--before), too, alternately. The median
-counts. A command that takes longer than --limit seconds is ended, and so is every busy program,
-whatever happens. Prints a report, then one line of JSON.
+are timed from outside: train.py for some steps of mini on the sample corpus, and sample.py for
+3,000 characters by the pretrained model; with --before, the same in another checkout, alternately.
+A command that takes longer than --limit seconds is ended. Prints a report of the medians, then one
+line of JSON.
 """
 
 import argparse
@@ -57,8 +57,8 @@ def main() -> None:
     parser = parser_of(__doc__)
     parser.add_argument("--steps", type=int, default=100)
     parser.add_argument("--busy", type=int, nargs="+", default=[0, 1, 2])
-    parser.add_argument("--runs", type=int, default=3, help="runs of each; the median counts")
-    parser.add_argument("--limit", type=float, default=300, help="most seconds of a command")
+    parser.add_argument("--runs", type=int, default=3, help="runs of each, for the median")
+    parser.add_argument("--limit", type=float, default=300, help="longest seconds of a command")
     parser.add_argument("--before", type=Path, help="another checkout to compare with")
     options = parser.parse_args()
     checkouts = {"here": ROOT} | ({"before": options.before.resolve()} if options.before else {})

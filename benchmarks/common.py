@@ -1,6 +1,6 @@
-"""What several benchmarks need. To import it lets a script import sancho, and brings nothing large.
+"""Helpers of the benchmarks. Importing this module puts sancho on the path and loads no library.
 
-A benchmark is started as `python benchmarks/NAME.py`, so that this folder is where it looks first.
+A benchmark is started as `python benchmarks/NAME.py`, so this folder is the first on sys.path.
 """
 
 import argparse
@@ -25,7 +25,7 @@ sys.path.insert(0, str(ROOT))
 
 
 def parser_of(doc: str, book: bool = False, nanogpt: bool = False) -> argparse.ArgumentParser:
-    """Return a parser that a script's docstring describes, with options that several have."""
+    """Return a parser described by the first line of `doc`, with the arguments asked for."""
     parser = argparse.ArgumentParser(description=doc.partition("\n")[0])
     if book:
         text = "the text, such as Project Gutenberg's pg2000.txt"
@@ -71,18 +71,22 @@ def process_seconds(arguments: list[str], folder: Path, limit: float | None = No
 
 @contextmanager
 def copied(book: Path, name: str) -> Iterator[tuple[Path, "Corpus"]]:
-    """Copy a text into a folder that is removed afterwards; yield the copy, and it prepared.
+    """Copy a text into a temporary folder; yield the path of the copy, and the corpus made of it.
 
-    train.py prepares it as data/NAME, which is removed, too: choose a name that no user has.
+    train.py prepares the copy in data/NAME-1a2b3c4d, which is removed before and after: choose a
+    name that no other text has.
     """
     from sancho.corpus import prepare_files  # not above: it brings NumPy
 
-    prepared = ROOT / "data" / name
+    def remove_prepared() -> None:
+        for prepared in (ROOT / "data").glob(f"{name}-" + "[0-9a-f]" * 8):
+            shutil.rmtree(prepared)
+
     with tempfile.TemporaryDirectory() as folder:
         copy = Path(folder) / f"{name}.txt"
         shutil.copy(book, copy)
-        shutil.rmtree(prepared, ignore_errors=True)  # of a measurement that was killed
+        remove_prepared()  # by a measurement that was killed
         try:
             yield copy, prepare_files([copy], Path(folder) / "corpus")
         finally:
-            shutil.rmtree(prepared, ignore_errors=True)
+            remove_prepared()

@@ -1,18 +1,18 @@
-"""What a CUDA GPU makes of it: the preset base beside nanoGPT's own recipe for characters.
+"""Training and writing on a CUDA GPU: the preset base beside nanoGPT's recipe for characters.
 
     python benchmarks/gpu.py BOOK [--nanogpt DIR] [--rows nanogpt base short table skip]
 
 Trains on the same clean text, one after the other, each in a process of its own and compiled:
 nanoGPT with config/train_shakespeare_char.py as it is (64 windows of 256 characters a step,
 6 layers, 6 heads, 384 wide, dropout 0.2, 5,000 steps); the preset base; base in --short steps; and
-base with the n-gram table and with embedding_skip switched over, one at a time. Seconds are
-those of the whole process, the interpreter, compilation and evaluations included; both evaluate
-every 250 steps, nanoGPT on 200 random batches of both parts, base on the whole validation text.
-Losses are over the whole validation text in windows of 256 characters; nanoGPT's is that of the
-model which it saved as its best. The speed is that between evaluations; its fraction of the peak
-is that of the arithmetic a step needs (see throughput.py) in what a large matrix product reaches in
-bfloat16. Then untrained models write, alone and ten texts side by side, their context full: base
-on the GPU, base on the CPU (where sample.py lets it write), and nanoGPT on the GPU.
+base with one option changed, the n-gram table or embedding_skip. Seconds are those of the whole
+process, the interpreter, compilation and evaluations included; both evaluate every 250 steps,
+nanoGPT on 200 random batches of both parts, base on the whole validation text. Losses are over the
+whole validation text in windows of 256 characters; nanoGPT's is that of the best model that it
+saved. The speed is that between evaluations; the fraction of the peak is the arithmetic of a step
+(see throughput.py) divided by what a large matrix product reaches in bfloat16. Then untrained
+models write, alone and ten texts side by side, their context full: base on the GPU, base on the CPU
+(where sample.py lets it write), and nanoGPT on the GPU.
 Prints two reports, then one line of JSON.
 """
 
@@ -50,11 +50,11 @@ NANOGPT_RECIPE = "train.py config/train_shakespeare_char.py --dataset=quijote --
 NANOGPT = ModelConfig(block_size=256, n_layer=6, n_head=6, n_embd=384, dropout=0.2)
 OURS = ["--preset", "base", "--device", "cuda", "--compile", "--eval_interval", str(EVERY)]
 TABLE = ["--ngram_size", "5", "--ngram_dropout", "0.2"]
-WARM_UP, WRITTEN = 200, 384  # characters: a full context is left behind, then twice filled again
+WARM_UP, WRITTEN = 200, 384  # characters: after the first ones the context is refilled twice
 
 
 def rows_of_ours(short: int) -> dict[str, tuple[str, list[str]]]:
-    """Return the rows that train.py fills: what to call each, and its options."""
+    """Return the rows that are measured with train.py: the name of each and its options."""
     base = PRESETS["base"].model
     rows = {
         "base": ("base", []),
@@ -72,10 +72,11 @@ def rows_of_ours(short: int) -> dict[str, tuple[str, list[str]]]:
 def follow(
     arguments: list[str], folder: Path, log: Path, watched: Path
 ) -> tuple[list[tuple[float, str]], float]:
-    """Run a Python process in a folder, with what it says in `log`.
+    """Run a Python process in a folder; its output goes to the file `log`.
 
-    Return the lines that it adds to the file `watched`, each with the seconds at which it came, and
-    the seconds of the whole process. Raises SystemExit with its last words where it fails.
+    Return the lines that it adds to the file `watched`, each with the time at which it appeared,
+    and the time of the whole process, in seconds. Raises SystemExit with the end of its output
+    where it fails.
     """
     lines, rest, file = [], "", None
     begin = time.perf_counter()
@@ -152,10 +153,11 @@ def train_nanogpt(checkout: Path, folder: Path, corpus: Corpus, device: Device) 
             evaluations.append((when, float(found[1])))
         elif found := re.match(r"iter (\d+): loss", line):
             steps.append((int(found[1]), when))
-    model = nanogpt.trained_model(copy)[0].to(device.where)
+    gpu = device.torch_device
+    model = nanogpt.trained_model(copy)[0].to(gpu)
 
     def logits_of(inputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
-        return model(inputs.to(device.where), targets.to(device.where))[0].float().cpu()
+        return model(inputs.to(gpu), targets.to(gpu))[0].float().cpu()
 
     with device.autocast():
         val_loss = judge(logits_of, corpus.val, NANOGPT.block_size)
@@ -188,7 +190,7 @@ def write_ours(model: GPT, n_texts: int, device: Device) -> float:
 @torch.no_grad()
 def write_nanogpt(model: nn.Module, n_texts: int, device: Device) -> float:
     """Return the same for nanoGPT."""
-    context = torch.ones(n_texts, NANOGPT.block_size, dtype=torch.long, device=device.where)
+    context = torch.ones(n_texts, NANOGPT.block_size, dtype=torch.long, device=device.torch_device)
     with device.autocast():
         for count in (20, WRITTEN):  # the first call warms up
             begin = time.perf_counter()
@@ -231,7 +233,7 @@ def compare_writing(checkout: Path | None, vocab_size: int, device: Device) -> l
     cpu = choose_device(DeviceConfig(device="cpu"))
     base = replace(PRESETS["base"].model, vocab_size=vocab_size)
     writers = [
-        ("base on the GPU", write_ours, GPT(base).to(device.where).eval(), device),
+        ("base on the GPU", write_ours, GPT(base).to(device.torch_device).eval(), device),
         ("base on the CPU", write_ours, GPT(base).eval(), cpu),
     ]
     if checkout:
@@ -239,7 +241,7 @@ def compare_writing(checkout: Path | None, vocab_size: int, device: Device) -> l
         names = ("block_size", "n_layer", "n_head", "n_embd", "bias")
         size = {name: getattr(NANOGPT, name) for name in names}
         model = theirs.GPT(theirs.GPTConfig(**size, vocab_size=vocab_size)).eval()
-        writers.append(("nanoGPT on the GPU", write_nanogpt, model.to(device.where), device))
+        writers.append(("nanoGPT on the GPU", write_nanogpt, model.to(device.torch_device), device))
     print(f"{'characters/s, writing':28}{'alone':>10}{'ten texts':>11}", flush=True)
     rows = []
     for name, write, model, where in writers:

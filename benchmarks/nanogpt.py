@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def copy_with_text(checkout: Path, folder: Path, corpus: "Corpus") -> Path:
-    """Copy a checkout into `folder`, with a text of ours as its data set quijote; return where."""
+    """Copy a checkout into `folder`, with our text as its data set quijote; return its path."""
     copy = folder / "nanoGPT"
     if not copy.exists():
         shutil.copytree(checkout, copy, ignore=shutil.ignore_patterns(".git", "*.bin", "*.pt"))
@@ -42,7 +42,7 @@ def trained_model(copy: Path) -> tuple[nn.Module, int]:
     theirs = model_module(copy)
     saved = torch.load(copy / "out" / "ckpt.pt", map_location="cpu", weights_only=True)
     model = theirs.GPT(theirs.GPTConfig(**saved["model_args"])).eval()
-    # torch.compile puts a word before the names.
+    # torch.compile prefixes the names.
     weights = {name.removeprefix("_orig_mod."): w for name, w in saved["model"].items()}
     model.load_state_dict(weights)
     return model, saved["iter_num"]

@@ -67,13 +67,13 @@ def train(folder: Path) -> dict[str, float]:
     from dataclasses import replace
 
     from sancho.config import DeviceConfig
-    from sancho.corpus import load
+    from sancho.corpus import open_prepared
     from sancho.machine.device import choose_device
     from sancho.presets import PRESETS
     from sancho.training import TrainingState, fit
 
     idle, wall, cpu = peak_megabytes(), time.perf_counter(), time.process_time()
-    corpus = load(folder)
+    corpus = open_prepared(folder)
     corpus = replace(corpus, val=corpus.val[:VALIDATION_CHARACTERS])
     mini = PRESETS["mini"]
     model = replace(mini.model, vocab_size=corpus.tokenizer.vocab_size)
@@ -102,7 +102,7 @@ def measure(n_bytes: int) -> dict[str, object]:
         megabytes = write_text(text, n_bytes) / MEGABYTE
         times = [in_own_process(prepare, text, folder) for _ in range(REPEATS)]
         trained = in_own_process(train, folder)
-    # The median; the first time also pays for disk cache that nobody has touched before.
+    # The median; the first run also fills the disk cache.
     prepared = sorted(times, key=lambda one: one["seconds"])[REPEATS // 2]
     prepared["all_seconds"] = [one["seconds"] for one in times]
     prepared["megabytes_per_second"] = megabytes / prepared["seconds"]

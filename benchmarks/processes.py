@@ -1,13 +1,12 @@
-"""What a second process costs and brings on one machine, and what goes over the wire.
+"""What a second process costs and gains on one machine, and how many bytes it sends.
 
     python benchmarks/processes.py [--presets mini classic base] [--rounds 2]
 
 Trains each preset's model on the sample corpus with two micro-steps a step, alternately: one
 process with one thread, one with two, and two processes with one thread each, which torchrun
-starts. Then
-two processes exchange gradients of the model's size: in the order of the micro-steps, as training
-does, and with PyTorch's all-reduce, as DistributedDataParallel does. Last, on paper, how long that
-takes on other networks, by its bytes alone. Prints a report, then one line of JSON.
+starts. The two processes also sum gradients of the model's size, as training does after the last
+micro-step (World.sum_gradients). Last, on paper, how long that takes on other networks, by its
+bytes alone. Prints a report, then one line of JSON.
 """
 
 import argparse
@@ -17,19 +16,17 @@ import statistics
 import subprocess
 import sys
 import tempfile
-import time
 from dataclasses import replace
 from pathlib import Path
 
 import torch
-import torch.distributed
 from common import SAMPLE, median_seconds, parser_of
 from torch import nn
 
 from sancho.checkpoint import weight_shapes
-from sancho.corpus import load, prepare_files
+from sancho.corpus import open_prepared, prepare_files
 from sancho.machine.device import Device
-from sancho.machine.distributed import World, joined
+from sancho.machine.distributed import World, process_group
 from sancho.presets import PRESETS
 from sancho.training import TrainingState, fit
 
@@ -46,7 +43,7 @@ NETWORKS = {  # in each direction, of one GPU or one machine
 
 def step_seconds(preset: str, folder: Path, world: World) -> float:
     """Return the median of the seconds of a step; the first one warms up and does not count."""
-    corpus, steps, train = load(folder), STEPS[preset], PRESETS[preset].train
+    corpus, steps, train = open_prepared(folder), STEPS[preset], PRESETS[preset].train
     config = replace(
         train,
         gradient_accumulation_steps=MICRO_STEPS,
@@ -60,21 +57,11 @@ def step_seconds(preset: str, folder: Path, world: World) -> float:
     return median_seconds(lambda: next(reports), steps, warm_up=1)
 
 
-def exchange_seconds(preset: str, world: World) -> dict[str, float]:
-    """Return the medians of the seconds that our exchange and an all-reduce take."""
-    gradient = torch.ones(dense_size(preset))
-    parameter = nn.Parameter(torch.zeros_like(gradient))
-    seconds: dict[str, list[float]] = {"ordered": [], "all_reduce": []}
-    for _ in range(7):
-        begin = time.perf_counter()
-        parameter.grad = None
-        with world.summed_gradients([parameter]):
-            parameter.grad = gradient
-        between = time.perf_counter()
-        torch.distributed.all_reduce(gradient)
-        seconds["ordered"].append(between - begin)
-        seconds["all_reduce"].append(time.perf_counter() - between)
-    return {name: statistics.median(each) for name, each in seconds.items()}
+def exchange_seconds(preset: str, world: World) -> float:
+    """Return the median of the seconds in which the processes sum their dense gradients."""
+    parameter = nn.Parameter(torch.zeros(dense_size(preset)))
+    parameter.grad = torch.zeros_like(parameter)
+    return median_seconds(lambda: world.sum_gradients([parameter]), 7)
 
 
 def dense_size(preset: str) -> int:
@@ -84,7 +71,9 @@ def dense_size(preset: str) -> int:
 
 
 def sent_bytes(preset: str, processes: int) -> float:
-    """Return the bytes that one process sends in a round: a slice to each of the others, twice."""
+    """Return the bytes that one process sends in a step: all-reduce of the dense gradients, in a
+    ring, and its own rows of the n-gram table to each of the others.
+    """
     config, train = PRESETS[preset].model, PRESETS[preset].train
     fraction = (processes - 1) / processes
     lookups = train.batch_size * config.block_size * (config.ngram_size - 1)
@@ -94,13 +83,13 @@ def sent_bytes(preset: str, processes: int) -> float:
 
 def be_measured(folder: Path, presets: list[str], exchange: bool) -> None:
     """Measure as one of the processes; the first one prints what it found as JSON."""
-    with joined(torch.device("cpu")) as world:
+    with process_group() as world:
         torch.set_num_threads(int(os.environ["OMP_NUM_THREADS"]))
         found = {}
         for preset in presets:
             found[preset] = {"step": step_seconds(preset, folder, world)}
             if exchange:
-                found[preset] |= exchange_seconds(preset, world)
+                found[preset]["exchange"] = exchange_seconds(preset, world)
         if world.is_first:
             print(json.dumps(found))
 
@@ -140,9 +129,8 @@ def main() -> None:
             steps = [1000 * each[preset]["step"] for each in rounds]
             middle, spread = statistics.median(steps), f"{min(steps):.1f} to {max(steps):.1f}"
             print(f"    {way:30}{middle:10.1f} ms a step ({spread})")
-        for name in ("ordered", "all_reduce"):
-            times = [1000 * each[preset][name] for each in found["2 processes"]]
-            print(f"    {'exchange, ' + name:30}{statistics.median(times):10.1f} ms")
+        times = [1000 * each[preset]["exchange"] for each in found["2 processes"]]
+        print(f"    {'sum of the gradients':30}{statistics.median(times):10.1f} ms")
         for network, (processes, speed) in NETWORKS.items():
             size = sent_bytes(preset, processes)
             print(f"    {network:30}{1000 * size / speed:10.2f} ms for {size / 1e6:,.1f} MB")

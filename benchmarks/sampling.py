@@ -6,8 +6,8 @@ Four layers, 128 wide, context 256, untrained (the speed does not depend on what
 text alone and ten side by side, the first 100 characters (from the call on, all that is set up
 included) and those after 2,000, when the context has long been full. With --nanogpt, `generate` of
 a checkout of https://github.com/karpathy/nanoGPT does the same at the same size, alternately with
-ours. Also times the reading of the weights from memory, which no sampler that reads them there can
-beat. Prints a report, then one line of JSON.
+ours. Also times how fast the weights can be read from memory, a bound for every sampler that reads
+them there. Prints a report, then one line of JSON.
 """
 
 import json
@@ -28,7 +28,7 @@ from sancho.presets import PRESETS
 
 SIZE = {"n_layer": 4, "n_embd": 128, "block_size": 256}
 FIRST, LATER = 100, 2_000
-# Past the block every character costs nanoGPT as much; ours come in cycles of half a block.
+# Past the block every character costs nanoGPT the same; ours come in cycles of 3/4 of a block.
 NANOGPT_COUNT, CYCLES = 50, 512
 
 
@@ -40,7 +40,7 @@ def config_of(preset: str) -> ModelConfig:
 def time_ours(model: GPT, n_texts: int) -> dict[str, float]:
     """Return characters per second of all texts together, at the beginning and later.
 
-    And what the 5,000th character costs for each second that the 100th costs, both as means over
+    Their growth is the cost of the 5,000th character divided by that of the 100th, both means over
     the characters around them.
     """
     prompt = np.array([1])
@@ -130,7 +130,7 @@ def show(figures: dict[str, object]) -> None:
 def main() -> None:
     """Read the options, measure, show."""
     parser = parser_of(__doc__, nanogpt=True)
-    parser.add_argument("--runs", type=int, default=3, help="runs of each; the median counts")
+    parser.add_argument("--runs", type=int, default=3, help="runs of each, for the median")
     options = parser.parse_args()
     show(measure(options.nanogpt, options.runs))
 

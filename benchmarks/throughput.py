@@ -5,10 +5,11 @@
 Trains each preset for some steps on the sample corpus. The parts of a step are timed alone, on
 tensors of the same shapes: attention and feed-forward, each with its norm, forward and back, times
 the number of layers; the optimizers; drawing a batch. The rest is embedding, head and loss, the
-residual stream, clipping, and Python. The fraction of the peak is that of the arithmetic of a step
-(6 for each weight in a product and character, and 12 · n_layer · n_embd · block_size for attention:
-Chowdhery et al. 2022, arXiv:2204.02311, appendix B) in what a large matrix product reaches on the
-same device in the same number type. Prints a report, then one line of JSON.
+residual stream, clipping, and Python. The fraction of the peak is the arithmetic of a step (for
+each character 6 operations for each weight of a matrix product, and 12 · n_layer · n_embd ·
+block_size for attention: Chowdhery et al. 2022, arXiv:2204.02311, appendix B) divided by what a
+large matrix product reaches on the same device in the same number type. Prints a report, then one
+line of JSON.
 """
 
 import json
@@ -34,11 +35,11 @@ STEPS, WARM_UP = 60, 10
 
 
 def seconds_of(function: Callable[[], object], device: Device) -> float:
-    """Return the median of the seconds that a call takes, what it asks of a GPU included."""
+    """Return the median of the seconds that a call takes, its work on a GPU included."""
 
     def call() -> None:
         function()
-        if device.where.type == "cuda":
+        if device.torch_device.type == "cuda":
             torch.cuda.synchronize()
 
     return median_seconds(call, STEPS, WARM_UP)
@@ -46,8 +47,8 @@ def seconds_of(function: Callable[[], object], device: Device) -> float:
 
 def peak(device: Device) -> float:
     """Return the floating-point operations a second of a large matrix product."""
-    size = 2048 if device.where.type == "cpu" else 8192
-    matrix = torch.ones(size, size, device=device.where, dtype=device.dtype)
+    size = 2048 if device.torch_device.type == "cpu" else 8192
+    matrix = torch.ones(size, size, device=device.torch_device, dtype=device.dtype)
     return 2 * size**3 / seconds_of(lambda: matrix @ matrix, device)
 
 
@@ -61,10 +62,10 @@ def work(config: ModelConfig) -> int:
 
 def forward_and_back(layers: Callable, shape: tuple[int, ...], device: Device) -> float:
     """Return the seconds of layers forward and back on a tensor of `shape`."""
-    x = torch.randn(shape, device=device.where, requires_grad=True)
+    x = torch.randn(shape, device=device.torch_device, requires_grad=True)
 
     def call() -> None:
-        with device.autocast():
+        with device.autocast(training=True):
             y = layers(x)
         y.backward(y.detach())
 
@@ -81,11 +82,11 @@ def measure(preset: str, corpus: Corpus, device: Device, compile: bool) -> dict[
     step = seconds_of(lambda: next(reports), device)
     model, block = state.model, state.model.blocks[0]
     shape = (config.batch_size, model_config.block_size, model_config.n_embd)
-    batches = Batches(corpus.train, model_config.block_size, config, device.where)
+    batches = Batches(corpus.train, model_config.block_size, config, device.torch_device)
     attention = nn.Sequential(block.norm1, block.attention)
     feed_forward = nn.Sequential(block.norm2, block.feed_forward)
     inputs, targets = batches.get(0, 0)
-    with device.autocast():
+    with device.autocast(training=True):
         cross_entropy(model(inputs), targets).backward()
 
     def move() -> None:

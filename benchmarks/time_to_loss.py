@@ -2,8 +2,8 @@
 
     python benchmarks/time_to_loss.py BOOK [--nanogpt DIR] [--seconds 130] [-- OPTIONS]
 
-Every time is that of a whole process as a shell would see it: the interpreter, the preparation of
-the text, training, evaluation, and the page that train.py writes at the end. With --nanogpt, a
+Every time is that of a whole process, from its start to its end: the interpreter, the preparation
+of the text, training, evaluation, and the page that train.py writes at the end. With --nanogpt, a
 checkout of https://github.com/karpathy/nanoGPT is trained alternately with ours on the same clean
 text, with the recipe for a CPU from its README (its text is prepared beforehand, and not counted).
 Its model computes its own logits; both models are judged over the whole validation text in windows
@@ -50,7 +50,7 @@ def judge(
 
 
 def train_ours(book: Path, corpus: Corpus, options: list[str]) -> dict[str, float]:
-    """Run train.py; return its seconds, its losses and what a step cost."""
+    """Run train.py; return its seconds, its losses and the seconds of a step."""
     out = book.with_name("out")
     command = ["train.py", "--corpus", str(book), "--out_dir", str(out), "--overwrite"]
     seconds = process_seconds([*command, *options], ROOT)
@@ -106,7 +106,7 @@ def main() -> None:
     parser.add_argument("--target", type=float, default=1.727, help="loss to reach")
     parser.add_argument("--max_iters", type=int, default=60, help="steps to the target")
     parser.add_argument("--seconds", type=float, nargs="*", default=[], help="other budgets")
-    parser.add_argument("--runs", type=int, default=3, help="runs of each; the median counts")
+    parser.add_argument("--runs", type=int, default=3, help="runs of each, for the median")
     parser.add_argument("options", nargs="*", help="options of train.py, after --")
     options = parser.parse_intermixed_args()
     with copied(options.book, "time-to-loss") as (book, corpus):
@@ -134,7 +134,7 @@ def measure(options: argparse.Namespace, book: Path, corpus: Corpus) -> dict[str
         print(f"nanoGPT took {statistics.median(ratios):.1f} times as long", flush=True)
         runs["ratios"] = ratios
     for seconds in options.seconds:
-        # The speed of the machine drifts, so every run is preceded by a look at it.
+        # The speed of the machine drifts, so it is measured anew before every run.
         found = runs[f"{seconds:g} s"] = []
         for _ in range(options.runs):
             short = [*options.options, "--max_iters", str(CALIBRATION_STEPS)]

@@ -1,6 +1,5 @@
 """Prepare a text for training: python data/prepare.py [--input FILE ...] [--name NAME]."""
 
-import os
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -26,6 +25,8 @@ class PrepareOptions:
     """The encoding of these files, as windows-1252 or UTF-16."""
     name: str = ""
     """The folder under data/ that the prepared corpus goes to; without --input, quijote."""
+    overwrite: bool = False
+    """Replace the corpus of that name."""
 
 
 def main(args: Sequence[str]) -> None:
@@ -33,34 +34,30 @@ def main(args: Sequence[str]) -> None:
     options = cli.parse(PrepareOptions(), args)
     name = options.name or corpus.BOOK
     if not corpus.is_folder_name(name):
-        raise UserError(f"--name is {name!r}; it must be the name of a folder, on Windows too")
+        raise UserError(f"--name is {name!r}; it must be the name of a folder")
     if options.input:
         if not options.name:
             raise UserError("--input needs --name: what is the text to be called?")
-        check_name(name, options.input)
+        if corpus.is_prepared(DATA / name) and not options.overwrite:
+            raise UserError(
+                f"--name {name}: there is a corpus in {DATA.name}/{name} already; choose another "
+                "name, or replace it (--overwrite)"
+            )
         result = corpus.prepare_files(options.input, DATA / name, options.encoding)
     else:
         if options.encoding != "UTF-8":
             raise UserError(f"--encoding {options.encoding} needs --input: which file is it?")
         if name != corpus.BOOK:
             raise UserError(f"--name {name} needs --input: which text is it?")
-        result = corpus.find_corpus(DATA, name)
+        if options.overwrite:
+            (DATA / name / "meta.json").unlink(missing_ok=True)
+        result = corpus.open_dataset(DATA, name)
     print(
         f"{DATA.name}/{result.name}: {len(result.train) + len(result.val):,} characters, "
         f"{result.tokenizer.vocab_size} different; {len(result.train):,} to train on and "
         f"{len(result.val):,} to validate",
         file=sys.stderr,
     )
-
-
-def check_name(name: str, files: Sequence[str]) -> None:
-    """Raise UserError where a name is another text's, or is but for its capitals."""
-    given = [os.path.realpath(file) for file in files]
-    for path in corpus.same_names(DATA, name):
-        is_ours = given == [os.path.realpath(path)] if path.is_file() else path.name == name
-        if not is_ours:
-            taken = f"{DATA.name}/{path.name}"
-            raise UserError(f"--name {name} is the name of {taken}; choose another")
 
 
 if __name__ == "__main__":

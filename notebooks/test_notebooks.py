@@ -1,4 +1,4 @@
-"""Each chapter runs from a clean kernel, with its solutions, and looks as it was committed."""
+"""Each chapter and its solutions run in a clean kernel and print what was committed."""
 
 import re
 from collections.abc import Iterator
@@ -15,7 +15,7 @@ FOLDER = Path(__file__).resolve().parent
 CHAPTERS = [chapter.archivo for chapter in curso.CAPITULOS]
 PAGES = ["README.md", "glosario.md", "bibliografia.md"]
 CELL_SECONDS = 300
-"""A cell that takes longer hangs. How long a chapter takes stands in README.md, measured alone."""
+"""A cell that takes longer is taken to hang. README.md says how long a whole chapter takes."""
 LARGEST_BYTES = 1_000_000
 VARIES = "varia"
 """The tag of cells whose words depend on the machine: times, losses, what a model writes."""

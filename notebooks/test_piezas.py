@@ -1,4 +1,4 @@
-"""The pieces compute in a browser what Python computes; where no script runs, a figure stands in."""
+"""The pieces compute in a browser what Python computes; where no script runs, a figure is shown."""
 
 import html
 import json
@@ -806,7 +806,7 @@ def test_the_ball_in_the_browser_goes_where_sgd_goes(show):
     assert "Paso 0" in tab.status
 
 
-def test_nothing_moves_for_who_asks_for_that(show):
+def test_nothing_moves_where_reduced_motion_is_asked_for(show):
     tab = show("")
     media = {"features": [{"name": "prefers-reduced-motion", "value": "reduce"}]}
     tab.driver.execute_cdp_cmd("Emulation.setEmulatedMedia", media)

@@ -1,8 +1,7 @@
 """Checkpoints: one safetensors file that is enough by itself, and the names and shapes in it.
 
-Tensors are named "model.…" and "optimizer.…"; vocabulary, configuration and progress are JSON in
-the file's metadata. A file is checked before it is believed, and nothing in it is ever executed.
-Tensors are NumPy arrays here, so that a page can be written without importing PyTorch.
+Tensors are named "model.…" and "optimizer.…"; all else is JSON in the file's metadata. A file is
+checked before it is believed, and nothing in it is ever executed.
 """
 
 import hashlib
@@ -10,7 +9,6 @@ import json
 import math
 import platform
 import warnings
-from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field, replace
 from importlib.metadata import version
 from pathlib import Path
@@ -20,10 +18,9 @@ import numpy as np
 import safetensors
 import safetensors.numpy
 
-from sancho.config import ModelConfig, TrainConfig, from_dict
+from sancho.config import ModelConfig, RunConfig, TrainConfig, from_dict
 from sancho.errors import MissingFile, UserError
 from sancho.machine.files import atomic_write, existing_file
-from sancho.machine.shell import command
 from sancho.tokenizer import CharTokenizer
 
 if TYPE_CHECKING:
@@ -35,7 +32,7 @@ Shapes = dict[str, tuple[int, ...]]
 
 FORMAT, VERSION = "sancho-mini", 2
 PRETRAINED = Path(__file__).parent / "pretrained" / "sancho.safetensors"
-OWN = Path("out/best.safetensors")
+DEFAULT_CHECKPOINT = Path("out/best.safetensors")
 """What train.py leaves, if it is not told otherwise."""
 
 
@@ -44,7 +41,6 @@ class Progress:
     """How far a run has come."""
 
     step: int = 0
-    """Optimizer steps done."""
     tokens: int = 0
     """Characters trained on."""
     seconds: float = 0.0
@@ -52,20 +48,16 @@ class Progress:
     val_loss: float | None = None
     """At the last evaluation, nats per character."""
     best_val_loss: float | None = None
-    """Lowest so far."""
     evaluations_since_best: int = 0
-    """How many evaluations have passed without a better one."""
     recent_losses: list[float] = field(default_factory=list)
     """Training losses of the steps since the last report."""
 
     def __post_init__(self) -> None:
         """Raise ValueError for what no run can come to."""
-        for name in ("step", "tokens", "seconds", "evaluations_since_best"):
-            if not 0 <= getattr(self, name) < math.inf:
-                raise ValueError(f"{name} is {getattr(self, name)!r}")
-        for loss in (self.val_loss, self.best_val_loss, *self.recent_losses):
-            if loss is not None and not math.isfinite(loss):
-                raise ValueError(f"a loss is {loss!r}")
+        counted = (self.step, self.tokens, self.seconds, self.evaluations_since_best)
+        losses = (self.val_loss, self.best_val_loss, *self.recent_losses)
+        if min(counted) < 0 or not all(map(math.isfinite, (*counted, *(x or 0 for x in losses)))):
+            raise ValueError(f"step {self.step} or a loss after it is no number that a run has")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -75,6 +67,7 @@ class Checkpoint:
     model: ModelConfig
     characters: str
     train: TrainConfig
+    run: RunConfig = field(default_factory=RunConfig)
     progress: Progress
     corpus_name: str
     corpus_sha256: str
@@ -112,43 +105,35 @@ def save(path: Path, checkpoint: Checkpoint) -> None:
     tensors |= {f"optimizer.{name}": array for name, array in checkpoint.optimizer.items()}
     # safetensors writes an array as it lies in memory.
     tensors = {name: np.asarray(array, order="C") for name, array in tensors.items()}
+    parts = ("model", "train", "run", "progress")
     content = json.dumps(
-        {
-            "model": asdict(checkpoint.model),
+        {part: asdict(getattr(checkpoint, part)) for part in parts}
+        | {
             "characters": checkpoint.characters,
-            "train": asdict(checkpoint.train),
-            "progress": asdict(checkpoint.progress),
             "corpus": {"name": checkpoint.corpus_name, "sha256": checkpoint.corpus_sha256},
             "versions": {"torch": version("torch"), "python": platform.python_version()},
         }
     )
-    metadata = {
-        "format": FORMAT,
-        "version": str(VERSION),
-        "content": content,
-        "sha256": _digest(content, tensors),
-    }
+    metadata = {"format": FORMAT, "version": str(VERSION), "content": content}
+    metadata["sha256"] = _digest(content, tensors)
     with atomic_write(path) as file:
         file.write(safetensors.numpy.save(tensors, metadata))
 
 
 def load_or_pretrained(path: Path | None) -> Checkpoint:
-    """Read the checkpoint at `path`; without one, OWN, or what comes with the project.
+    """Read the checkpoint at `path`; without one, DEFAULT_CHECKPOINT or the pretrained model.
 
     Raises as `load` does; warns where nothing has been trained yet.
     """
-    if path is None and not OWN.exists():
-        warnings.warn(
-            f"there is no {OWN} yet: this is the sancho that comes with the project; train your "
-            f"own with: {command('train.py')}",
-            stacklevel=2,
-        )
+    if path is None and not DEFAULT_CHECKPOINT.exists():
+        what = "the pretrained model that comes with the project; train your own with train.py"
+        warnings.warn(f"there is no {DEFAULT_CHECKPOINT} yet: this is {what}", stacklevel=2)
         return pretrained()
-    return load(path or OWN)
+    return load(path or DEFAULT_CHECKPOINT)
 
 
 def pretrained() -> Checkpoint:
-    """Read the sancho that comes with the project: a plain GPT that has read Don Quijote."""
+    """Read the pretrained model that comes with the project."""
     return load(PRETRAINED)
 
 
@@ -157,7 +142,6 @@ def load(path: Path) -> Checkpoint:
 
     Raises MissingFile or UserError for anything that is not a sound one.
     """
-    path = Path(path)
     last = path.parent / "last.safetensors"
     if not path.exists() and last.exists():
         raise MissingFile(f"the checkpoint {path} does not exist (yet); but there is {last}")
@@ -174,45 +158,28 @@ def load(path: Path) -> Checkpoint:
 
 
 def _read(path: Path) -> tuple[dict[str, str], Arrays]:
-    """Return the metadata and the tensors of a safetensors file of ours."""
     with open(path, "rb") as file:
         start = file.read(9)
-    if not start:
-        raise UserError(f"the checkpoint {path} is empty; use another checkpoint")
     if start[8:] != b"{":  # a header's length stands before it, which may begin like a pickle
+        what = "is not a safetensors file"
         if start[:2] == b"PK" or start[:1] == b"\x80":
-            raise UserError(
-                f"{path} is a pickle (.pt or .pkl): it can run code when opened, so it is refused; "
-                "sancho reads the .safetensors files that train.py writes"
-            )
-        raise UserError(f"{path} is not a safetensors file; use one that train.py wrote")
-    tensors = {}
+            what = "is a pickle (.pt or .pkl): it can run code when opened, so it is refused"
+        raise UserError(f"{path} {what if start else 'is empty'}; use one that train.py wrote")
     try:
         with safetensors.safe_open(path, "numpy") as file:
             metadata = file.metadata() or {}
-            _check_metadata(path, metadata)
-            for name in file.keys():  # noqa: SIM118
-                tensors[name] = file.get_tensor(name)
-    except safetensors.SafetensorError as error:
-        raise _damaged(path, error) from None
-    except (TypeError, AttributeError) as error:  # a type that NumPy does not have
-        raise _damaged(path, f"tensor {name}: {error}") from None
-    return metadata, tensors
+            if metadata.get("format") != FORMAT:
+                raise UserError(f"{path} is no checkpoint of sancho-mini; use one from train.py")
+            if metadata.get("version") != str(VERSION):
+                versions = f"version {metadata.get('version')}, this program reads {VERSION}"
+                raise UserError(f"{path} has {versions}; use the sancho-mini that wrote it")
+            return metadata, {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+    except (safetensors.SafetensorError, TypeError, AttributeError) as error:
+        raise _damaged(path, error) from None  # the last two: a type that NumPy does not have
 
 
-def _check_metadata(path: Path, metadata: dict[str, str]) -> None:
-    if metadata.get("format") != FORMAT:
-        raise UserError(f"{path} is not a checkpoint of sancho-mini; use one that train.py wrote")
-    if metadata.get("version") != str(VERSION):
-        raise UserError(
-            f"{path} has format version {metadata.get('version')}, this program reads version "
-            f"{VERSION}; use the sancho-mini that wrote it"
-        )
-    if "content" not in metadata:
-        raise _damaged(path, "it has no configuration")
-
-
-def _damaged(path: Path, why: object) -> UserError:
+def _damaged(path: Path, error: Exception) -> UserError:
+    why = f"{error} is missing" if isinstance(error, KeyError) else str(error)
     return UserError(f"the checkpoint {path} is damaged: {why}; use another checkpoint")
 
 
@@ -224,6 +191,7 @@ def _from_content(content: dict, tensors: Arrays) -> Checkpoint:
         model=from_dict(ModelConfig, content["model"]),
         characters=_text(content["characters"]),
         train=from_dict(TrainConfig, content["train"]),
+        run=from_dict(RunConfig, content.get("run", {})),  # which version 1 of sancho-mini left out
         progress=from_dict(Progress, content["progress"]),
         corpus_name=_text(content["corpus"]["name"]),
         corpus_sha256=_text(content["corpus"]["sha256"]),
@@ -233,41 +201,38 @@ def _from_content(content: dict, tensors: Arrays) -> Checkpoint:
 
 
 def _text(value: object) -> str:
-    """Return a text that can be written, which half of a surrogate pair can't be."""
-    return str(value).encode().decode()
+    return str(value).encode().decode()  # half of a surrogate pair can't be written
 
 
 def _check_weights(checkpoint: Checkpoint) -> None:
-    """Raise ValueError unless the tensors are those of the model, and finite."""
-    config, weights = checkpoint.model, checkpoint.weights
-    if checkpoint.tokenizer.vocab_size != config.vocab_size:
+    if checkpoint.tokenizer.vocab_size != checkpoint.model.vocab_size:
         raise ValueError("its vocabulary is not as large as its model's")
-    expected = weight_shapes(config)
-    for name in sorted(expected.keys() | weights.keys()):
-        if name not in weights or name not in expected:
-            raise ValueError(f"tensor {name} is {'missing' if name in expected else 'unknown'}")
-        _check_shape(name, weights[name], expected[name], ("float32", "float16"))
-        if not np.isfinite(weights[name]).all():
+    shapes = weight_shapes(checkpoint.model)
+    _compare(checkpoint.weights, shapes, "float32", "float16")
+    for name, weight in checkpoint.weights.items():
+        if not np.isfinite(weight).all():
             raise ValueError(f"tensor {name} holds numbers that are not finite")
-    for j in range(checkpoint.train.look_ahead if checkpoint.optimizer else 0):
-        expected[f"look_ahead.{j}"] = expected["head.weight"]
-        if f"look_ahead.{j}.weight" not in checkpoint.optimizer:
-            raise ValueError(f"tensor look_ahead.{j}.weight is missing")
-    for name, tensor in checkpoint.optimizer.items():
+    if not checkpoint.optimizer:
+        return
+    heads = {f"look_ahead.{j}": shapes["head.weight"] for j in range(checkpoint.train.look_ahead)}
+    expected = {f"{head}.weight": shape for head, shape in heads.items()}
+    for name in checkpoint.optimizer.keys() - expected.keys():
         owner, _, key = name.rpartition(".")
-        if owner not in expected:
+        shape = (shapes | heads).get(owner)
+        if shape is None:
             raise ValueError(f"tensor {name} belongs to no weight")
-        shape = expected[owner]
-        other = {"step": shape[:0], "sum": shape[:1]}  # one number for all, one for each row
-        _check_shape(name, tensor, other.get(key, shape))
+        # One number for all, one for each row, or one for each number.
+        expected[name] = {"step": shape[:0], "sum": shape[:1]}.get(key, shape)
+    _compare(checkpoint.optimizer, expected, "float32")
 
 
-def _check_shape(
-    name: str, array: np.ndarray, shape: tuple[int, ...], types: Sequence[str] = ("float32",)
-) -> None:
-    if array.shape != shape or str(array.dtype) not in types:
-        found = f"{array.shape} of {array.dtype}"
-        raise ValueError(f"tensor {name} has shape {found}, not {shape} of {' or '.join(types)}")
+def _compare(arrays: Arrays, shapes: Shapes, *types: str) -> None:
+    for name in sorted(shapes.keys() | arrays.keys()):
+        array = arrays.get(name, np.empty(0))
+        if array.shape != shapes.get(name) or array.dtype not in types:
+            found = f"{array.dtype} {array.shape}" if name in arrays else "missing"
+            wanted = f"float32 {shapes[name]}" if name in shapes else "no such tensor"
+            raise ValueError(f"tensor {name} is {found}; there should be {wanted}")
 
 
 def _digest(content: str, tensors: Arrays) -> str:
@@ -277,9 +242,6 @@ def _digest(content: str, tensors: Arrays) -> str:
         digest.update(f"{name} torch.{array.dtype} {array.shape}".encode())
         digest.update(np.ascontiguousarray(array).reshape(-1).view(np.uint8).data)
     return digest.hexdigest()
-
-
-# --- names and shapes -----------------------------------------------------------------------
 
 
 def weight_shapes(config: ModelConfig) -> Shapes:
@@ -326,5 +288,5 @@ def weight_shapes(config: ModelConfig) -> Shapes:
 
 def count_parameters(config: ModelConfig) -> int:
     """Return the number of trained weights, those of a tied head once."""
-    total = sum(math.prod(shape) for shape in weight_shapes(config).values())
+    total = sum(map(math.prod, weight_shapes(config).values()))
     return total - config.tie_embeddings * config.vocab_size * config.n_embd

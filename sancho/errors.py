@@ -4,14 +4,13 @@
 class UserError(ValueError):
     """Something that was given cannot be used.
 
-    The message is one line that says what is wrong, with which value, and what to do about it.
-    The scripts print that line and exit with status 2; every other exception is a bug and
-    keeps its traceback.
+    The message is one line: what is wrong, with which value, and what to do about it. The scripts
+    print it and exit with status 2; every other exception is a bug.
     """
 
 
-class SaidByAnother(Exception):
-    """Another process of the run has failed and says why; this one has only to end."""
+class AnotherProcessFailed(Exception):
+    """Another process of the run has failed and says why; this one only ends."""
 
 
 class MissingFile(UserError, FileNotFoundError):

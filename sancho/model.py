@@ -15,7 +15,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from sancho import ngrams
-from sancho.config import ModelConfig
+from sancho.config import QK_EPSILON, ModelConfig
 
 
 class KVCache:
@@ -47,28 +47,10 @@ def make_norm(config: ModelConfig) -> nn.Module:
     LayerNorm: Ba et al. 2016, arXiv:1607.06450. RMSNorm: Zhang & Sennrich 2019,
     arXiv:1910.07467; here without gains.
     """
+    size, epsilon = config.n_embd, config.norm_epsilon
     if config.norm == "layernorm":
-        return nn.LayerNorm(config.n_embd, bias=config.bias)
-    return nn.RMSNorm(config.n_embd, eps=1e-6, elementwise_affine=False)
-
-
-def sinusoids(length: int, channels: int) -> Tensor:
-    """Return the fixed positions of Vaswani et al. 2017 (arXiv:1706.03762, section 3.5).
-
-    (length, channels): sin(t / 10000^(j/C)) in the even channels j, cos of the same angle in the
-    odd channel after it.
-    """
-    angles = rotary_angles(length, channels)  # (T, C/2)
-    return torch.stack((angles.sin(), angles.cos()), dim=-1).flatten(1).float()
-
-
-def rotary_angles(length: int, channels: int) -> Tensor:
-    """Return t / 10000^(j/channels) for t < length and even j < channels, (length, channels/2).
-
-    In float64, so that every implementation of the model gets the same sines to the last bits.
-    """
-    frequencies = 10000.0 ** (-torch.arange(0, channels, 2, dtype=torch.float64) / channels)
-    return torch.outer(torch.arange(length, dtype=torch.float64), frequencies)
+        return nn.LayerNorm(size, eps=epsilon, bias=config.bias)
+    return nn.RMSNorm(size, eps=epsilon, elementwise_affine=False)
 
 
 def rotate(x: Tensor, rotations: Tensor) -> Tensor:
@@ -96,7 +78,7 @@ class MultiHeadAttention(nn.Module):
         self.proj = nn.Linear(config.n_embd, config.n_embd, bias=config.bias)
         self.rope = config.position == "rope"
         if self.rope:
-            angles = rotary_angles(config.block_size, config.head_size)
+            angles = torch.from_numpy(config.rotary_angles)  # (block, D/2)
             rotations = torch.stack((angles.cos(), angles.sin()), dim=-1).float()
             rotations = rotations.repeat(1, 2 * config.n_head, 1)  # (block, 2H · D/2, 2)
             self.register_buffer("rotations", rotations, persistent=False)
@@ -126,21 +108,16 @@ class MultiHeadAttention(nn.Module):
         if self.rope:
             qk = rotate(qk, self.rotations[start : start + T])
         if self.qk_norm:  # Dehghani et al. 2023, arXiv:2302.05442; here RMSNorm without gains
-            qk = F.rms_norm(qk, (self.head_size,), eps=1e-6).type_as(v)
+            qk = F.rms_norm(qk, (self.head_size,), eps=QK_EPSILON).type_as(v)
         q, k = qk.transpose(1, 2).chunk(2, dim=1)
         return q, k, v.transpose(1, 2)
-
-
-def relu2(x: Tensor) -> Tensor:
-    """Return relu(x)² (So et al. 2021, arXiv:2109.08668)."""
-    return F.relu(x).square()
 
 
 ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
     "relu": F.relu,
     "gelu": F.gelu,
     "silu": F.silu,
-    "relu2": relu2,
+    "relu2": lambda x: F.relu(x).square(),  # So et al. 2021, arXiv:2109.08668
     "geglu": F.gelu,
     "swiglu": F.silu,
 }
@@ -172,7 +149,7 @@ class FeedForward(nn.Module):
 class Dropout(nn.Module):
     """Dropout (Srivastava et al. 2014) of single numbers, or of whole vectors of the last axis.
 
-    Threads that compute side by side draw their masks from a generator each (`drawing_from`).
+    Each thread of a pool draws its masks from a generator of its own (`drawing_from`).
     """
 
     thread = threading.local()
@@ -195,8 +172,8 @@ class Dropout(nn.Module):
         if own is None or not self.training or self.p == 0:
             drop = F.dropout1d if self.of_vectors else F.dropout
             return drop(x, self.p, self.training)
-        kept = x.new_empty(*x.shape[:2], 1 if self.of_vectors else x.shape[2])
-        return x * kept.bernoulli_(1 - self.p, generator=own).div_(1 - self.p)
+        mask = x.new_empty(*x.shape[:2], 1 if self.of_vectors else x.shape[2])
+        return x * mask.bernoulli_(1 - self.p, generator=own).div_(1 - self.p)
 
 
 class Block(nn.Module):
@@ -265,7 +242,7 @@ class GPT(nn.Module):
         if config.position == "learned":
             self.position_embedding = nn.Embedding(config.block_size, config.n_embd)
         elif config.position == "sinusoidal":
-            positions = sinusoids(config.block_size, config.n_embd)
+            positions = torch.from_numpy(config.sinusoids).float()
             self.register_buffer("positions", positions, persistent=False)
         self.dropout = Dropout(config.dropout)
         if config.embedding_skip:  # Jordan et al. 2024, modded-nanogpt
@@ -365,9 +342,12 @@ class GPT(nn.Module):
         return sum(p.numel() for p in self.parameters())
 
 
-def cross_entropy(logits: Tensor, targets: Tensor) -> Tensor:
-    """Return the mean of −ln p(target) in nats, in float32. (B, T, V), (B, T) -> ()."""
-    return F.cross_entropy(logits.float().flatten(0, 1), targets.flatten())
+def cross_entropy(logits: Tensor, targets: Tensor, reduction: str = "mean") -> Tensor:
+    """Return −ln p(target) in nats, in float32: (B, T, V), (B, T) -> (), their mean.
+
+    reduction: or "sum", (); or "none", all of them, (B · T,).
+    """
+    return F.cross_entropy(logits.float().flatten(0, 1), targets.flatten(), reduction=reduction)
 
 
 class CachedDecoder:

@@ -1,16 +1,14 @@
 """Inference in NumPy, with a KV cache.
 
-To read one character takes many operations on a few numbers each. To call one costs PyTorch more
-than to compute it, NumPy much less, and `import torch` alone takes longer than to write a page.
-The model is that of model.py; here its weights are laid out for speed:
+To read one character takes many operations on few numbers, which PyTorch takes longer to call than
+to compute. The model is that of model.py; here its weights are laid out for speed:
 
 - Norm gains and biases are folded into the next linear layer, and so are the √C of every
   normalisation and the 1/√D of attention.
 - LayerNorm subtracts the mean of the channels. Every matrix that writes to the residual stream has
   its output centred here, so nothing is left to subtract, and LayerNorm is RMSNorm.
 
-Products go text by text, so that what is computed for one text does not depend on the others, to
-the last bit. Axes as in model.py.
+What is computed for one text does not depend on the others, to the last bit. Axes as in model.py.
 """
 
 from collections.abc import Callable
@@ -18,21 +16,11 @@ from collections.abc import Callable
 import numpy as np
 
 from sancho import ngrams
-from sancho.config import ModelConfig
+from sancho.config import QK_EPSILON, ModelConfig
 
 Function = Callable[[np.ndarray], np.ndarray]
-EPSILON = {"layernorm": 1e-5, "rmsnorm": 1e-6}
-QK_EPSILON = 1e-6
-
-
-def relu(x: np.ndarray) -> np.ndarray:
-    """max(x, 0)"""
-    return np.maximum(x, 0)
-
-
-def relu2(x: np.ndarray) -> np.ndarray:
-    """max(x, 0)²"""
-    return np.square(np.maximum(x, 0))
+Weights = dict[str, np.ndarray]
+Affine = tuple[np.ndarray, np.ndarray]  # a matrix, (out, in), and a bias, in float64
 
 
 def silu(x: np.ndarray) -> np.ndarray:
@@ -56,10 +44,10 @@ def gelu(x: np.ndarray) -> np.ndarray:
 
 
 ACTIVATIONS: dict[str, Function] = {
-    "relu": relu,
+    "relu": lambda x: np.maximum(x, 0),
     "gelu": gelu,
     "silu": silu,
-    "relu2": relu2,
+    "relu2": lambda x: np.square(np.maximum(x, 0)),
     "geglu": gelu,
     "swiglu": silu,
 }
@@ -68,7 +56,7 @@ ACTIVATIONS: dict[str, Function] = {
 class NumpyGPT:
     """The weights of a GPT, laid out for inference."""
 
-    def __init__(self, config: ModelConfig, weights: dict[str, np.ndarray]) -> None:
+    def __init__(self, config: ModelConfig, weights: Weights) -> None:
         """Take weights by name (checkpoint.py); the largest of them are not copied."""
         self.config = config
         centred = config.norm == "layernorm"
@@ -80,11 +68,9 @@ class NumpyGPT:
         if config.position == "learned":
             self.positions = _rows(weights["position_embedding.weight"], centred)
         elif config.position == "sinusoidal":
-            angles = rotary_angles(config.block_size, config.n_embd)
-            positions = np.stack((np.sin(angles), np.cos(angles)), -1).reshape(len(angles), -1)
-            self.positions = _rows(positions, centred)
+            self.positions = _rows(config.sinusoids, centred)
         self.blocks = [_Block(config, weights, layer) for layer in range(config.n_layer)]
-        self.normalise = _normaliser(config.n_embd, EPSILON[config.norm])
+        self.normalise = _normaliser(config.n_embd, config.norm_epsilon)
         self.head = _linear(*_after_norm(config, weights, "norm", "head"))
 
     def decoder(self, batch_size: int) -> "Decoder":
@@ -148,9 +134,7 @@ class Decoder:
 
 
 class _Block:
-    """One block: what it adds to the residual stream."""
-
-    def __init__(self, config: ModelConfig, weights: dict[str, np.ndarray], layer: int) -> None:
+    def __init__(self, config: ModelConfig, weights: Weights, layer: int) -> None:
         name = f"blocks.{layer}"
         self.config = config
         self.skip = np.float32(weights["skips"][layer]) if config.embedding_skip and layer else None
@@ -167,8 +151,8 @@ class _Block:
         self.scale = np.float32(scale)
         self.normalise = _normaliser(config.head_size, QK_EPSILON)
         if config.position == "rope":
-            angles = rotary_angles(config.block_size, config.head_size)
-            self.rotations = (scale * np.exp(1j * angles))[:, None].astype(np.complex64)
+            rotations = scale * np.exp(1j * config.rotary_angles)  # (block, D/2)
+            self.rotations = rotations[:, None].astype(np.complex64)
         self.project = _linear(*_onto_stream(config, weights, f"{name}.attention.proj"))
         self.expand = _linear(
             *_after_norm(config, weights, f"{name}.norm2", f"{name}.feed_forward.expand")
@@ -212,12 +196,6 @@ class _Block:
         return self.contract(self.activation(x))
 
 
-def rotary_angles(length: int, channels: int) -> np.ndarray:
-    """Return t / 10000^(j/channels) for t < length and even j < channels, (length, channels/2)."""
-    frequencies = 10000.0 ** (-np.arange(0, channels, 2) / channels)
-    return np.outer(np.arange(length), frequencies)
-
-
 def _rows(rows: np.ndarray, centred: bool) -> np.ndarray:
     """Return rows that are added to the residual stream, their mean subtracted if `centred`."""
     if centred:
@@ -225,20 +203,16 @@ def _rows(rows: np.ndarray, centred: bool) -> np.ndarray:
     return rows.astype(np.float32, copy=False)
 
 
-def _after_norm(
-    config: ModelConfig, weights: dict[str, np.ndarray], norm: str, name: str
-) -> tuple[np.ndarray, np.ndarray]:
-    """Return matrix and bias, in float64, for x / |x| instead of norm(x)."""
+def _after_norm(config: ModelConfig, weights: Weights, norm: str, name: str) -> Affine:
+    """Return a layer for x / |x| instead of norm(x)."""
     matrix = weights[f"{name}.weight"].astype(np.float64)  # (out, in)
     bias = np.zeros(len(matrix)) + weights.get(f"{name}.bias", 0)
     bias += matrix @ weights.get(f"{norm}.bias", np.zeros(config.n_embd))
     return matrix * weights.get(f"{norm}.weight", 1) * config.n_embd**0.5, bias
 
 
-def _onto_stream(
-    config: ModelConfig, weights: dict[str, np.ndarray], name: str
-) -> tuple[np.ndarray, np.ndarray]:
-    """Return matrix and bias, in float64, of a layer that writes to the residual stream."""
+def _onto_stream(config: ModelConfig, weights: Weights, name: str) -> Affine:
+    """Return a layer that writes to the residual stream."""
     matrix = weights[f"{name}.weight"].astype(np.float64)  # (out, in)
     bias = np.zeros(len(matrix)) + weights.get(f"{name}.bias", 0)
     if config.norm == "layernorm":

@@ -1,8 +1,9 @@
 """Optimizers and the learning-rate schedule: AdamW, Muon, row-wise Adagrad."""
 
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import chain
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -12,6 +13,9 @@ from torch import Tensor, nn
 from sancho.config import TrainConfig
 from sancho.errors import UserError
 from sancho.model import GPT
+
+Parameters = dict[str, nn.Parameter]
+Arrays = dict[str, np.ndarray]
 
 
 def learning_rate_factor(step: int, config: TrainConfig) -> float:
@@ -50,12 +54,14 @@ class Optimizer:
     its first step loads torch.compile's machinery: two seconds more at every start.
     """
 
-    state_names: frozenset[str]
+    state_names: tuple[str, ...]
     """The names in the state of a parameter that has moved."""
+    defaults: Mapping[str, Any] = MappingProxyType({})
+    """Settings besides lr, where nothing else is said."""
 
-    def __init__(self, params: Iterable[Any], **settings: Any) -> None:
+    def __init__(self, params: Iterable[Any], lr: float, **settings: Any) -> None:
         """Take parameters, or groups of them as dicts, whose settings come before the others."""
-        params = list(params)
+        params, settings = list(params), {**self.defaults, "lr": lr, **settings}
         groups = params if params and isinstance(params[0], dict) else [{"params": params}]
         self.param_groups: list[dict[str, Any]] = [settings | group for group in groups]
         for group in self.param_groups:
@@ -80,7 +86,6 @@ class Optimizer:
         raise NotImplementedError
 
     def _states(self, name: str, params: list[Tensor]) -> list[Tensor]:
-        """Return one state of each parameter, at first zeros of its shape."""
         for p in params:
             if name not in self.state[p]:
                 self.state[p][name] = torch.zeros_like(p)
@@ -94,37 +99,18 @@ class AdamW(Optimizer):
     −lr · (m / (√v + 1e-8) + weight_decay · p), all in one kernel.
     """
 
-    state_names = frozenset({"step", "exp_avg", "exp_avg_sq"})
-
-    def __init__(
-        self,
-        params: Iterable,
-        lr: float,
-        betas: tuple[float, float] = (0.9, 0.999),
-        weight_decay: float = 0.01,
-    ) -> None:
-        super().__init__(params, lr=lr, betas=betas, weight_decay=weight_decay)
+    state_names = ("step", "exp_avg", "exp_avg_sq")
+    defaults = MappingProxyType({"betas": (0.9, 0.999), "weight_decay": 0.01})
 
     def _step_group(self, params: list[Tensor], grads: list[Tensor], group: dict) -> None:
         for p in params:
             self.state[p].setdefault("step", torch.zeros((), device=p.device))
-        steps = self._states("step", params)
+        steps, means, squares = (self._states(name, params) for name in self.state_names)
         torch._foreach_add_(steps, 1)
-        torch._fused_adamw_(
-            params,
-            grads,
-            self._states("exp_avg", params),
-            self._states("exp_avg_sq", params),
-            [],
-            steps,
-            lr=group["lr"],
-            beta1=group["betas"][0],
-            beta2=group["betas"][1],
-            weight_decay=group["weight_decay"],
-            eps=1e-8,
-            amsgrad=False,
-            maximize=False,
-        )
+        settings = {"lr": group["lr"], "weight_decay": group["weight_decay"], "eps": 1e-8}
+        settings |= dict(zip(("beta1", "beta2"), group["betas"], strict=True))
+        settings |= {"amsgrad": False, "maximize": False}
+        torch._fused_adamw_(params, grads, means, squares, [], steps, **settings)
 
 
 class Muon(Optimizer):
@@ -134,12 +120,8 @@ class Muon(Optimizer):
     layers there are.
     """
 
-    state_names = frozenset({"momentum"})
-
-    def __init__(
-        self, params: Iterable, lr: float, momentum: float = 0.95, weight_decay: float = 0.0
-    ) -> None:
-        super().__init__(params, lr=lr, momentum=momentum, weight_decay=weight_decay)
+    state_names = ("momentum",)
+    defaults = MappingProxyType({"momentum": 0.95, "weight_decay": 0.0})
 
     def _step_group(self, params: list[Tensor], grads: list[Tensor], group: dict) -> None:
         by_shape: dict[torch.Size, list[int]] = defaultdict(list)
@@ -167,10 +149,7 @@ class RowAdagrad(Optimizer):
     Mudigere et al. 2021, arXiv:2104.05158. Gradients may be sparse.
     """
 
-    state_names = frozenset({"sum"})
-
-    def __init__(self, params: Iterable, lr: float) -> None:
-        super().__init__(params, lr=lr)
+    state_names = ("sum",)
 
     def _step_group(self, params: list[Tensor], grads: list[Tensor], group: dict) -> None:
         for p, grad in zip(params, grads, strict=True):
@@ -200,10 +179,11 @@ def make_optimizers(
     taken = {*table, *chain(*muon.values())}
     matrices = [p for p in model.parameters() if p.dim() == 2 and p not in taken]
     vectors = [p for p in model.parameters() if p.dim() < 2]
-    decayed = {"params": [*matrices, *prediction_heads], "weight_decay": decay}
+    groups = [{"params": [*matrices, *prediction_heads], "weight_decay": decay}]
+    groups += [{"params": vectors, "weight_decay": 0.0}]
     return [
-        AdamW([decayed, {"params": vectors, "weight_decay": 0.0}], config.learning_rate, betas),
-        # One for each shape, to be run side by side.
+        AdamW(groups, config.learning_rate, betas=betas),
+        # One for each shape: they step in parallel threads.
         *(Muon(same, config.muon_learning_rate, weight_decay=decay) for same in muon.values()),
         *(RowAdagrad([p], config.ngram_learning_rate) for p in table),
     ]
@@ -216,9 +196,7 @@ def set_learning_rate(optimizers: list[Optimizer], factor: float) -> None:
             group["lr"] = group["peak_lr"] * factor
 
 
-def optimizer_arrays(
-    parameters: dict[str, nn.Parameter], optimizers: list[Optimizer]
-) -> dict[str, np.ndarray]:
+def optimizer_arrays(parameters: Parameters, optimizers: list[Optimizer]) -> Arrays:
     """Return the optimizers' state as "parameter name.state name" -> array, not copied on a CPU."""
     return {
         f"{name}.{key}": value.cpu().numpy()
@@ -229,28 +207,18 @@ def optimizer_arrays(
 
 
 def load_optimizer_arrays(
-    parameters: dict[str, nn.Parameter],
-    optimizers: list[Optimizer],
-    arrays: dict[str, np.ndarray],
+    parameters: Parameters, optimizers: list[Optimizer], arrays: Arrays
 ) -> None:
     """Put back copies of what `optimizer_arrays` returned.
 
     Raises UserError where it is the state of another kind of optimizer.
     """
-    states: dict[str, dict[str, np.ndarray]] = defaultdict(dict)
+    owners = {p: o for o in optimizers for group in o.param_groups for p in group["params"]}
     for name, array in arrays.items():
         owner, _, key = name.rpartition(".")
-        states[owner][key] = array
-    if unknown := states.keys() - parameters.keys():
-        raise UserError(f"the checkpoint has optimizer state of unknown weights: {min(unknown)}")
-    names = {p: name for name, p in parameters.items()}
-    for optimizer in optimizers:
-        for p in (p for group in optimizer.param_groups for p in group["params"]):
-            state = states[names[p]]
-            if state and state.keys() != optimizer.state_names:
-                raise UserError(
-                    f"the checkpoint has another optimizer's state for {names[p]}; go on with the "
-                    "--optimizer that the run began with"
-                )
-            for key, array in state.items():
-                optimizer.state[p][key] = torch.from_numpy(array).to(p.device, copy=True)
+        p = parameters[owner]
+        owners[p].state[p][key] = torch.from_numpy(array).to(p.device, copy=True)
+    for p, optimizer in owners.items():
+        if optimizer.state[p].keys() not in (set(), set(optimizer.state_names)):
+            advice = "go on with the --optimizer that the run began with"
+            raise UserError(f"the checkpoint has another optimizer's state; {advice}")

@@ -1,4 +1,4 @@
-"""The presets: a model, the training that suits it, and how often it may read a text."""
+"""The presets: a model, its training, and the most epochs over a short text."""
 
 from dataclasses import dataclass
 
@@ -11,14 +11,14 @@ class Preset:
 
     model: ModelConfig
     train: TrainConfig
-    passes: float
+    epochs: float
     """Most epochs over a short text."""
 
 
 MINI = Preset(
     model=ModelConfig(ngram_size=5, ngram_dropout=0.1, embedding_skip=True),
     train=TrainConfig(look_ahead=2),
-    passes=6.5,
+    epochs=6.5,
 )
 """The fast one for a CPU: a minute or two on two cores."""
 
@@ -43,16 +43,15 @@ CLASSIC = Preset(
         beta2=0.99,
         warmup_iters=100,
     ),
-    passes=12,
+    epochs=12,
 )
 """The model of the course, as its chapters build it."""
 
 BASE = Preset(
     model=ModelConfig(n_layer=6, n_head=6, n_embd=384, dropout=0.2, embedding_skip=True),
     train=TrainConfig(max_iters=5000, batch_size=64, muon_learning_rate=0.02, weight_decay=0.1),
-    passes=50,
+    epochs=50,
 )
 """For a CUDA GPU."""
 
 PRESETS: dict[PresetName, Preset] = {"mini": MINI, "classic": CLASSIC, "base": BASE}
-"""By name."""

@@ -1,6 +1,7 @@
 """Characters to integers and back."""
 
 import unicodedata
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -25,17 +26,15 @@ _SPELLED_OUT |= {letter.upper(): letters.upper() for letter, letters in _SPELLED
 
 
 class CharTokenizer:
-    """A vocabulary of single characters, each of which has its place in it as its id.
+    """A vocabulary of single characters; the id of each is its position.
 
     Text is brought to NFC before it is encoded, so that é is one character however it was typed.
     """
 
     def __init__(self, characters: str) -> None:
         """Number `characters` from 0. Raises ValueError if they are none or repeat."""
-        if not characters:
-            raise UserError("the vocabulary is empty: the text holds no characters")
-        if len(set(characters)) != len(characters):
-            raise ValueError("a character occurs twice in the vocabulary")
+        if not characters or len(set(characters)) != len(characters):
+            raise ValueError("the vocabulary is empty, or a character occurs twice in it")
         self.characters = characters
         self._known = set(characters)
         codes = np.array([ord(c) for c in characters])
@@ -96,11 +95,16 @@ class CharTokenizer:
             _SPELLED_OUT.get(character, character),
             unicodedata.normalize("NFKC", character),
             base,
-            *(c for c in self.characters if unicodedata.normalize("NFD", c)[0] == base),
+            self._first_with_base.get(base, base),
             character.swapcase(),
             base.swapcase(),
         )
         return next((near for near in candidates if set(near) <= self._known), None)
+
+    @cached_property
+    def _first_with_base(self) -> dict[str, str]:
+        bases = ((unicodedata.normalize("NFD", c)[0], c) for c in reversed(self.characters))
+        return dict(bases)
 
     def _replace_unknown(self, text: str, unknown: UnknownPolicy) -> str:
         strange = dict.fromkeys(c for c in text if c not in self._known)
@@ -118,14 +122,12 @@ def _unknown_message(text: str, nearest: dict[str, str | None]) -> str:
         + (f"(nearest: {_visible(near)})" if near else "(nothing near it)")
         for c, near in list(nearest.items())[:10]
     ]
-    more = f" and {len(nearest) - 10} more" if len(nearest) > 10 else ""
+    if len(nearest) > 10:
+        shown.append(f"and {len(nearest) - 10} more")
     advice = "skip" if None in nearest.values() else "nearest or --unknown skip"
-    return (
-        f"unknown character{'s' if len(nearest) > 1 else ''} for this model: "
-        f"{', '.join(shown)}{more}; change the text, or go on with --unknown {advice}"
-    )
+    known = "; change the text, or go on with --unknown"
+    return f"characters unknown to this model: {', '.join(shown)}{known} {advice}"
 
 
 def _visible(characters: str) -> str:
-    """Return them in quotes, as codes where they can't be shown; an accent needs a letter."""
     return ascii(characters) if unicodedata.combining(characters[0]) else repr(characters)

@@ -2,46 +2,34 @@
 
 import math
 import time
-from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager
 from copy import deepcopy
 from dataclasses import dataclass, field, replace
 from functools import reduce
 from itertools import islice
+from typing import Any
 
 import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from sancho import optim
 from sancho.checkpoint import Checkpoint, Progress
-from sancho.config import ModelConfig, TrainConfig
+from sancho.config import ModelConfig, RunConfig, TrainConfig
 from sancho.corpus import Corpus, require_length
 from sancho.errors import UserError
 from sancho.generate import generate
 from sancho.machine.device import Device, compiled, torch_seed
-from sancho.machine.distributed import ALONE, World
+from sancho.machine.distributed import World
 from sancho.machine.seeds import Purpose, generator, seed_of
-from sancho.machine.threads import ParallelMap, side_by_side
+from sancho.machine.threads import ParallelMap, thread_pool
 from sancho.model import GPT, Dropout, cross_entropy
-from sancho.optim import (
-    Optimizer,
-    learning_rate_factor,
-    load_optimizer_arrays,
-    make_optimizers,
-    optimizer_arrays,
-    set_learning_rate,
-)
 
-SAMPLE_LENGTH = 80
-"""Characters that are written at an evaluation."""
-FIRST_WEIGHT = 0.3
-"""Weight of the first prediction head's loss at the first step; each head after it has half."""
-FADE_END = 0.7
-"""Fraction of the steps after which the prediction heads count for nothing."""
-
-
-# --- the loss -------------------------------------------------------------------------------
+SAMPLE_LENGTH = 80  # characters that are written at an evaluation
+FIRST_WEIGHT = 0.3  # of the first prediction head's loss at the start; each next head has half
+FADE_END = 0.7  # fraction of the steps after which the prediction heads count for nothing
 
 
 class Objective(nn.Module):
@@ -86,7 +74,7 @@ class Objective(nn.Module):
 
 
 def windows(ids: np.ndarray, block_size: int, batch_size: int) -> Iterator[tuple[Tensor, Tensor]]:
-    """Yield (inputs, targets), each (B, T), that cover `ids` in order, each target once.
+    """Yield (inputs, targets), each (B, T), that cover `ids`, (n,), in order, each target once.
 
     All windows have T = block_size, but for the last one, which takes what is left.
     """
@@ -100,51 +88,50 @@ def windows(ids: np.ndarray, block_size: int, batch_size: int) -> Iterator[tuple
         yield rest[None, :-1], rest[None, 1:]
 
 
-@contextmanager
-def evaluation_mode(model: GPT) -> Iterator[None]:
-    """Switch dropout off inside the block; put the model's mode back after it."""
-    was_training = model.training
-    try:
-        model.eval()
-        yield
-    finally:
-        model.train(was_training)
+def character_losses(
+    model: GPT, ids: np.ndarray, batch_size: int = 16, threads: int = 1, world: World = World()
+) -> np.ndarray:
+    """Return −ln p of each id but the first, in nats: (n,) -> (n − 1,) float32.
 
-
-def validation_loss(
-    model: GPT, ids: np.ndarray, batch_size: int = 16, world: World = ALONE, threads: int = 1
-) -> float:
-    """Return the mean loss in nats per character over every window of `ids`.
-
-    Dropout is off and no random number is drawn. The processes of a `world`, and the threads of
-    each, share the batches. Raises ValueError for fewer than two ids.
+    Each is predicted in its window (see `windows`), with dropout off. On a CPU threads share the
+    windows. So do the processes of a `world`, each of which returns the losses that it computes.
+    Raises ValueError for fewer than two ids.
     """
     if len(ids) < 2:
         raise ValueError("a loss needs at least two characters")
     device = next(model.parameters()).device
-    # One place for each batch: sums kept one by one would lie between what each batch frees.
-    sums = torch.zeros(len(ids) // (model.config.block_size * batch_size) + 2, device=device)
+    threads = threads if device.type == "cpu" else 1
 
     @torch.inference_mode()
-    def add(index: int, batch: tuple[Tensor, Tensor]) -> None:
-        logits, targets = model(batch[0].to(device)).float(), batch[1].to(device)
-        sums[index] = F.cross_entropy(logits.flatten(0, 1), targets.flatten(), reduction="sum")
+    def losses_of(batch: tuple[Tensor, Tensor]) -> np.ndarray:
+        inputs, targets = (part.to(device) for part in batch)
+        return cross_entropy(model(inputs), targets, reduction="none").cpu().numpy()
 
-    batches = enumerate(windows(ids, model.config.block_size, batch_size))
-    mine = islice(batches, world.rank, None, world.size)
-    with evaluation_mode(model), side_by_side(threads) as parallel_map:
-        while group := list(islice(mine, threads)):
-            parallel_map(add, *zip(*group, strict=True))
-    every = torch.cat(world.all_gather(sums.cpu()))
-    return math.fsum(every.tolist()) / (len(ids) - 1)  # exact, whoever computed which
+    batches = windows(ids, model.config.block_size, batch_size)
+    mine, losses = islice(batches, world.rank, None, world.size), [np.empty(0, np.float32)]
+    was_training = model.training
+    try:
+        model.eval()
+        with thread_pool(threads) as parallel_map:
+            while group := list(islice(mine, threads)):
+                losses += parallel_map(losses_of, group)
+    finally:
+        model.train(was_training)
+    return np.concatenate(losses)
+
+
+def validation_loss(
+    model: GPT, ids: np.ndarray, batch_size: int = 16, threads: int = 1, world: World = World()
+) -> float:
+    """Return the mean of `character_losses` over all processes, in nats per character."""
+    losses = character_losses(model, ids, batch_size, threads=threads, world=world)
+    total = world.sum(torch.tensor(losses.sum(dtype=np.float64)))
+    return total.item() / (len(ids) - 1)
 
 
 def bits_per_character(nats: float) -> float:
-    """Return a loss in nats per character as bits per character."""
+    """Return bits for nats."""
     return nats / math.log(2)
-
-
-# --- the state of a run ---------------------------------------------------------------------
 
 
 class NonFiniteLoss(UserError):
@@ -153,8 +140,7 @@ class NonFiniteLoss(UserError):
     def __init__(self, step: int) -> None:
         super().__init__(
             f"the loss or its gradient is not a finite number at step {step}; nothing after the "
-            "last checkpoint was kept. A smaller --learning_rate, --muon_learning_rate or "
-            "--ngram_learning_rate, or a longer --warmup_iters, usually helps"
+            "last checkpoint was kept. Smaller learning rates or a longer --warmup_iters help"
         )
 
 
@@ -163,24 +149,21 @@ class Report:
     """What fit() tells after a step. Losses in nats per character."""
 
     step: int
-    """Steps done."""
     tokens: int
     """Characters trained on."""
     seconds: float
     """Time spent in steps and evaluations, those of earlier sessions included."""
     lr: float
-    """Learning rate of the step, of the first parameter group."""
+    """Learning rate of AdamW in this step."""
     tokens_per_second: float
     """Since the last report with a train_loss, without evaluations."""
     train_loss: float | None = None
-    """Mean since the last one; only every log_interval steps, at an evaluation and at the end."""
+    """Mean since the last one; every log_interval steps, at an evaluation and at the end."""
     val_loss: float | None = None
-    """Over the whole validation split; only at an evaluation."""
+    """Over the whole validation part; only at an evaluation, as all that follows."""
     is_best: bool = False
-    """Whether val_loss is the lowest so far."""
     sample: str | None = None
-    """What the model writes now after the first character of the validation part; only at an
-    evaluation."""
+    """What the model writes after the first character of the validation part."""
 
     @property
     def val_bpc(self) -> float | None:
@@ -193,43 +176,40 @@ class TrainingState:
     """Everything needed, with the corpus, for exact resumption."""
 
     objective: Objective
-    optimizers: list[Optimizer]
+    optimizers: list[optim.Optimizer]
     config: TrainConfig
+    run: RunConfig = field(default_factory=RunConfig)
     progress: Progress = field(default_factory=Progress)
     unread_losses: list[Tensor] = field(default_factory=list)
     """Training losses, (), of the newest steps: to read one from a GPU makes the GPU wait."""
 
     @classmethod
-    def start(
-        cls, model_config: ModelConfig, config: TrainConfig, device: Device
-    ) -> "TrainingState":
+    def start(cls, model: ModelConfig, config: TrainConfig, device: Device) -> "TrainingState":
         """Return the state of a new run, its weights decided by config.seed."""
         with torch_seed(torch.device("cpu"), config.seed, Purpose.INITIALISATION):
-            return cls.start_from(GPT(model_config), config, device)
+            return cls.start_from(GPT(model), config, device)
 
     @classmethod
     def start_from(cls, model: GPT, config: TrainConfig, device: Device) -> "TrainingState":
         """Return the state of a new run that begins with this model.
 
-        Where config.threads is 0, the number of threads is decided here, and kept.
+        Where config.threads is 0, the number of threads is decided here, once for the whole run.
         """
         if not config.threads:
-            cores = torch.get_num_threads() if device.where.type == "cpu" else 1
+            cores = torch.get_num_threads() if device.on_cpu else 1
             config = replace(config, threads=min(cores, config.batch_size))
-        objective = Objective(model.to(device.where), config.look_ahead)
-        return cls(objective, make_optimizers(model, config, list(objective.look_ahead)), config)
+        objective = Objective(model.to(device.torch_device), config.look_ahead)
+        optimizers = optim.make_optimizers(model, config, list(objective.look_ahead))
+        return cls(objective, optimizers, config)
 
     @classmethod
-    def restore(
-        cls, checkpoint: Checkpoint, config: TrainConfig, device: Device
-    ) -> "TrainingState":
+    def restore(cls, saved: Checkpoint, config: TrainConfig, device: Device) -> "TrainingState":
         """Return the state that `to_checkpoint` saved, to go on with `config`."""
-        state = cls.start_from(checkpoint.build_model(), config, device)
-        arrays = dict(checkpoint.optimizer)
+        state, arrays = cls.start_from(saved.build_model(), config, device), dict(saved.optimizer)
         for j, head in enumerate(state.objective.look_ahead):
             head.data.copy_(torch.from_numpy(arrays.pop(f"look_ahead.{j}.weight")))
-        load_optimizer_arrays(state.objective.named_trained(), state.optimizers, arrays)
-        state.progress = deepcopy(checkpoint.progress)
+        optim.load_optimizer_arrays(state.objective.named_trained(), state.optimizers, arrays)
+        state.progress = deepcopy(saved.progress)
         return state
 
     @property
@@ -245,13 +225,14 @@ class TrainingState:
         self.sync_losses()
         optimizer: dict[str, np.ndarray] = {}
         if with_optimizer:
-            optimizer = optimizer_arrays(self.objective.named_trained(), self.optimizers)
+            optimizer = optim.optimizer_arrays(self.objective.named_trained(), self.optimizers)
             for j, head in enumerate(self.objective.look_ahead):
                 optimizer[f"look_ahead.{j}.weight"] = head.detach().cpu().numpy()
         return Checkpoint(
             model=self.model.config,
             characters=corpus.tokenizer.characters,
             train=self.config,
+            run=self.run,
             progress=deepcopy(self.progress),
             corpus_name=corpus.name,
             corpus_sha256=corpus.sha256,
@@ -287,9 +268,6 @@ class TrainingState:
         return True
 
 
-# --- the loop -------------------------------------------------------------------------------
-
-
 class Batches:
     """Windows of a text in random order; in an epoch each is read once.
 
@@ -323,9 +301,9 @@ class Batches:
 
     def get(self, step: int, micro_step: int) -> tuple[Tensor, Tensor]:
         """Return inputs and targets, each (B, T) int64, of one micro-batch."""
-        batch_size = self.config.batch_size
-        first = (step * self.config.gradient_accumulation_steps + micro_step) * batch_size
-        starts = torch.tensor([self.start(first + i) for i in range(batch_size)])
+        number = step * self.config.gradient_accumulation_steps + micro_step
+        first = number * self.config.batch_size
+        starts = torch.tensor([self.start(first + i) for i in range(self.config.batch_size)])
         if self.device.type == "cuda":  # from pinned memory, so that nobody waits for the copy
             starts = starts.pin_memory().to(self.device, non_blocking=True)
         windows = self.ids[starts.to(self.device)[:, None] + self.offsets].long()  # (B, T + 1)
@@ -338,26 +316,28 @@ def fit(
     corpus: Corpus,
     device: Device,
     *,
-    world: World = ALONE,
+    world: World = World(),
     compile: bool = False,
 ) -> Iterator[Report]:
     """Train until state.config.max_iters steps are done, and report after every step.
 
-    Whenever it yields, `state` stands between two steps and may be saved. Most reports say only
-    the step; see Report. Stops early if state.config.patience asks for it. All processes of a
-    `world` call it and get the same reports, but for the seconds.
-    Raises UserError at once where the corpus is too short or the processes can't share the
-    micro-steps; later NonFiniteLoss where the loss, the gradient or the weights are not finite any
-    more.
+    Whenever it yields, `state` stands between two steps and may be saved. Stops early if
+    state.config.patience asks for it. All processes of a `world` call it and get the same reports,
+    but for the seconds.
+    Raises UserError at once for a corpus that is too short or a batch that can't be shared; later
+    NonFiniteLoss.
     """
+    micro_steps = state.config.gradient_accumulation_steps
     require_length(corpus, state.model.config.block_size)
-    world.check(state.config.gradient_accumulation_steps)
+    if micro_steps % world.size:
+        raise UserError(
+            f"--gradient_accumulation_steps is {micro_steps}; the processes share them, so it must "
+            f"be a multiple of {world.size} (and --batch_size so much smaller)"
+        )
     return _Steps(state, corpus, device, world, compile).reports()
 
 
 class _Steps:
-    """The steps of one call of fit(), and all that each of them needs."""
-
     parallel_map: ParallelMap
 
     def __init__(
@@ -367,26 +347,24 @@ class _Steps:
         self.state, self.corpus, self.device, self.world = state, corpus, device, world
         self.objective: nn.Module = state.objective
         self.compile = compile
-        on_cores = device.where.type == "cpu" and not compile
+        on_cores = device.on_cpu and not compile
         self.threads = min(config.threads, config.batch_size) if on_cores else 1
-        self.batches = Batches(corpus.train, block_size, config, device.where)
+        self.batches = Batches(corpus.train, block_size, config, device.torch_device)
         self.parameters = list(state.objective.parameters())
         self.seconds, self.tokens = 0.0, 0
         """Of the steps since the last report with a train_loss."""
 
     def reports(self) -> Iterator[Report]:
-        """Make the steps that are left, one after the other."""
         objective = self.state.objective.train()
         objective.zero_grad()  # a step that was interrupted has left some
         if self.compile and not self.state.is_done:
             probe = self.batches.get(0, 0)
             self.objective = compiled(objective, lambda fast: self._losses(fast, *probe)[1])
-        with side_by_side(self.threads) as self.parallel_map:
+        with thread_pool(self.threads) as self.parallel_map:
             while not self.state.is_done:
                 yield self._advance()
 
     def _advance(self) -> Report:
-        """Make a step, evaluate the model if it is time, and report."""
         state, config, progress = self.state, self.state.config, self.state.progress
         characters = config.characters_per_step(state.model.config)
         begin = time.perf_counter()
@@ -398,56 +376,40 @@ class _Steps:
         is_end = progress.step == config.max_iters
         is_evaluation = is_end or progress.step % config.eval_interval == 0
         is_log = is_evaluation or progress.step % config.log_interval == 0
-        if is_log or self.device.where.type == "cpu":
+        if is_log or self.device.on_cpu:
             state.sync_losses()
         self.tokens += characters
         self.seconds += time.perf_counter() - begin
-        speed = self.tokens / max(self.seconds, 1e-9)
-        val_loss, is_best, sample = self._evaluate() if is_evaluation else (None, False, None)
-        train_loss = None
+        found: dict[str, Any] = {"tokens_per_second": self.tokens / max(self.seconds, 1e-9)}
+        if is_evaluation:
+            found |= self._evaluate()
         if is_log:
-            train_loss = sum(progress.recent_losses) / len(progress.recent_losses)
+            found["train_loss"] = sum(progress.recent_losses) / len(progress.recent_losses)
             progress.recent_losses = []
             self.seconds, self.tokens = 0.0, 0
         progress.seconds += time.perf_counter() - begin
-        return Report(
-            step=progress.step,
-            tokens=progress.tokens,
-            seconds=progress.seconds,
-            lr=state.optimizers[0].param_groups[0]["lr"],
-            tokens_per_second=speed,
-            train_loss=train_loss,
-            val_loss=val_loss,
-            is_best=is_best,
-            sample=sample,
-        )
+        rate = state.optimizers[0].param_groups[0]["lr"]
+        step, tokens, seconds = progress.step, progress.tokens, progress.seconds
+        return Report(step=step, tokens=tokens, seconds=seconds, lr=rate, **found)
 
-    def _evaluate(self) -> tuple[float, bool, str]:
-        """Return the validation loss, whether it is the best so far, and what the model writes now.
-
-        It always writes from the same start, with the same random numbers.
-        """
-        state, val = self.state, self.corpus.val
+    def _evaluate(self) -> dict[str, Any]:
+        state, val, seed = self.state, self.corpus.val, self.state.config.seed
         with self.device.autocast():
-            val_loss = validation_loss(state.model, val, world=self.world, threads=self.threads)
-            is_best = state.take_evaluation(val_loss)
-            seed = state.config.seed
+            loss = validation_loss(state.model, val, threads=self.threads, world=self.world)
+            is_best = state.take_evaluation(loss)
             ids = generate(state.model, val[:1], max_new_tokens=SAMPLE_LENGTH, seed=seed)
-            return val_loss, is_best, self.corpus.tokenizer.decode([new for (new,) in ids])
+            sample = self.corpus.tokenizer.decode([new for (new,) in ids])
+        return {"val_loss": loss, "is_best": is_best, "sample": sample}
 
     def _step(self) -> Tensor:
-        """Make one optimizer step; return its loss, (), NaN if the gradient is not finite.
-
-        The gradients of micro-batches are added in their order, whichever process computed them.
-        """
-        config, optimizers = self.state.config, self.state.optimizers
-        set_learning_rate(optimizers, learning_rate_factor(self.state.progress.step, config))
-        step_loss = torch.zeros((), device=self.device.where)
-        for first in range(0, config.gradient_accumulation_steps, self.world.size):
-            with self.world.summed_gradients(self.parameters):
-                loss = self._add_gradients(first + self.world.rank)
-            for each in self.world.all_gather(loss):
-                step_loss += each
+        config, optimizers, world = self.state.config, self.state.optimizers, self.world
+        factor = optim.learning_rate_factor(self.state.progress.step, config)
+        optim.set_learning_rate(optimizers, factor)
+        step_loss = torch.zeros((), device=self.device.torch_device)
+        for micro_step in range(world.rank, config.gradient_accumulation_steps, world.size):
+            step_loss += self._add_gradients(micro_step)
+        world.sum_gradients(self.parameters)
+        world.sum(step_loss)
         # The rows of the n-gram table are left out: their optimizer sets the length of their steps.
         dense = [p for p in self.parameters if p.grad is None or not p.grad.is_sparse]
         norm = torch.nn.utils.clip_grad_norm_(dense, config.grad_clip or math.inf)
@@ -460,13 +422,10 @@ class _Steps:
     def _add_gradients(self, micro_step: int) -> Tensor:
         """Add the gradients of one micro-batch; return what it adds to the loss of the step, ().
 
-        Each thread takes some windows, and what the threads found is added in the order of the
-        windows, so that nothing depends on who was first.
+        Each thread takes some windows; their gradients are added in the order of the windows.
         """
 
-        def gradients(
-            part: int, ids: Tensor, targets: Tensor
-        ) -> tuple[Tensor, tuple[Tensor | None, ...]]:
+        def gradients(part: int, ids: Tensor, targets: Tensor) -> tuple[Tensor, Sequence[Tensor]]:
             with self._dropout(micro_step, part):
                 loss, total = self._losses(self.objective, ids, targets)
             return loss.detach(), torch.autograd.grad(total, self.parameters, allow_unused=True)
@@ -482,18 +441,17 @@ class _Steps:
         return reduce(torch.add, losses)
 
     def _losses(self, objective: nn.Module, ids: Tensor, targets: Tensor) -> list[Tensor]:
-        """Return what some windows add to the loss of the step, (), alone and with look-ahead."""
+        """Return what windows add to the loss of the step, (), alone and with prediction heads."""
         state, config = self.state, self.state.config
         weight = state.objective.look_ahead_weight(state.progress.step, config.max_iters)
-        with self.device.autocast():
+        with self.device.autocast(training=True):
             losses = objective(ids, targets, weight)
         fraction = len(ids) / config.batch_size
         return [loss * fraction / config.gradient_accumulation_steps for loss in losses]
 
     def _dropout(self, micro_step: int, part: int) -> AbstractContextManager[None]:
-        """Return the context in which dropout draws what is decided by seed, step and place."""
         seed, place = self.state.config.seed, (self.state.progress.step, micro_step)
         if self.threads == 1:
-            return torch_seed(self.device.where, seed, Purpose.DROPOUT, *place)
+            return torch_seed(self.device.torch_device, seed, Purpose.DROPOUT, *place)
         number = seed_of(seed, Purpose.DROPOUT, *place, part)
         return Dropout.drawing_from(torch.Generator().manual_seed(number))

@@ -1,6 +1,7 @@
-"""Small models of every architecture, for what holds in all of them."""
+"""Small models of every architecture, and what makes two implementations the same model."""
 
 import itertools
+from copy import deepcopy
 from dataclasses import replace
 
 import numpy as np
@@ -11,6 +12,9 @@ from torch import Tensor
 
 from sancho.checkpoint import Checkpoint, Progress
 from sancho.config import ModelConfig, TrainConfig
+from sancho.generate import Decoder
+from sancho.model import GPT, CachedDecoder
+from sancho.numpy_model import NumpyGPT
 
 NORMS = ("layernorm", "rmsnorm")
 POSITIONS = ("learned", "sinusoidal", "rope")
@@ -80,6 +84,64 @@ def assert_close(actual: object, expected: object, atol: float = 0.0, rtol: floa
     """Compare tensors or arrays; torch.testing takes a second to import."""
     arrays = [x.detach().numpy() if isinstance(x, Tensor) else x for x in (actual, expected)]
     np.testing.assert_allclose(*arrays, rtol=rtol, atol=atol)
+
+
+# --- one model, several hands ---------------------------------------------------------------
+
+DECODERS = {
+    "numpy": lambda model, batch_size: numpy_of(model).decoder(batch_size),
+    "torch": CachedDecoder,
+}
+each_decoder = pytest.mark.parametrize("decoder", DECODERS.values(), ids=DECODERS)
+
+
+def numpy_of(model: GPT) -> NumpyGPT:
+    """Return the same model for inference in NumPy."""
+    return NumpyGPT(model.config, model.arrays())
+
+
+class ReadByTorch(NumpyGPT):
+    """A model for `generate` to read with PyTorch, as it does on a GPU."""
+
+    def __init__(self, model: GPT) -> None:
+        self.config, self.model = model.config, model
+
+    def decoder(self, batch_size: int) -> Decoder:
+        return self.model.decoder(batch_size)
+
+
+READERS = {"numpy": lambda model: model, "torch": ReadByTorch}
+each_reader = pytest.mark.parametrize("read_by", READERS.values(), ids=READERS)
+
+
+@torch.no_grad()
+def exact_logits(model: GPT, ids: np.ndarray) -> np.ndarray:
+    """Return the model's logits, (B, T, V), in float64."""
+    return deepcopy(model).double()(torch.from_numpy(ids)).numpy()
+
+
+def assert_rounded(actual: np.ndarray, expected: np.ndarray, tolerance: float = 1e-5) -> None:
+    """Compare float32 with float64.
+
+    A number rounds by 6e-8 of itself. Sums of a few hundred terms, some of which cancel out, one
+    layer after another, come to a hundred times that, and to no more where nothing is wrong.
+    """
+    assert (actual.dtype, actual.shape) == (np.float32, expected.shape)
+    assert_close(actual, expected, atol=tolerance * np.abs(expected).max())
+
+
+def equivalent(model: GPT, decoder: Decoder, ids: np.ndarray, tolerance: float = 1e-5) -> None:
+    """Assert that a decoder reads texts, (B, T) ids, as the model does in float64.
+
+    Character by character, at once, and in pieces, one text after another.
+    """
+    expected, length = exact_logits(model, ids), ids.shape[1]
+    for cuts in (range(1, length), (), (1,), (length - 1,), (2, 5), (3, 4, 7)):
+        ends = [cut for cut in cuts if 0 < cut < length]
+        decoder.restart()
+        found = [decoder.read(piece) for piece in np.split(ids, ends, axis=1)]
+        lasts = [end - 1 for end in (*ends, length)]
+        assert_rounded(np.stack(found, axis=1), expected[:, lasts], tolerance)
 
 
 def checkpoint_of(config: ModelConfig, characters: str) -> Checkpoint:

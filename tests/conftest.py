@@ -1,6 +1,6 @@
 """What several test files share: `from conftest import …`, or a fixture by its name."""
 
-import importlib.util
+import importlib
 import io
 import json
 import multiprocessing
@@ -9,11 +9,11 @@ import shutil
 import sys
 import threading
 import warnings
-from collections.abc import Callable, Sequence
-from contextlib import redirect_stderr, redirect_stdout
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import ExitStack, redirect_stderr, redirect_stdout
 from multiprocessing import forkserver
 from pathlib import Path
-from types import ModuleType, SimpleNamespace
+from types import SimpleNamespace
 from typing import TypeVar
 
 # One thread for all, subprocesses too, said before anybody imports PyTorch or NumPy: sums come in
@@ -31,24 +31,19 @@ import evaluate
 import sample
 import train
 from sancho import checkpoint, cli
-from sancho.config import (
-    DeviceConfig,
-    ModelConfig,
-    RunConfig,
-    TrainConfig,
-    TrainOptions,
-    with_given,
-)
+from sancho.config import ModelConfig, TrainConfig, TrainOptions
 from sancho.corpus import Corpus, prepare, prepare_files
-from sancho.machine.device import Device, choose_device
+from sancho.machine.device import Device
 from sancho.model import GPT
 from sancho.run import setup
 from sancho.run.folder import RunFolder
+from sancho.training import Report
 
 ROOT = Path(__file__).resolve().parent.parent
 TEXT = "En un lugar de la Mancha, de cuyo nombre no quiero acordarme.\n" * 30
+HERE = "here: "  # so begins the reason of a skip that is the machine's and no fault
 MEMORY = Path("/dev/shm")
-"""Where Linux has a file system in memory; to write and sync there takes no time."""
+"""Where Linux has a file system in memory."""
 Module = TypeVar("Module", bound=torch.nn.Module)
 
 # The same examples each time, on a machine that may be busy.
@@ -60,10 +55,27 @@ tqdm.set_lock(threading.RLock())
 
 
 def pytest_configure() -> None:
-    """Put the folders of tests into memory where there is room; pytest numbers them by run."""
+    """Put the folders of tests into memory where there is room."""
     torch.set_num_threads(1)
     if MEMORY.is_dir() and os.access(MEMORY, os.W_OK) and shutil.disk_usage(MEMORY).free > 2**30:
         os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", str(MEMORY))
+
+
+# --- skipped tests --------------------------------------------------------------------------
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport():
+    """Under SANCHO_NO_SKIPS=1, let a skip fail, but for those of this system or machine."""
+    report = yield
+    if report.skipped and isinstance(report.longrepr, tuple):  # and not expected to fail
+        reason = report.longrepr[2].removeprefix("Skipped: ")
+        if os.environ.get("SANCHO_NO_SKIPS") == "1" and not reason.startswith(HERE):
+            report.outcome, report.longrepr = "failed", f"skipped: {reason} (SANCHO_NO_SKIPS=1)"
+    return report
+
+
+pytest_make_collect_report = pytest_runtest_makereport
 
 
 # --- models ---------------------------------------------------------------------------------
@@ -79,13 +91,12 @@ def randomise(module: Module, std: float = 0.3, seed: int = 0) -> Module:
 
 
 def random_gpt(config: ModelConfig, std: float = 0.3, seed: int = 0) -> GPT:
-    """Return a model in evaluation mode, every weight of it drawn from one seeded generator."""
+    """Return a model in evaluation mode with random weights."""
     return randomise(GPT(config), std, seed).eval()
 
 
 @pytest.fixture(scope="session")
 def one_thread() -> None:
-    """PyTorch computes in one thread: sums in one order, and small models are faster so."""
     assert torch.get_num_threads() == 1
 
 
@@ -115,23 +126,10 @@ def small_options(**train) -> TrainOptions:
 # --- scripts --------------------------------------------------------------------------------
 
 
-def load_prepare() -> ModuleType:
-    """Return data/prepare.py as a module; data/ is no package."""
-    spec = importlib.util.spec_from_file_location("prepare", ROOT / "data" / "prepare.py")
-    module = sys.modules[spec.name] = importlib.util.module_from_spec(spec)
-    before = sys.path.copy()
-    spec.loader.exec_module(module)
-    sys.path[:] = before
-    return module
-
-
-SCRIPTS = {
-    "train.py": train,
-    "sample.py": sample,
-    "evaluate.py": evaluate,
-    "convert.py": convert,
-    "prepare.py": load_prepare(),
-}
+SCRIPTS = {f"{each.__name__}.py": each for each in (train, sample, evaluate, convert)}
+with pytest.MonkeyPatch.context() as data_first:  # which is no package
+    data_first.syspath_prepend(ROOT / "data")
+    SCRIPTS["prepare.py"] = importlib.import_module("prepare")
 
 
 def make_project(folder: Path) -> Path:
@@ -142,30 +140,37 @@ def make_project(folder: Path) -> Path:
 
 
 def use_data(patch: pytest.MonkeyPatch, data: Path) -> None:
-    """Let the scripts keep their corpora in another folder than the repository's data/."""
+    """Let the scripts keep their corpora in another folder."""
     for name in ("train.py", "evaluate.py", "convert.py", "prepare.py"):
         patch.setattr(SCRIPTS[name], "DATA", data)
 
 
 @pytest.fixture(scope="session")
 def pristine_project(tmp_path_factory) -> Path:
-    """A project to copy: to prepare one for each test takes ten times as long."""
+    """A project to copy, which is faster."""
     return make_project(tmp_path_factory.mktemp("prepared"))
 
 
 @pytest.fixture
 def project(pristine_project, tmp_path, monkeypatch) -> Path:
-    """A folder of its own to work in, with a data/tiny that is prepared and used."""
+    """A folder to work in, with a data/tiny that is used."""
     use_data(monkeypatch, tmp_path / "data")
     monkeypatch.chdir(tmp_path)
     return shutil.copytree(pristine_project, tmp_path, dirs_exist_ok=True)
 
 
+class Pipe(io.BytesIO):
+    """Bytes that can be read once, as those of a pipe."""
+
+    def seekable(self) -> bool:
+        return False
+
+
 class Bytes(io.TextIOWrapper):
-    """A text stream over bytes in memory, as the real stdout and stdin are over files."""
+    """A text stream over bytes, as the real stdout and stdin are."""
 
     def __init__(self, raw: bytes = b"") -> None:
-        super().__init__(io.BytesIO(raw), encoding="utf-8", newline="")
+        super().__init__(Pipe(raw), encoding="utf-8", newline="")
 
     def text(self) -> str:
         self.flush()
@@ -173,7 +178,7 @@ class Bytes(io.TextIOWrapper):
 
 
 def run(name: str, *args: str | Path, stdin: bytes = b"") -> SimpleNamespace:
-    """Run one of SCRIPTS in this process, as the shell would; return its status, out and err."""
+    """Run one of SCRIPTS as the shell would, in this process."""
     out, err = Bytes(), Bytes()
     with pytest.MonkeyPatch.context() as patch:
         for stream, value in (("stdin", Bytes(stdin)), ("stdout", out), ("stderr", err)):
@@ -185,31 +190,55 @@ def run(name: str, *args: str | Path, stdin: bytes = b"") -> SimpleNamespace:
     return SimpleNamespace(status=stop.value.code or 0, out=out.text(), err=err.text())
 
 
+def succeed(name: str, *args: str | Path, stdin: bytes = b"") -> SimpleNamespace:
+    """Run a script that ends well."""
+    result = run(name, *args, stdin=stdin)
+    assert result.status == 0, result.err
+    return result
+
+
+def assert_refused(result: SimpleNamespace, name: str, *parts: str) -> None:
+    """Assert status 2, nothing on stdout, and one line on stderr that holds `parts`."""
+    assert (result.status, result.out) == (2, ""), result.err
+    assert result.err.startswith(f"{name}: error: ")
+    assert result.err.count("\n") == 1 and result.err.endswith("\n")
+    for part in parts:
+        assert part in result.err
+
+
+def everything(folder: Path) -> dict[Path, bytes]:
+    """Return all files but .lock, which Windows can't read where it locks."""
+    files = (path for path in folder.rglob("*") if path.is_file() and path.name != ".lock")
+    return {path.relative_to(folder): path.read_bytes() for path in files}
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    """Return those of a folder itself, without its folders."""
+    return {path.name: raw for path, raw in everything(folder).items() if len(path.parts) == 1}
+
+
 def parse_train(args: Sequence[str]) -> TrainOptions:
-    """Return the options that train.py finds in `args`, as they are before it sees the text."""
-    run = cli.parse_part(RunConfig(), args)
-    device = choose_device(cli.parse_part(DeviceConfig(), args))
-    defaults = setup.default_options(run, device, setup.find_initial(run))
-    return with_given(defaults, cli.read(defaults, args) | vars(defaults.run))
+    """Return the options of train.py before it sees the text."""
+    with ExitStack() as locks:
+        given = cli.parse_given(TrainOptions(), args, explain=setup.preset_options)
+        return setup.choose_options(given, 1, locks)[0]
+
+
+@pytest.fixture(scope="session")
+def book() -> Path:
+    """A file with Don Quijote: SANCHO_BOOK, or what data/quijote holds."""
+    quijote = ROOT / "data" / "quijote"
+    paths = ROOT / os.environ.get("SANCHO_BOOK", ""), quijote / "pg2000.txt", quijote / "input.txt"
+    found = next((path for path in paths if path.is_file()), None)
+    return found or pytest.skip("no Don Quijote: SANCHO_BOOK names no file, data/quijote is empty")
 
 
 # --- processes ------------------------------------------------------------------------------
 
 
-def pytest_collection_finish(session: pytest.Session) -> None:
-    """Begin early with what takes seconds."""
-    if any("server_of_processes" in getattr(item, "fixturenames", ()) for item in session.items):
-        start_server()
-
-
 @pytest.fixture(scope="session")
 def server_of_processes() -> None:
-    """The processes of `start_process` need not import anything: their server has done so."""
-    start_server()
-
-
-def start_server() -> None:
-    """Start it, unless it runs already, where it finds what it is to import; Windows has none."""
+    """It imports what the processes of `start_process` need."""
     if sys.platform == "win32":
         return
     multiprocessing.get_context("forkserver").set_forkserver_preload(["conftest"])
@@ -219,7 +248,7 @@ def start_server() -> None:
 
 
 def start_process(target: Callable, *args: object) -> multiprocessing.Process:
-    """Call `target` in a process that need not import PyTorch first, but on Windows."""
+    """Call `target` in a process that need not import PyTorch first."""
     how = "spawn" if sys.platform == "win32" else "forkserver"
     process = multiprocessing.get_context(how).Process(target=target, args=args)
     process.start()
@@ -236,16 +265,25 @@ ARGS = (
 
 
 def train_quietly(project: Path, out: Path, max_iters: int, *more: str) -> int:
-    """Run train.py in this process; go on with what is in `out`, or begin anew.
-
-    What was killed before its first checkpoint needs no --overwrite.
-    """
+    """Run train.py in this process; go on with what is in `out`, or begin anew."""
     train.DATA = project / "data"
     args = [*ARGS, "--out_dir", str(out), "--max_iters", str(max_iters), *more]
     if any(out.glob("*.safetensors")):
         args.append("--resume" if RunFolder(out).last.exists() else "--overwrite")
     with open(os.devnull, "w") as nowhere, redirect_stdout(nowhere), redirect_stderr(nowhere):
         return train.main(args)
+
+
+def watch_reports(patch: pytest.MonkeyPatch, act: Callable[[Report], object]) -> None:
+    """Let train.py call `act` with each report before it is recorded."""
+    with_progress = cli.with_progress
+
+    def watched(reports: Iterable[Report], *others: object) -> Iterator[Report]:
+        for report in with_progress(reports, *others):
+            act(report)
+            yield report
+
+    patch.setattr(cli, "with_progress", watched)
 
 
 def what_was_saved(out: Path) -> list[checkpoint.Checkpoint]:

@@ -6,15 +6,11 @@ import re
 import pytest
 from conftest import ROOT
 
-from sancho.corpus import clean_text, load, read_text
+from sancho.corpus import clean_text, prepare_files, read_text
 
-SAMPLE = ROOT / "data" / "apocrifo.txt"
-QUIJOTE = ROOT / "data" / "quijote"
 ALPHABET_OF_THE_BOOK = (
     "\n !\"'(),-.01234567:;?ABCDEFGHIJLMNOPQRSTUVWXYZ]abcdefghijlmnopqrstuvxyz¡«»¿ÁÉÍÑÓÚàáéíïñóùúü—"
 )
-# No passage of so many characters is in both; shorter ones are the phrases of a whole century.
-LONGEST_SHARED = 40
 
 
 def on_one_line(text: str) -> str:
@@ -23,33 +19,24 @@ def on_one_line(text: str) -> str:
 
 @pytest.fixture(scope="module")
 def sample() -> str:
-    return SAMPLE.read_bytes().decode("utf-8")
+    return (ROOT / "data" / "apocrifo.txt").read_bytes().decode("utf-8")
 
 
-def test_it_is_long_enough_to_train_on(sample):
+def test_it_is_long_clean_and_repeats_nothing(sample):
     assert len(sample) >= 200_000
-
-
-def test_it_is_written_in_the_alphabet_of_the_book(sample):
     assert set(sample) <= set(ALPHABET_OF_THE_BOOK)
     assert len(set(sample)) >= 88
-
-
-def test_no_paragraph_comes_twice(sample):
+    assert "".join(clean_text(read_text(io.BytesIO(sample.encode()), "sample"))) == sample
     paragraphs = [on_one_line(paragraph).strip() for paragraph in re.split(r"\n\n+", sample)]
     assert len(paragraphs) > 100
     assert [p for p in set(paragraphs) if paragraphs.count(p) > 1] == []
 
 
-def test_it_is_clean(sample):
-    assert "".join(clean_text(read_text(io.BytesIO(sample.encode()), "sample"))) == sample
-
-
-@pytest.mark.skipif(not (QUIJOTE / "meta.json").is_file(), reason="data/quijote is not prepared")
-def test_it_has_the_alphabet_of_the_book_and_copies_nothing_from_it(sample):
-    assert load(QUIJOTE).tokenizer.characters == ALPHABET_OF_THE_BOOK
+def test_it_has_the_alphabet_of_the_book_and_copies_nothing_from_it(sample, book, tmp_path):
+    quijote = prepare_files([book], tmp_path / "quijote")
+    assert quijote.tokenizer.characters == ALPHABET_OF_THE_BOOK
     ours = on_one_line(sample)
-    theirs = on_one_line((QUIJOTE / "input.txt").read_text(encoding="utf-8"))
-    n = LONGEST_SHARED
+    theirs = on_one_line((tmp_path / "quijote" / "input.txt").read_text(encoding="utf-8"))
+    n = 40  # no passage of so many is in both; shorter ones are the phrases of a whole century
     passages = {ours[i : i + n] for i in range(len(ours) - n + 1)}
     assert [theirs[i : i + n] for i in range(len(theirs)) if theirs[i : i + n] in passages] == []

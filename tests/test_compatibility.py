@@ -1,15 +1,17 @@
 """Checkpoints of every format that was ever released still load, write and go on."""
 
+import itertools
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from conftest import CPU
 
 from sancho import checkpoint
-from sancho.config import DeviceConfig, SampleConfig
+from sancho.config import RunConfig, SampleConfig
+from sancho.corpus import Corpus
 from sancho.generate import continue_text
-from sancho.machine.device import choose_device
-from sancho.training import TrainingState
+from sancho.training import TrainingState, fit
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -19,9 +21,18 @@ SENTENCE = (
     "En un lugar de la Mancha, de cuyo nombre no quiero acordarme,\n"
     "no ha mucho tiempo que vivía un hidalgo de los de lanza en astillero.\n"
 )
-PATHS = sorted(FOLDER.glob("format-*.safetensors"))
+# At temperature 2, by the seed 1605.
+DRAWN = (
+    "En un lugar de cuyo nombre rqu empopo Eno hmde,\n"
+    "ayosoycrc cugutezago nopo \n"
+    "arza un hipo mutzo da,o  en.tiin lghaihombre no En qg ue"
+)
+# Of the steps that came next with the program that wrote the checkpoint.
+LOSSES = {301: 0.118633, 302: 0.161160, 303: 0.142592}
 
-all_formats = pytest.mark.parametrize("path", PATHS, ids=lambda path: path.name)
+all_formats = pytest.mark.parametrize(
+    "path", sorted(FOLDER.glob("format-*.safetensors")), ids=lambda path: path.name
+)
 
 
 def test_the_format_of_today_is_kept_here():
@@ -30,18 +41,24 @@ def test_the_format_of_today_is_kept_here():
 
 @all_formats
 @pytest.mark.parametrize("precision", ["numpy float32", "torch float64"])
-def test_an_old_checkpoint_writes_the_same_text(path, precision):
-    saved, greedy = checkpoint.load(path), SampleConfig(temperature=0)
+@pytest.mark.parametrize(("temperature", "text"), [(0, SENTENCE), (2.0, DRAWN)])
+def test_an_old_checkpoint_writes_the_same_text(path, precision, temperature, text):
+    saved, config = checkpoint.load(path), SampleConfig(temperature=temperature)
     model = saved.build_numpy() if "numpy" in precision else saved.build_model().double()
-    prompt, rest = saved.tokenizer.encode(START), len(SENTENCE) - len(START)
-    pieces = continue_text(model, saved.tokenizer, prompt, greedy, max_new_tokens=rest)
-    assert START + "".join(pieces) == SENTENCE
+    options = {"max_new_tokens": len(text) - len(START), "seed": 1605}
+    prompt = saved.tokenizer.encode(START)
+    pieces = continue_text(model, saved.tokenizer, prompt, config, **options)
+    assert START + "".join(pieces) == text
 
 
 @all_formats
-def test_an_old_run_goes_on(path):
+def test_an_old_run_goes_on_where_it_was(path):
     saved = checkpoint.load(path)
-    device = choose_device(DeviceConfig(device="cpu"))
-    state = TrainingState.restore(saved, replace(saved.train, max_iters=301), device)
-    assert state.progress.step == 300
-    assert not state.is_done
+    assert saved.run == RunConfig()  # which it did not keep
+    ids = saved.tokenizer.encode(SENTENCE * 10)
+    corpus = Corpus("a text", saved.tokenizer, ids[:-100], ids[-100:], saved.corpus_sha256)
+    config = replace(saved.train, max_iters=600, log_interval=1, threads=1)
+    state = TrainingState.restore(saved, config, CPU)
+    reports = itertools.islice(fit(state, corpus, CPU), len(LOSSES))
+    found = {report.step: report.train_loss for report in reports}
+    assert found == pytest.approx(LOSSES, abs=1e-4)

@@ -1,21 +1,20 @@
 """Options: what each one may be, and how it is refused."""
 
 import dataclasses
-import typing
-from dataclasses import FrozenInstanceError, fields, is_dataclass
-from pathlib import Path
+import math
+import re
+from dataclasses import fields, is_dataclass
+from types import UnionType
+from typing import Annotated, Literal, get_args, get_origin
 
 import pytest
+from conftest import SCRIPTS
 
 from sancho import config as config_module
 from sancho.config import (
-    RANGES,
-    EvaluateOptions,
     ModelConfig,
     Range,
     RunConfig,
-    SampleConfig,
-    SampleOptions,
     TrainConfig,
     TrainOptions,
     from_dict,
@@ -24,23 +23,25 @@ from sancho.config import (
 from sancho.errors import UserError
 from sancho.presets import PRESETS
 
-NAN, INFINITE = float("nan"), float("inf")
+NAN, INFINITE = math.nan, math.inf
 CLASSES = [c for c in vars(config_module).values() if isinstance(c, type)]
 CONFIGS = [c for c in CLASSES if is_dataclass(c) and c is not Range]
+CONFIGS += [SCRIPTS["sample.py"].SampleOptions, SCRIPTS["evaluate.py"].EvaluateOptions]
 
 # What is just out of range and is refused, what is just in it and is taken, and whose that is.
 EDGES = [
-    ([0, 65537], [1, 65536], "vocab_size"),
+    ([0, -1, 65537], [1, 65536], "vocab_size batch_size"),
     ([0, -1, 65537], [1], "block_size"),
     ([0, -1, 1001], [1, 1000], "n_layer"),
     ([0, -6, 5, 7, 192, 64], [1, 2, 32], "n_head"),
     ([0, -96, 65537], [4, 65536], "n_embd"),
     ([0, -1, 17], [1, 16], "ngram_size"),
-    ([0, -1, 2**31, 10**400], [1, 2**31 - 1], "ngram_rows max_iters batch_size"),
+    ([0, -1, 2**31, 10**400], [1, 2**31 - 1], "ngram_rows max_iters"),
     ([0, -1, 2**31], [1, 2**31 - 1], "gradient_accumulation_steps eval_interval log_interval"),
+    ([0, -1, 2**31], [1, 2**31 - 1], "num_samples"),
     ([-0.1, 1, 1.0, NAN, INFINITE], [0, 0.0, 0.999], "dropout ngram_dropout beta1 beta2"),
-    ([0, 0.0, -1e-3, NAN, 1e31, INFINITE], [1e-9, 1e30], "learning_rate muon_learning_rate"),
-    ([0, 0.0, -1e-3, NAN, 1e31, INFINITE], [1e-9, 1e30], "ngram_learning_rate"),
+    ([-1e-3, NAN, 1e31, INFINITE], [0, 1e-9, 1e30], "learning_rate muon_learning_rate"),
+    ([-1e-3, NAN, 1e31, INFINITE], [0, 1e-9, 1e30], "ngram_learning_rate"),
     ([-0.1, NAN, 1e7, INFINITE], [0.0, 1e6], "weight_decay"),
     ([-1.0, NAN, INFINITE], [0.0, 1e308], "grad_clip"),
     ([-1, 2**31], [0, 10**6], "warmup_iters patience"),
@@ -50,29 +51,21 @@ EDGES = [
     ([-1, 1025], [0, 1, 1024], "threads"),
     ([-0.1, NAN, INFINITE], [0.0, 1e-8, 100.0], "temperature"),
     ([0, -1], [None, 1, 10**12], "top_k"),
-    ([0, 0.0, -1.0, NAN, INFINITE], [0.5, 1.0, 2.0], "repetition_penalty"),
-    ([0, -1, 10_001], [1, 10_000], "num_samples"),
-    ([-1], [0, 10**12], "max_new_tokens"),
+    ([-1, 2**31], [0, 2**31 - 1], "max_new_tokens"),
     ([("a", "")], [(), ("a",)], "stop"),
 ]
 VALUES = {name: edges for *edges, names in EDGES for name in names.split()}
-OPTIONS = [(cls, o.name) for cls in CONFIGS for o in fields(cls) if o.name in VALUES]
-CHOICES = [
-    (cls, option.name, typing.get_args(option.type))
-    for cls in CONFIGS
-    for option in fields(cls)
-    if typing.get_origin(option.type) is typing.Literal
-]
+FIELDS = [(cls, option) for cls in CONFIGS for option in fields(cls)]
+OPTIONS = [(cls, option.name) for cls, option in FIELDS if option.name in VALUES]
+CHOICES = [(cls, o.name, get_args(o.type)) for cls, o in FIELDS if get_origin(o.type) is Literal]
 
 
 def refused(cls, name, value) -> str:
     """Return the error line of a value, which names the option and the value."""
     with pytest.raises(UserError) as caught:
         cls(**{name: value})
-    message = str(caught.value)
-    assert message.startswith(f"--{name} is {value!r}; it must be ")
-    assert "\n" not in message
-    return message
+    assert str(caught.value).startswith(f"--{name} is {value!r}; it must be ")
+    return str(caught.value)
 
 
 @pytest.mark.parametrize(("cls", "name"), OPTIONS, ids=[name for _, name in OPTIONS])
@@ -84,29 +77,17 @@ def test_values_at_the_edges(cls, name):
         assert getattr(cls(**{name: value}), name) == value
 
 
+def numbers_of(kind) -> set[type]:
+    """Return int or float if an option of this type is a number, with a range or without."""
+    while get_origin(kind) is Annotated:
+        kind = get_args(kind)[0]
+    return {int, float} & {*(get_args(kind) if isinstance(kind, UnionType) else [kind])}
+
+
 def test_every_number_has_a_range():
-    numbers = {
-        option.name
-        for cls in CONFIGS
-        for option in fields(cls)
-        if option.type in (int, float, int | None, float | None)
-    }
-    assert numbers == RANGES.keys() == VALUES.keys() - {"stop"}
-
-
-@pytest.mark.parametrize(
-    ("cls", "name", "value", "rule"),
-    [
-        (ModelConfig, "n_layer", 0, "at least 1 and at most 1000"),
-        (ModelConfig, "dropout", 1, "at least 0 and less than 1"),
-        (TrainConfig, "learning_rate", 0, "more than 0 and at most 1e+30"),
-        (TrainConfig, "grad_clip", INFINITE, "finite and at least 0"),
-        (SampleConfig, "repetition_penalty", 0, "finite and more than 0"),
-        (RunConfig, "preset", "huge", "one of auto, mini, classic, base"),
-    ],
-)
-def test_an_error_says_the_rule(cls, name, value, rule):
-    assert refused(cls, name, value).endswith(f"; it must be {rule}")
+    numbers = [option for _, option in FIELDS if numbers_of(option.type)]
+    assert {option.name for option in numbers} == VALUES.keys() - {"stop"}
+    assert all(isinstance(get_args(option.type)[-1], Range) for option in numbers)
 
 
 @pytest.mark.parametrize(("cls", "name", "choices"), CHOICES)
@@ -126,19 +107,15 @@ def test_what_positions_need():
     assert ModelConfig(position="sinusoidal", n_embd=6, n_head=2).head_size == 3
 
 
-def test_a_model_whose_positions_alone_would_fill_the_memory_is_refused():
+def test_a_model_whose_positions_or_table_alone_would_fill_the_memory_is_refused():
     shape = {"n_layer": 64, "n_embd": 64, "n_head": 1}
     assert ModelConfig(block_size=65536, **shape).block_size == 65536
     with pytest.raises(UserError, match=r"--block_size is 65536; it must be at most 2\^28 / "):
         ModelConfig(block_size=65536, **shape | {"n_layer": 65})
-
-
-def test_resume_excludes_overwrite_and_init_from():
-    for other in ({"overwrite": True}, {"init_from": Path("other.safetensors")}):
-        with pytest.raises(UserError, match="--resume .*--" + next(iter(other))):
-            RunConfig(resume=True, **other)
-        assert not RunConfig(**other).resume
-    assert RunConfig(resume=True).resume
+    table = {"ngram_size": 5, "n_embd": 64}
+    assert ModelConfig(ngram_rows=2**25, **table).ngram_rows == 2**25
+    with pytest.raises(UserError, match=r"--ngram_rows is 33554433; it must be at most 2\^31 / "):
+        ModelConfig(ngram_rows=2**25 + 1, **table)
 
 
 def test_a_gated_layer_has_as_many_weights():
@@ -148,76 +125,34 @@ def test_a_gated_layer_has_as_many_weights():
         assert config.hidden_size * n_matrices * 48 == 8 * 48 * 48
 
 
-def test_a_step_reads_every_window_of_every_micro_batch():
-    config = TrainConfig(batch_size=5, gradient_accumulation_steps=3)
-    assert config.characters_per_step(ModelConfig(block_size=7)) == 5 * 3 * 7
-
-
-# --- from what a file holds -----------------------------------------------------------------
-
-
 def test_from_dict_gives_back_what_was_saved():
     for preset in PRESETS.values():
-        for original in (preset.model, preset.train):
+        for original in (preset.model, preset.train, RunConfig(device="cpu", compile=True)):
             assert from_dict(type(original), dataclasses.asdict(original)) == original
     assert from_dict(ModelConfig, {"dropout": 0}) == ModelConfig()
 
 
-@pytest.mark.parametrize("name", ["n_layers", "", "__post_init__", "head_size", "max_iters"])
-def test_from_dict_rejects_unknown_names(name):
-    with pytest.raises(ValueError, match=f"unknown option '{name}'"):
-        from_dict(ModelConfig, {name: 1})
+WRONG = [
+    *((ModelConfig, "n_layer", value) for value in ("4", 4.0, True, None, 0)),
+    *((ModelConfig, "norm", value) for value in (3, ["rmsnorm"], "batchnorm")),
+    (ModelConfig, "dropout", False),
+    *((TrainConfig, name, 10**400) for name in ("seed", "grad_clip")),
+]
 
 
 @pytest.mark.parametrize(
-    ("cls", "name", "value"),
+    ("cls", "values", "words"),
     [
-        *((ModelConfig, "n_layer", value) for value in ("4", 4.0, True, None, 0)),
-        *((ModelConfig, "dropout", value) for value in ("0.1", False)),
-        *((ModelConfig, "norm", value) for value in (3, ["rmsnorm"], "batchnorm")),
-        (ModelConfig, "bias", 1),
-        (TrainConfig, "learning_rate", [0.1]),
-        *((TrainConfig, "seed", value) for value in (1.5, 10**400)),
-        (TrainConfig, "grad_clip", 10**400),
+        *((ModelConfig, values, "not an object") for values in (None, [], "n_layer")),
+        *((ModelConfig, {name: 1}, f"option '{name}'") for name in ("n_layers", "head_size")),
+        *((cls, {name: value}, f"{name} .*{re.escape(repr(value))}") for cls, name, value in WRONG),
     ],
 )
-def test_from_dict_rejects_wrong_values(cls, name, value):
-    with pytest.raises(ValueError, match=name) as caught:
-        from_dict(cls, {name: value})
-    assert repr(value) in str(caught.value)
-
-
-@pytest.mark.parametrize("values", [None, [], "n_layer", 4])
-def test_from_dict_takes_an_object_alone(values):
-    with pytest.raises(ValueError, match="ModelConfig is not an object"):
-        from_dict(ModelConfig, values)
+def test_from_dict_rejects_what_no_dataclass_holds(cls, values, words):
+    with pytest.raises(ValueError, match=words):
+        from_dict(cls, values)
 
 
 def test_what_is_given_takes_its_place_at_any_depth():
     found = with_given(TrainOptions(), {"compile": True, "n_layer": 7, "another": 1})
-    assert found == TrainOptions(compile=True, model=ModelConfig(n_layer=7))
-
-
-# --- how the classes are written; the help under each option: test_house.py ------------------
-
-
-@pytest.mark.parametrize("cls", CONFIGS)
-def test_configurations_are_frozen_and_keyword_only(cls):
-    config, names = cls(), [option.name for option in fields(cls)]
-    for name in names:
-        with pytest.raises(FrozenInstanceError):
-            setattr(config, name, getattr(config, name))
-    if names:
-        with pytest.raises(TypeError):
-            cls(getattr(config, names[0]))
-    assert cls() == config
-    assert hash(cls()) == hash(config)
-
-
-@pytest.mark.parametrize("command", [TrainOptions, SampleOptions, EvaluateOptions])
-def test_no_option_name_is_used_twice_in_one_command(command):
-    names = []
-    for option in fields(command):
-        inner = option.default_factory
-        names += [o.name for o in fields(inner)] if is_dataclass(inner) else [option.name]
-    assert len(names) == len(set(names)) > 4
+    assert found == TrainOptions(run=RunConfig(compile=True), model=ModelConfig(n_layer=7))

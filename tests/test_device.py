@@ -1,11 +1,12 @@
 """Which device and type is chosen, what is compiled, and from which generator PyTorch draws."""
 
-import warnings
-from collections.abc import Callable
+import signal
+from collections.abc import Callable, Iterator
 
 import pytest
 import torch
 from conftest import randomise
+from runs import GPU, needs_gpu
 from torch import nn
 
 from sancho.config import DeviceConfig
@@ -17,8 +18,8 @@ CPU = torch.device("cpu")
 
 
 @pytest.fixture(autouse=True)
-def precision() -> None:
-    """To choose CUDA raises the speed of its products; leave that as it was."""
+def precision() -> Iterator[None]:
+    """To choose CUDA decides how exact its products are; leave that as it was."""
     before = torch.get_float32_matmul_precision()
     yield
     torch.set_float32_matmul_precision(before)
@@ -50,13 +51,13 @@ def machine(monkeypatch) -> Callable:
 def test_auto_is_cuda_where_it_is_and_else_the_cpu(machine, devices, expected):
     """And mps only for who asks for it."""
     machine(*devices)
-    assert choose_device(DeviceConfig()).where == torch.device(expected)
+    assert choose_device(DeviceConfig()).torch_device == torch.device(expected)
 
 
 @pytest.mark.parametrize(("name", "other"), [("cuda", "mps"), ("mps", "cuda")])
 def test_a_device_can_be_asked_for_where_it_is_and_is_refused_elsewhere(machine, name, other):
     machine(name, other)
-    assert choose_device(DeviceConfig(device=name)).where == torch.device(name)
+    assert choose_device(DeviceConfig(device=name)).torch_device == torch.device(name)
     machine(other)
     with pytest.raises(UserError) as caught:
         choose_device(DeviceConfig(device=name))
@@ -86,142 +87,105 @@ def test_bfloat16_can_be_asked_for_but_not_on_mps(machine):
     machine("cuda", "mps", bfloat16=False)
     for name in ("cpu", "cuda"):
         found = choose_device(DeviceConfig(device=name, dtype="bfloat16"))
-        assert (found.where.type, found.dtype) == (name, torch.bfloat16)
+        assert (found.torch_device.type, found.dtype) == (name, torch.bfloat16)
     with pytest.raises(UserError, match="--dtype bfloat16 does not work on mps"):
         choose_device(DeviceConfig(device="mps", dtype="bfloat16"))
 
 
-def test_a_device_says_what_it_is():
-    assert str(Device(CPU, torch.float32)) == "float32 on cpu"
-    assert str(Device(torch.device("cuda"), torch.bfloat16)) == "bfloat16 on cuda"
+@pytest.mark.parametrize(
+    ("dtype", "bfloat16", "expected"),
+    [
+        ("float32", True, "highest"),
+        ("bfloat16", True, "high"),  # TF32
+        ("auto", True, "high"),
+        ("auto", False, "high"),
+    ],
+)
+def test_float32_on_a_gpu_is_float32_where_it_was_asked_for(machine, dtype, bfloat16, expected):
+    machine("cuda", bfloat16=bfloat16)
+    for before in ("highest", "high"):
+        torch.set_float32_matmul_precision(before)
+        choose_device(DeviceConfig(device="cpu", dtype=dtype))
+        assert torch.get_float32_matmul_precision() == before
+        choose_device(DeviceConfig(dtype=dtype))
+        assert torch.get_float32_matmul_precision() == expected
 
 
-# --- compiled -------------------------------------------------------------------------------
+@pytest.mark.parametrize(
+    ("dtype", "options", "expected"),
+    [
+        (torch.bfloat16, {"training": True}, True),
+        (torch.bfloat16, {}, False),
+        (torch.float32, {"training": True}, False),
+    ],
+)
+def test_on_a_cpu_only_training_is_in_bfloat16(dtype, options, expected):
+    with Device(CPU, dtype).autocast(**options):
+        assert torch.is_autocast_enabled("cpu") == expected
+        assert (torch.ones(1, 1) @ torch.ones(1, 1)).dtype == (dtype if expected else torch.float32)
 
 
-def small_model() -> nn.Module:
-    return randomise(nn.Sequential(nn.Linear(3, 4), nn.ReLU(), nn.Linear(4, 1)))
-
-
-def probe(model: nn.Module) -> torch.Tensor:
-    return model(torch.ones(2, 3)).sum()
-
-
-class Table(nn.Embedding):
-    """A layer with sparse gradients, which the compiler doesn't know."""
-
-    compilable = False
-
-
-def test_what_can_be_compiled_is_compiled_and_the_rest_left_to_pytorch(monkeypatch):
-    table = Table(5, 3, sparse=True)
-    model, disabled, calls = nn.Sequential(table, small_model()), [], []
-
-    def disable(forward: Callable) -> Callable:
-        disabled.append(forward.__self__)
-        return forward
-
-    def watched_probe(found: nn.Module) -> torch.Tensor:
-        calls.append(found)
-        return found(torch.tensor([1, 4])).sum()
-
-    monkeypatch.setattr(torch.compiler, "disable", disable)
-    monkeypatch.setattr(torch, "compile", lambda found: nn.Sequential(found))
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        fast = compiled(model, watched_probe)
-    assert fast[0] is model
-    assert (calls, disabled) == ([fast], [table])
-    assert all(p.grad is None for p in model.parameters())
+# --- compiled: test_training.py has what works ------------------------------------------------
 
 
 @pytest.mark.parametrize("where", ["compile", "forward", "backward"])
 def test_what_cannot_be_compiled_goes_on_without(monkeypatch, where):
     """As where PyTorch does not support the version of Python yet, or there is no compiler."""
-    model = small_model()
+    model = randomise(nn.Linear(3, 4))
 
     def fail(*args) -> None:
         raise RuntimeError("no compiler was found\nsearched in many places")
 
-    class Broken(nn.Module):
-        def forward(self, x: torch.Tensor) -> torch.Tensor:
-            if where == "forward":
-                fail()
-            y = model(x)
-            y.register_hook(fail)
-            return y
+    def forward(x: torch.Tensor) -> torch.Tensor:
+        y = model(x)
+        y.register_hook(fail)
+        return y
 
-    broken = fail if where == "compile" else lambda found: Broken()
-    monkeypatch.setattr(torch, "compile", broken)
-    with pytest.warns(UserWarning, match="torch.compile does not work here") as caught:
-        assert compiled(model, probe) is model
-    (warning,) = caught
-    assert "going on without: no compiler was found" in str(warning.message)
-    assert "\n" not in str(warning.message)
+    calls = {"compile": fail, "forward": lambda found: fail, "backward": lambda found: forward}
+    monkeypatch.setattr(torch, "compile", calls[where])
+    with pytest.warns(UserWarning) as caught:
+        assert compiled(model, lambda found: found(torch.ones(2, 3)).sum()) is model
+    reason = "going on without: no compiler was found searched in many places"
+    assert str(caught.pop().message) == f"torch.compile does not work here, {reason}"
+    assert not caught.list
     assert all(p.grad is None for p in model.parameters())
-    probe(model).backward()
 
 
 def test_ctrl_c_while_it_is_compiled_is_no_failure(monkeypatch):
-    def interrupted(model: nn.Module) -> None:
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr(torch, "compile", interrupted)
+    monkeypatch.setattr(torch, "compile", lambda model: signal.raise_signal(signal.SIGINT))
     with pytest.raises(KeyboardInterrupt):
-        compiled(small_model(), probe)
+        compiled(nn.Linear(1, 1), lambda found: pytest.fail("it goes on"))
 
 
 # --- seeds ----------------------------------------------------------------------------------
 
 
-def draw(seed: int, purpose: Purpose, *index: int) -> list[float]:
-    with torch_seed(CPU, seed, purpose, *index):
-        return torch.rand(5).tolist()
+def draw(device: torch.device, count: int) -> list[float]:
+    return torch.rand(count, device=device).tolist()
 
 
-def test_one_place_has_one_sequence():
-    expected = draw(7, Purpose.DROPOUT, 3, 1)
-    torch.rand(100)
-    assert draw(7, Purpose.DROPOUT, 3, 1) == expected
-    places = [(7, Purpose.DROPOUT, 3, 2), (7, Purpose.DROPOUT, 4, 1), (7, Purpose.DROPOUT, 3)]
-    places += [(8, Purpose.DROPOUT, 3, 1), (7, Purpose.SAMPLING, 3, 1), (7, Purpose.DROPOUT)]
-    found = [expected, *(draw(*place) for place in places)]
-    assert len({tuple(numbers) for numbers in found}) == len(found)
+def draw_at(device: torch.device, seed: int, *place: int) -> list[float]:
+    with torch_seed(device, seed, Purpose.DROPOUT, *place):
+        return draw(device, 5)
 
 
-@pytest.mark.parametrize("raises", [False, True])
-def test_after_the_block_torch_goes_on_as_before(raises):
+@pytest.mark.parametrize("device", [CPU, pytest.param(GPU.torch_device, marks=needs_gpu)], ids=str)
+def test_a_place_has_its_own_numbers_and_after_it_torch_goes_on_as_before(device):
     torch.manual_seed(5)
-    expected = torch.rand(4).tolist()
+    expected = draw(device, 4)
     torch.manual_seed(5)
-    found = torch.rand(2).tolist()
-    try:
-        with torch_seed(CPU, 7, Purpose.INITIALISATION):
-            torch.rand(9)
-            if raises:
-                raise KeyboardInterrupt
-    except KeyboardInterrupt:
-        pass
-    assert found + torch.rand(2).tolist() == expected
+    found = draw(device, 2)
+    places = [(7, 3, 1), (7, 3, 2), (7, 4, 1), (7, 3), (8, 3, 1)]
+    numbers = [draw_at(device, *place) for place in [*places, places[0]]]
+    assert numbers[0] == numbers[-1]
+    assert len(set(map(tuple, numbers))) == len(places)
+    with pytest.raises(KeyboardInterrupt), torch_seed(device, 7, Purpose.INITIALISATION):
+        draw(device, 9)
+        raise KeyboardInterrupt
+    assert found + draw(device, 2) == expected
 
 
 def test_a_seed_on_the_cpu_does_not_start_cuda(monkeypatch):
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
     monkeypatch.setattr(torch.cuda, "get_rng_state", lambda where: pytest.fail("it was started"))
-    draw(7, Purpose.DROPOUT)
-
-
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no GPU")
-def test_a_gpu_draws_from_its_place_and_goes_on_as_before():
-    cuda = torch.device("cuda")
-
-    def draw_there() -> list[float]:
-        with torch_seed(cuda, 7, Purpose.DROPOUT, 3):
-            return torch.rand(5, device=cuda).tolist()
-
-    torch.cuda.manual_seed(5)
-    expected = torch.rand(4, device=cuda).tolist()
-    torch.cuda.manual_seed(5)
-    found = torch.rand(2, device=cuda).tolist()
-    assert draw_there() == draw_there()
-    assert found + torch.rand(2, device=cuda).tolist() == expected
+    draw_at(CPU, 7)

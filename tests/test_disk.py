@@ -9,10 +9,22 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
-from conftest import ARGS, ROOT, SCRIPTS, TEXT, assert_same_run, run, use_data, what_was_saved
+from conftest import (
+    ARGS,
+    ROOT,
+    SCRIPTS,
+    TEXT,
+    assert_same_run,
+    contents,
+    run,
+    succeed,
+    use_data,
+    watch_reports,
+    what_was_saved,
+)
 
-from sancho import checkpoint, cli
-from sancho.corpus import FILES, load, prepare_files
+from sancho import checkpoint
+from sancho.corpus import is_prepared, open_prepared, prepare_files
 
 pytestmark = pytest.mark.usefixtures("project", "one_thread")
 
@@ -32,12 +44,12 @@ def disk(tmp_path) -> Iterator[Path]:
     path = tmp_path / "disk"
     path.mkdir()
     if not mount("-t", "tmpfs", "-o", "size=256k", "tmpfs", path):
-        pytest.skip("to mount a file system takes root on Linux")
+        pytest.skip("here: to mount a file system takes root on Linux")
     yield path
     subprocess.run(["umount", "--lazy", str(path)], check=True)
 
 
-def assert_refused(result: SimpleNamespace, words: str) -> None:
+def assert_ends_refused(result: SimpleNamespace, words: str) -> None:
     last = result.err.splitlines()[-1]
     assert result.status == 2, result.err
     assert last.partition(": error: ")[0] in SCRIPTS, result.err
@@ -51,35 +63,26 @@ def fill(disk: Path, room: int) -> None:
     (disk / "filler").write_bytes(b"\0" * (free.f_bavail * free.f_frsize - room))
 
 
-def contents(folder: Path) -> dict[str, bytes]:
-    return {path.name: path.read_bytes() for path in folder.iterdir() if path.name != ".lock"}
-
-
 # --- full -----------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("room", [0, 4 * PAGE])
 def test_a_disk_that_fills_up_while_training(project, disk, monkeypatch, room):
     """When the second step is done, somebody else fills it."""
-    out, expected, show = disk / "out", project / "expected", cli.ProgressBar.show
+    out, expected = disk / "out", project / "expected"
     line = [*ARGS, "--max_iters=4", "--out_dir"]
-
-    def show_and_fill(bar, report) -> None:
-        show(bar, report)
-        if report.step == 2:
-            fill(disk, room)
-
-    assert run("train.py", *line, expected).status == 0
+    succeed("train.py", *line, expected)
     with monkeypatch.context() as patch:
-        patch.setattr(cli.ProgressBar, "show", show_and_fill)
+        watch_reports(patch, lambda report: report.step == 2 and fill(disk, room))
         result = run("train.py", *line, out)
     for refused in (result, run("train.py", "--resume", "--out_dir", out)):
-        assert_refused(refused, "No space left on device; nothing that was saved before is lost")
+        assert_ends_refused(
+            refused, "No space left on device; nothing that was saved before is lost"
+        )
         assert [saved.progress.step for saved in what_was_saved(out)][1:] == [1]
-        assert not list(out.glob("*.tmp"))
+        assert not list(out.glob("*.sancho-tmp"))
     (disk / "filler").unlink()
-    result = run("train.py", "--resume", "--device=cpu", "--out_dir", out)
-    assert result.status == 0, result.err
+    succeed("train.py", "--resume", "--out_dir", out)
     assert_same_run(out, expected)
 
 
@@ -91,22 +94,25 @@ def test_preparing_a_text_for_which_there_is_no_room(project, disk, monkeypatch,
     if old:
         prepare_files(["mine.txt"], folder)
     (project / "mine.txt").write_text(TEXT * 10, encoding="utf-8")
-    line = ["--input", "mine.txt", "--name", "mine"]
+    line = ["--input", "mine.txt", "--name", "mine", "--overwrite"]
     for pages in (0, 4, 8, 10):  # for the text, for its ids
         fill(disk, pages * PAGE)
         result = run("prepare.py", *line)
-        assert_refused(result, "No space left on device; nothing that was saved before is lost")
+        assert_ends_refused(
+            result, "No space left on device; nothing that was saved before is lost"
+        )
         (disk / "filler").unlink()
-        assert {path.name for path in folder.glob("[!.]*")} == {*(FILES if old else ())}
+        assert is_prepared(folder) == old
         if old:
-            found = load(folder)
+            found = open_prepared(folder)
             assert found.tokenizer.decode([*found.train, *found.val]) == text
             assert (folder / "input.txt").read_text("utf-8") == text
-    assert run("prepare.py", *line).status == 0
+    succeed("prepare.py", *line)
     assert (folder / "input.txt").read_text("utf-8") == TEXT * 10
+    assert len(open_prepared(folder).train) == len(TEXT) * 9
 
 
-@pytest.mark.skipif(not Path("/dev/full").exists(), reason="there is no /dev/full")
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="here: there is no /dev/full")
 def test_a_text_that_cannot_be_written(tmp_path):
     line = [sys.executable, ROOT / "sample.py", "--checkpoint", checkpoint.PRETRAINED]
     with open("/dev/full", "wb") as full:
@@ -124,19 +130,20 @@ def test_a_disk_that_is_read_only(project, disk, monkeypatch):
     use_data(monkeypatch, disk / "data")
     shutil.copytree(project / "data", disk / "data")
     out, words = disk / "out", "Read-only file system"
-    assert run("train.py", *ARGS, "--max_iters=2", "--out_dir", out).status == 0
+    succeed("train.py", *ARGS, "--max_iters=2", "--out_dir", out)
     before = contents(out)
     assert mount("-o", "remount,ro", disk)
     for folder, mode in ((out, "--resume"), (out, "--overwrite"), (disk / "another", "--seed=1")):
         line = [*ARGS, "--max_iters=4", mode, "--out_dir", folder]
-        assert_refused(run("train.py", *line), words)
+        assert_ends_refused(run("train.py", *line), words)
     for name in ("tiny", "another"):
-        assert_refused(run("prepare.py", "--input", "tiny.txt", "--name", name), words)
+        line = ["--input", "tiny.txt", "--name", name, "--overwrite"]
+        assert_ends_refused(run("prepare.py", *line), words)
     shutil.copy("tiny.txt", "new.txt")
-    assert_refused(run("train.py", *ARGS, "--corpus", "new.txt", "--out_dir=here"), words)
+    assert_ends_refused(run("train.py", *ARGS, "--corpus", "new.txt", "--out_dir=here"), words)
     assert contents(out) == before
 
     # What only reads works.
-    assert run("sample.py", "--checkpoint", out / "best.safetensors").status == 0
+    succeed("sample.py", "--checkpoint", out / "best.safetensors")
     line = [*ARGS, "--max_iters=1", "--init_from", out / "best.safetensors", "--out_dir=here"]
-    assert run("train.py", *line).status == 0
+    succeed("train.py", *line)

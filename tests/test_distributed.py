@@ -1,4 +1,4 @@
-"""One run on several processes: the same bits, one checkpoint, one voice, and nobody waits."""
+"""One run on several processes: the same losses, one checkpoint, one voice, and nobody waits."""
 
 import ctypes
 import itertools
@@ -12,6 +12,8 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, redirect_stderr, redirect_stdout, suppress
+from datetime import timedelta
+from functools import partial
 from multiprocessing import Process
 from pathlib import Path
 from typing import IO
@@ -23,6 +25,7 @@ from conftest import (
     ROOT,
     TEXT,
     assert_same_run,
+    make_project,
     metrics_of,
     start_process,
     train_quietly,
@@ -30,21 +33,26 @@ from conftest import (
 
 import train
 from sancho import checkpoint, cli, training
-from sancho.config import RunConfig, TrainOptions
 from sancho.errors import UserError
 from sancho.machine import distributed
 from sancho.machine.device import Device
-from sancho.machine.distributed import ALONE
+from sancho.machine.distributed import World
+from sancho.run import folder as run_folder
 from sancho.run import setup
 from sancho.run.folder import RunFolder
 
 pytestmark = [
     pytest.mark.usefixtures("project", "one_thread", "server_of_processes"),
-    pytest.mark.skipif(sys.platform == "win32", reason="gloo and the signals of POSIX"),
+    pytest.mark.skipif(sys.platform == "win32", reason="here: no gloo and the signals of POSIX"),
 ]
 slow = pytest.mark.slow
-MORE = ("--gradient_accumulation_steps", "4", "--ngram_dropout", "0.3", "--look_ahead", "1")
+STEPS = 6
+MORE = (
+    "--gradient_accumulation_steps 4 --ngram_dropout 0.3 --look_ahead 1 --eval_interval 2".split()
+)
 FOUR = (*ARGS, *MORE)
+Before = Callable[[int], object]
+"""What a process does before it trains; it is told its rank. `str` does nothing."""
 
 
 # --- processes ------------------------------------------------------------------------------
@@ -62,19 +70,41 @@ def free_port() -> int:
     raise AssertionError
 
 
+def at_step(number: int, acts: dict[int, Callable[[], None]], rank: int) -> None:
+    """Let processes act, by their ranks, when they are about to make a step (from 0)."""
+    get = training.Batches.get
+
+    def act_and_get(batches: training.Batches, step: int, micro_step: int) -> tuple:
+        if step == number and rank in acts:
+            acts.pop(rank)()
+        return get(batches, step, micro_step)
+
+    training.Batches.get = act_and_get
+
+
+def send(name: str) -> None:
+    os.kill(os.getpid(), getattr(signal, name))
+
+
+def send_twice(name: str) -> None:
+    """As one gets it from the terminal and from torchrun."""
+    send(name)
+    send(name)
+
+
 @contextmanager
 def speaking_into(path: Path) -> Iterator[IO[str]]:
     with open(path, "w", encoding="utf-8") as said, redirect_stdout(said), redirect_stderr(said):
         yield said
 
 
-def be_one(rank: int, size: int, port: int, project: Path, timeout: float, *args: str) -> None:
+def be_one(rank: int, size: int, port: int, project: Path, before: Before, *args: str) -> None:
     """Be one of the processes that torchrun would start; what it says goes to rank.txt."""
     where = {"RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": size}
     where |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}
     os.environ.update({name: str(value) for name, value in where.items()})
     train.DATA, sys.argv = project / "data", ["train.py", *args]
-    distributed.TIMEOUT_SECONDS = timeout
+    before(rank)
     with speaking_into(project / f"{rank}.txt"):
         try:
             cli.exit_with(train.main)
@@ -85,11 +115,11 @@ def be_one(rank: int, size: int, port: int, project: Path, timeout: float, *args
 class Group:
     """N processes that train together."""
 
-    def __init__(self, size: int, project: Path, *args: str, timeout: float = 60) -> None:
+    def __init__(self, size: int, project: Path, *args: str, before: Before = str) -> None:
         port = free_port()
         self.project = project
         self.members = [
-            start_process(be_one, rank, size, port, project, timeout, *args) for rank in range(size)
+            start_process(be_one, rank, size, port, project, before, *args) for rank in range(size)
         ]
 
     def end(self) -> list[int]:
@@ -103,52 +133,48 @@ class Group:
         return (self.project / f"{rank}.txt").read_text("utf-8")
 
 
-def wait_until(condition: Callable[[], bool]) -> None:
-    begin = time.monotonic()
-    while not condition():
-        assert time.monotonic() < begin + 60
-        time.sleep(0.002)
-
-
-def wait_for_three_steps(project: Path) -> None:
-    """Wait until there are so many lines in metrics.jsonl."""
-    metrics = RunFolder(project / "out").metrics
-    wait_until(lambda: metrics.exists() and metrics.read_text("utf-8").count("\n") >= 3)
-
-
-def is_free(out: Path) -> bool:
-    """Return whether no process holds the folder."""
-    try:
-        with RunFolder(out).held():
-            return True
-    except UserError:
-        return False
-
-
 def run_together(size: int, project: Path, *args: str) -> None:
     group = Group(size, project, *args)
     assert group.end() == [0] * size, [group.said(rank) for rank in range(size)]
 
 
+@pytest.fixture(scope="module")
+def expected(tmp_path_factory, server_of_processes) -> Path:
+    """What a run of two processes leaves that nothing has interrupted."""
+    project = make_project(tmp_path_factory.mktemp("expected"))
+    out = project / "out"
+    run_together(2, project, *FOUR, "--out_dir", str(out), f"--max_iters={STEPS}")
+    return out
+
+
+def assert_goes_on(project: Path, expected: Path) -> None:
+    """Go on with two processes; the run ends as if nothing had interrupted it."""
+    run_together(2, project, *FOUR, "--resume", f"--max_iters={STEPS}")
+    assert_same_run(project / "out", expected)
+
+
 # --- the same run ---------------------------------------------------------------------------
 
 
-@slow
-@pytest.mark.parametrize("preset", ["classic", "base"])
-def test_two_processes_without_a_table_end_with_the_bits_of_one(project, preset):
-    run_together(2, project, *FOUR, "--preset", preset, "--max_iters", "6")
-    train_quietly(project, project / "one", 6, *MORE, "--preset", preset)
-    assert_same_run(project / "out", project / "one")
-
-
-def test_one_two_and_four_processes_end_with_the_bits_of_one(project):
-    run_together(2, project, *FOUR, "--max_iters", "3")
-    run_together(4, project, *FOUR, "--max_iters", "6", "--resume")
-    train_quietly(project, project / "out", 8, *MORE)
-    # The learning rate follows max_iters, so the run to compare with has the same three parts.
-    for steps in (3, 6, 8):
-        train_quietly(project, project / "one", steps, *MORE)
-    assert_same_run(project / "out", project / "one")
+@pytest.mark.parametrize(
+    ("size", "threads", "preset"),
+    [
+        (2, 1, "mini"),
+        (2, 2, "mini"),
+        (4, 1, "mini"),
+        *(pytest.param(2, 1, preset, marks=slow) for preset in ("classic", "base")),
+    ],
+)
+def test_so_many_processes_agree_with_one_to_rounding(project, size, threads, preset):
+    more = ("--preset", preset, "--threads", str(threads), "--eval_interval", "10")
+    run_together(size, project, *FOUR, *more, "--max_iters", "20")
+    train_quietly(project, project / "one", 20, *MORE, *more)
+    pairs = zip(metrics_of(project / "out"), metrics_of(project / "one"), strict=True)
+    for ours, theirs in pairs:
+        for name in ("train_loss", "val_loss"):
+            assert ours[name] == pytest.approx(theirs[name], abs=1e-3), ours["step"]
+        assert (ours["step"], ours["tokens"]) == (theirs["step"], theirs["tokens"])
+    assert ours["step"] == 20
 
 
 def test_a_text_is_prepared_once_and_one_process_speaks(project):
@@ -159,7 +185,7 @@ def test_a_text_is_prepared_once_and_one_process_speaks(project):
     assert "2 processes" in group.said(0)
     assert "validation loss" in group.said(0)
     assert group.said(1) == ""
-    assert checkpoint.load(Path("out/last.safetensors")).corpus_name == "mine"
+    assert checkpoint.load(Path("out/last.safetensors")).corpus_name.startswith("mine-")
 
 
 # --- what goes wrong ------------------------------------------------------------------------
@@ -184,60 +210,76 @@ def test_what_is_wrong_is_said_once_and_all_end(project, size, more, words):
     assert Path("out/last.safetensors").read_bytes() == before
 
 
-def test_a_loss_that_is_not_finite_ends_all(project):
-    group = Group(2, project, *FOUR, "--learning_rate", "1e30")
-    assert group.end() == [2, 2]
-    assert "not a finite number at step" in group.said(0)
+def read_losses_late(rank: int) -> None:
+    """As on a GPU: the losses are read when figures are due, or when the first process saves."""
+    Device.on_cpu, run_folder.SAVE_SECONDS = False, 0
+
+
+@pytest.mark.parametrize(
+    ("before", "interval"), [(str, 1), (read_losses_late, 100)], ids=["at once", "on saving"]
+)
+def test_a_loss_that_is_not_finite_ends_all_with_the_reason(project, before, interval):
+    intervals = (f"--log_interval={interval}", f"--eval_interval={interval}")
+    group = Group(2, project, *FOUR, *intervals, "--learning_rate", "1e30", before=before)
+    statuses = group.end()
+    said = group.said(0) + group.said(1)
+    assert statuses[0] == 2
+    assert said.count("not a finite number at step") == 1, said
+    assert "go on with --resume" not in said
 
 
 @pytest.mark.parametrize("killed", [0, pytest.param(1, marks=slow)])
-def test_where_one_is_killed_the_others_say_so_and_the_run_goes_on(project, killed):
-    group = Group(2, project, *FOUR, "--max_iters", "400")
-    wait_for_three_steps(project)
-    group.members[killed].kill()
+def test_where_one_is_killed_the_others_say_so_and_the_run_goes_on(project, expected, killed):
+    kill = partial(at_step, 3, {killed: partial(send, "SIGKILL")})
+    group = Group(2, project, *FOUR, f"--max_iters={STEPS}", before=kill)
     statuses = group.end()
     assert statuses[killed] == -signal.SIGKILL
     assert statuses[1 - killed] == 2
     assert "another process of the run has ended" in group.said(1 - killed)
     assert "Traceback" not in group.said(1 - killed)
-    step = checkpoint.load(Path("out/last.safetensors")).progress.step
-    train_quietly(project, project / "out", step + 2, *MORE)
+    assert_goes_on(project, expected)
+
+
+def wait_shortly() -> None:
+    """From now on this process waits for the others no longer than that."""
+    group = torch.distributed.group.WORLD
+    torch.distributed.distributed_c10d._set_pg_timeout(timedelta(milliseconds=100), group)
 
 
 def test_nobody_waits_for_ever(project):
-    group = Group(2, project, *FOUR, "--max_iters", "100000", timeout=3)
-    wait_for_three_steps(project)
-    os.kill(group.members[1].pid, signal.SIGSTOP)
-    group.members[0].join(30)
+    """The second process stops, and the first one has patience with it, but not for long."""
+    stop = partial(at_step, 3, {0: wait_shortly, 1: partial(send, "SIGSTOP")})
+    group = Group(2, project, *FOUR, before=stop)
+    group.members[0].join(60)
     group.members[1].kill()
     assert group.members[0].exitcode == 2
-    assert "did not answer for 3 s" in group.said(0)
+    assert "did not answer for 600 s" in group.said(0)
 
 
 @pytest.mark.parametrize(
     ("number", "to", "status"),
     [
-        ("SIGINT", (0, 1, 1), 130),  # from the terminal and from torchrun
+        ("SIGINT", (0, 1), 130),
         ("SIGTERM", (1,), 143),
         pytest.param("SIGINT", (0,), 130, marks=slow),
     ],
 )
-def test_signals_stop_all_at_one_step_saved_once(project, number, to, status):
-    group = Group(2, project, *FOUR, "--max_iters", "100000", "--eval_interval", "100000")
-    wait_for_three_steps(project)
-    for rank in to:
-        os.kill(group.members[rank].pid, getattr(signal, number))
+def test_signals_stop_all_at_one_step_saved_once(project, expected, number, to, status):
+    acts = {rank: partial(send_twice if rank else send, number) for rank in to}
+    signals = partial(at_step, 2, acts)
+    group = Group(2, project, *FOUR, f"--max_iters={STEPS}", before=signals)
     assert group.end() == [status, status]
-    step = checkpoint.load(Path("out/last.safetensors")).progress.step
-    assert f"stopped and saved at step {step}; go on with: " in group.said(0)
+    assert checkpoint.load(Path("out/last.safetensors")).progress.step == 3
+    assert "stopped and saved at step 3; go on with: " in group.said(0)
     assert group.said(1) == ""
-    assert metrics_of(Path("out"))[-1]["step"] == step
+    assert metrics_of(Path("out"))[-1]["step"] == 3
+    assert_goes_on(project, expected)
 
 
 # --- torchrun -------------------------------------------------------------------------------
 
 
-def torchrun_here(project: Path, restarts: int, die_at: int, *args: str) -> None:
+def torchrun_here(project: Path, restarts: int, *args: str) -> None:
     """Be torchrun, but for the interpreters: its processes are copies of this one."""
     from torch.distributed import run
 
@@ -247,23 +289,16 @@ def torchrun_here(project: Path, restarts: int, die_at: int, *args: str) -> None
     logging.disable()  # to tell of a failure it would import PyTorch's compiler
     with speaking_into(project / "said.txt") as said:
         os.dup2(said.fileno(), 2)
-        run.elastic_launch(config, be_one_of_torchrun)(project, die_at, *args)
+        run.elastic_launch(config, be_one_of_torchrun)(project, *args)
 
 
-def be_one_of_torchrun(project: Path, die_at: int, *args: str) -> None:
-    """Train; the second process kills itself before the step `die_at` of the first attempt."""
+def be_one_of_torchrun(project: Path, *args: str) -> None:
+    """Train; where torchrun may restart, the second process kills itself in the first attempt."""
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(1, 0)  # real ones get no signal where torchrun dies
-    train.DATA, sys.argv = project / "data", ["train.py", *args]
-    get, launcher = training.Batches.get, os.getppid()
-    place = os.environ["RANK"], os.environ["TORCHELASTIC_RESTART_COUNT"]
-
-    def get_or_die(batches: training.Batches, step: int, micro_step: int) -> tuple:
-        if (step, *place) == (die_at, "1", "0"):
-            os.kill(os.getpid(), signal.SIGKILL)
-        return get(batches, step, micro_step)
-
-    training.Batches.get = get_or_die
+    train.DATA, sys.argv, launcher = project / "data", ["train.py", *args], os.getppid()
+    if os.environ["TORCHELASTIC_RESTART_COUNT"] < os.environ["TORCHELASTIC_MAX_RESTARTS"]:
+        at_step(3, {1: partial(send, "SIGKILL")}, int(os.environ["RANK"]))
     try:
         cli.exit_with(train.main)
     finally:
@@ -271,45 +306,57 @@ def be_one_of_torchrun(project: Path, die_at: int, *args: str) -> None:
             os._exit(0)  # or it would wait until torchrun has seen that it ends
 
 
-def torchrun(project: Path, *args: str, restarts: int = 0, die_at: int = -1) -> Process:
-    return start_process(torchrun_here, project, restarts, die_at, *args)
+def torchrun(project: Path, *args: str, restarts: int = 0) -> Process:
+    return start_process(torchrun_here, project, restarts, *FOUR, f"--max_iters={STEPS}", *args)
 
 
 def said(project: Path) -> str:
     return (project / "said.txt").read_text("utf-8")
 
 
-def test_after_a_kill_torchrun_goes_on_by_itself_and_ends_with_the_same_bits(project):
-    process = torchrun(project, *FOUR, "--max_iters=6", "--overwrite", restarts=1, die_at=3)
+@pytest.mark.parametrize("resume", [True, False])
+def test_after_a_kill_torchrun_goes_on_by_itself_where_the_line_says_so(project, expected, resume):
+    """Where it does not, nothing is lost."""
+    process = torchrun(project, *["--resume"][:resume], restarts=1)
     process.join(100)
-    assert process.exitcode == 0, said(project)
-    train_quietly(project, project / "one", 6, *MORE)
-    assert_same_run(project / "out", project / "one")
+    assert process.exitcode == (0 if resume else 1), said(project)
+    if resume:
+        assert "a new run in out" in said(project)
+        assert "going on with the run in out after step 2" in said(project)
+        assert_same_run(project / "out", expected)
+    else:
+        assert "holds a run already" in said(project)
+        assert_goes_on(project, expected)
 
 
-def test_without_its_launcher_a_run_comes_to_its_end(project):
-    process = torchrun(project, *FOUR, "--max_iters=12")
-    wait_for_three_steps(project)
+def test_without_its_launcher_a_run_comes_to_its_end(project, expected):
+    process, out = torchrun(project), RunFolder(project / "out")
+    wait_until(out.last.exists)
     process.kill()
     process.join()
-    wait_until(lambda: is_free(project / "out"))
-    train_quietly(project, project / "one", 12, *MORE)
-    assert_same_run(project / "out", project / "one")
+    wait_until(lambda: is_free(out))
+    assert_same_run(out.path, expected)
 
 
-def test_a_restart_does_not_go_on_with_another_run(project):
-    train_quietly(project, project / "out", 2)
-    before = (project / "out" / "last.safetensors").read_bytes()
-    process = torchrun(project, *FOUR, "--max_iters=4", restarts=1)
-    process.join(100)
-    assert process.exitcode == 1
-    assert (project / "out" / "last.safetensors").read_bytes() == before
-    assert said(project).count("holds a run already") == 2
+def wait_until(condition: Callable[[], bool]) -> None:
+    begin = time.monotonic()
+    while not condition():
+        assert time.monotonic() < begin + 60
+        time.sleep(0.002)
+
+
+def is_free(folder: RunFolder) -> bool:
+    """Return whether no process holds the folder."""
+    try:
+        with folder.lock():
+            return True
+    except UserError:
+        return False
 
 
 @slow
 @pytest.mark.parametrize(("size", "status"), [(2, 0), (3, 1)])
-def test_the_real_torchrun_does_so_too(project, size, status):
+def test_the_real_torchrun_does_so_too(project, expected, size, status):
     """And its processes end in order: none of them crashes at the end of its interpreter."""
     script = project / "script.py"
     script.write_text(
@@ -318,71 +365,60 @@ def test_the_real_torchrun_does_so_too(project, size, status):
         encoding="utf-8",
     )
     line = [sys.executable, "-m", "torch.distributed.run", f"--nproc_per_node={size}"]
-    line += [f"--master_port={free_port()}", script, *FOUR, "--max_iters=4"]
+    line += [f"--master_port={free_port()}", script, *FOUR, f"--max_iters={STEPS}"]
     result = subprocess.run(line, capture_output=True, text=True)
     assert result.returncode == status, result.stderr
     assert result.stderr.count("multiple of 3") == status
     assert "SIGABRT" not in result.stderr
     if status == 0:
-        train_quietly(project, project / "one", 4, *MORE)
-        assert_same_run(project / "out", project / "one")
+        assert_same_run(project / "out", expected)
 
 
-def test_what_is_started_again_goes_on_with_what_it_began(monkeypatch):
-    folder, run = RunFolder(Path("out")), RunConfig(overwrite=True)
-    assert setup.after_restart(run) == run
-    monkeypatch.setenv("TORCHELASTIC_RUN_ID", "none")
-    assert setup.after_restart(run) == run
-    folder.path.mkdir()
-    folder.begin(TrainOptions(run=run))
-    assert setup.after_restart(RunConfig()) == RunConfig(overwrite=True)  # nothing saved yet
-    folder.last.touch()
-    assert setup.after_restart(run) == RunConfig(resume=True)
-    monkeypatch.setenv("TORCHELASTIC_RUN_ID", "another")
-    assert setup.after_restart(run) == run
-
-
-def test_on_gpus_there_is_a_micro_step_for_each():
-    run, gpu = RunConfig(preset="base"), Device(torch.device("cuda"), torch.bfloat16)
-    options = setup.default_options(run, gpu, None, 8)
-    assert options.train.gradient_accumulation_steps == 8
-    assert setup.default_options(run, gpu, None).train.gradient_accumulation_steps == 1
+def test_on_gpus_there_is_a_micro_step_for_each(monkeypatch):
+    for name, found in (("is_available", True), ("is_bf16_supported", True)):
+        monkeypatch.setattr(torch.cuda, name, lambda found=found, **options: found)
+    given = {"preset": "base", "dtype": "bfloat16"}
+    for processes in (1, 8):
+        options = setup.preset_options(given, processes=processes)
+        assert options.train.gradient_accumulation_steps == processes
 
 
 # --- a world of its own ---------------------------------------------------------------------
 
 
 def test_alone_there_is_nothing_to_do(monkeypatch):
-    with distributed.joined(torch.device("cpu")) as world:
-        assert world is ALONE
-    monkeypatch.setenv("WORLD_SIZE", "1")
-    monkeypatch.setenv("RANK", "0")
-    with distributed.joined(torch.device("cpu")) as world:
-        assert world is ALONE
-    assert ALONE.broadcast_from_first(lambda: "made") == "made"
-    assert ALONE.all_reduce_max(15) == 15
-    with pytest.raises(UserError, match="mine"), ALONE.together():
+    for number in (None, 1):
+        if number:
+            monkeypatch.setenv("WORLD_SIZE", "1")
+            monkeypatch.setenv("RANK", "0")
+        with distributed.process_group() as world:
+            assert world == World()
+    assert world.broadcast_from_first(lambda: "made") == "made"
+    assert world.maxima(15, 3) == [15, 3]
+    assert world.sum(torch.tensor([1.0, 2.0])).tolist() == [1, 2]
+    with pytest.raises(UserError, match="mine"), world.fail_together():
         raise UserError("mine")
-    ALONE.check(1)
 
 
 def test_our_own_errors_keep_their_traceback():
-    with pytest.raises(RuntimeError, match="invalid tensor size"), distributed._others():
+    with pytest.raises(RuntimeError, match="invalid tensor size"), distributed._explained():
         raise RuntimeError("invalid tensor size")
 
 
-@pytest.mark.slow
+def be_impatient(rank: int) -> None:
+    distributed.TIMEOUT_SECONDS = 5.0
+
+
+@slow
 def test_kills_of_each_process_at_random_moments_lose_nothing(project):
-    chance, steps, kills = random.Random(1605), 300, 40
-    args = [*FOUR, "--max_iters", str(steps)]
+    chance, kills = random.Random(1605), 40
+    args = [*FOUR, "--max_iters=300"]
     for _ in range(kills):
-        resume = ["--resume"] if Path("out/last.safetensors").exists() else ["--overwrite"]
-        size = chance.choice([2, 4])
         # If one dies before they have met, the others' time must run out; torchrun would kill them.
-        group = Group(size, project, *args, *resume, timeout=5)
+        group = Group(2, project, *args, "--resume", before=be_impatient)
         time.sleep(chance.uniform(0.2, 1.5))
-        group.members[chance.randrange(size)].kill()
+        group.members[chance.randrange(2)].kill()
         group.end()
-    train_quietly(project, project / "out", steps, *MORE)
-    train_quietly(project, project / "one", steps, *MORE)
-    assert_same_run(project / "out", project / "one")
+    run_together(2, project, *args, "--resume")
+    run_together(2, project, *args, "--out_dir=whole")
+    assert_same_run(project / "out", project / "whole")

@@ -6,6 +6,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 import torch
+from architectures import DECODERS, ReadByTorch, equivalent
 from golden.make import FAMILIES, FOLDER, make
 
 from sancho import checkpoint
@@ -35,15 +36,14 @@ def test_each_family_has_its_two_files():
 def test_logits_are_those_written_down(family):
     saved, golden = kept(family)
     assert golden.logits.shape == (1, saved.model.block_size, saved.model.vocab_size)
-    of_torch, of_numpy = saved.build_model(), saved.build_numpy()
+    model, ids = saved.build_model(), golden.ids
     with torch.inference_mode():
-        found = [of_torch(torch.from_numpy(golden.ids)).numpy(), of_numpy.logits(golden.ids)]
-    for model in (of_torch, of_numpy):  # and character by character
-        decoder = model.decoder(1)
-        found.append(np.stack([decoder.read(ids[None, None]) for ids in golden.ids[0]], axis=1))
-    for logits in found:
+        found = model(torch.from_numpy(ids)).numpy()
+    for logits in (found, saved.build_numpy().logits(ids)):
         assert logits.dtype == np.float32
         np.testing.assert_allclose(logits, golden.logits, rtol=0, atol=1e-4)
+    for decoder in DECODERS.values():
+        equivalent(model, decoder(model, 1), ids)
 
 
 @all_families
@@ -51,8 +51,7 @@ def test_texts_are_those_written_down(family):
     saved, golden = kept(family)
     prompt = saved.tokenizer.encode(golden.start)
     greedy, drawn = SampleConfig(temperature=0), SampleConfig(temperature=golden.temperature)
-    # In double precision it is PyTorch that writes, on a CPU as elsewhere.
-    for model in (saved.build_numpy(), saved.build_model().double()):
+    for model in (saved.build_numpy(), ReadByTorch(saved.build_model())):
         for config, text in ((greedy, golden.greedy), (drawn, golden.seeded)):
             assert len(golden.start + text) > 2 * saved.model.block_size
             options = {"max_new_tokens": len(text), "seed": golden.seed}

@@ -4,7 +4,9 @@ import os
 import re
 import subprocess
 import sys
+from collections.abc import Iterable
 from functools import cache
+from itertools import chain
 from pathlib import Path
 
 import pytest
@@ -14,16 +16,10 @@ from conftest import ROOT
 from sancho import checkpoint
 from sancho.config import ModelConfig
 
-MODULES = sorted(
-    path.relative_to(ROOT / "sancho").with_suffix("").as_posix()
-    for path in (ROOT / "sancho").rglob("*.py")
-    if not {"convert", "pretrained"} & {*path.relative_to(ROOT).parts} and path.stem != "__init__"
-)
-EXPORTS = sorted(
-    path.relative_to(ROOT).as_posix()
-    for path in (ROOT / "sancho" / "convert").rglob("*.py")
-    if path.parent != ROOT / "sancho" / "convert" or path.stem != "__init__"
-)
+ALL = sorted(path.relative_to(ROOT).as_posix() for path in (ROOT / "sancho").rglob("*.py"))
+COUNTED = [path for path in ALL if not path.startswith(("sancho/convert/", "sancho/pretrained/"))]
+MODULES = [path[len("sancho/") : -len(".py")] for path in COUNTED if "__init__" not in path]
+EXPORTS = [path for path in ALL if re.match(r"sancho/convert/(?!__init__)", path)]
 LIBRARY = [*(f"sancho/{name}.py" for name in MODULES), *EXPORTS]
 SCRIPTS = ["train.py", "sample.py", "evaluate.py", "convert.py", "data/prepare.py"]
 # From the ground up. A room, a module or a folder of them, imports what is below it, or beside it
@@ -35,7 +31,7 @@ FLOORS = (
     {"model"},
     {"optim", "checkpoint", "generate"},
     {"training"},
-    {"run", "report", "convert"},
+    {"run", "evaluation", "convert"},
     {"cli"},
 )
 CORE = 12
@@ -55,7 +51,6 @@ def imports_of(path: str) -> set[str]:
         if isinstance(node, ast.Import):
             found |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom):
-            assert node.level == 0, f"{path} has a relative import"
             found.add(node.module)
             if node.module == "sancho":
                 found |= {f"sancho.{alias.name}" for alias in node.names}
@@ -97,29 +92,26 @@ def test_imports_go_in_no_circle():
             del graph[module]
 
 
-def test_only_scripts_use_the_exports():
-    assert EXPORTS
-    for module in MODULES:
-        assert "convert" not in inner_imports(f"sancho/{module}.py")
+def test_a_checkpoint_knows_no_implementation_until_one_is_asked_for():
+    top = tree_of("sancho/checkpoint.py").body
+    names = {node.module for node in top if isinstance(node, ast.ImportFrom)}
+    assert not names & {"sancho.model", "sancho.numpy_model"}
 
 
 @pytest.mark.parametrize(
-    ("module", "allowed"),
+    ("path", "allowed"),
     [
-        ("config", {"errors"}),
-        ("model", {"config", "ngrams"}),
-        ("machine/device", {"config", "errors", "machine/seeds"}),
+        ("config", "sancho.errors numpy"),
+        ("model", "sancho sancho.config sancho.ngrams numpy torch"),
+        ("machine/device", "sancho.config sancho.errors sancho.machine.seeds torch"),
+        # It goes with the weights to where there is no sancho.
+        ("convert/modeling_sancho", "torch transformers"),
     ],
 )
-def test_what_the_design_says_of_single_modules(module, allowed):
-    assert inner_imports(f"sancho/{module}.py") <= allowed
-
-
-def test_a_checkpoint_knows_no_implementation_until_one_is_asked_for():
-    top = [
-        node for node in tree_of("sancho/checkpoint.py").body if isinstance(node, ast.ImportFrom)
-    ]
-    assert not {node.module for node in top} & {"sancho.model", "sancho.numpy_model"}
+def test_some_modules_need_but_little(path, allowed):
+    names = imports_of(f"sancho/{path}.py")
+    roots = {name if name.startswith("sancho") else name.partition(".")[0] for name in names}
+    assert roots - sys.stdlib_module_names <= set(allowed.split())
 
 
 @pytest.mark.parametrize("path", LIBRARY + SCRIPTS)
@@ -133,16 +125,6 @@ def test_only_required_packages_are_imported(path):
         required |= set(re.findall(r'"(\w+)', extras))
     outer = {name.partition(".")[0] for name in imports_of(path)} - {"sancho"}
     assert outer <= required | sys.stdlib_module_names
-
-
-def test_what_goes_with_the_weights_needs_only_torch_and_transformers():
-    outer = {name.partition(".")[0] for name in imports_of("sancho/convert/modeling_sancho.py")}
-    assert outer == {"torch", "transformers"}
-
-
-def test_the_options_need_only_the_standard_library():
-    outer = {name.partition(".")[0] for name in imports_of("sancho/config.py")}
-    assert outer <= {"sancho"} | sys.stdlib_module_names
 
 
 # --- importing does nothing -----------------------------------------------------------------
@@ -178,19 +160,24 @@ sys.exit(json.dumps(changed) if changed else 0)
 """
 
 
-def test_importing_does_nothing(tmp_path):
-    names = [f"sancho.{module.replace('/', '.')}" for module in MODULES]
-    names += [f"sancho.convert.{export}" for export in ("page", "huggingface", "onnx", "nanogpt")]
-    names += ["train", "sample", "convert"]
-    result = subprocess.run(
-        [sys.executable, "-c", LOOK_AROUND, *names],
-        cwd=tmp_path,
+def run_fresh(program: str, *args: str | Path, **options: object) -> subprocess.CompletedProcess:
+    """Run a program that can import ours in a process that has imported nothing yet."""
+    done = subprocess.run(
+        [sys.executable, "-c", program, *map(str, args)],
         env=os.environ | {"PYTHONPATH": str(ROOT), "PYTHONDONTWRITEBYTECODE": "1"},
         capture_output=True,
         timeout=120,
+        **options,
     )
-    assert (result.stdout, result.stderr) == (b"", b"")
-    assert result.returncode == 0
+    assert done.returncode == 0, done.stderr.decode()
+    return done
+
+
+def test_importing_does_nothing(tmp_path):
+    names = [f"sancho.{module.replace('/', '.')}" for module in MODULES]
+    names += [f"sancho.convert.{export}" for export in ("page", "huggingface", "onnx", "nanogpt")]
+    done = run_fresh(LOOK_AROUND, *names, "train", "sample", "evaluate", "convert", cwd=tmp_path)
+    assert (done.stdout, done.stderr) == (b"", b"")
     assert list(tmp_path.iterdir()) == []
 
 
@@ -199,15 +186,9 @@ def test_importing_does_nothing(tmp_path):
 
 def torch_modules_of(program: str, *args: str | Path) -> tuple[list[str], str]:
     """Return which modules of torch a program imports in a fresh process, and what it wrote."""
-    program += "\nimport json\nfound = [name for name in sys.modules if name[:5] == 'torch']"
-    program += "\nprint(json.dumps(found), file=sys.stderr)"
-    done = subprocess.run(
-        [sys.executable, "-c", f"import sys\n{program}", *map(str, args)],
-        env=os.environ | {"PYTHONPATH": str(ROOT)},
-        capture_output=True,
-        timeout=120,
-    )
-    assert done.returncode == 0, done.stderr.decode()
+    program += "\nfound = [name for name in sys.modules if name[:5] == 'torch']"
+    program += "\nimport json; print(json.dumps(found), file=sys.stderr)"
+    done = run_fresh(f"import sys\n{program}", *args)
     return json.loads(done.stderr.splitlines()[-1]), done.stdout.decode()
 
 
@@ -236,13 +217,20 @@ def test_sampling_on_a_cpu_imports_no_torch(tmp_path, options):
 
 
 @pytest.mark.parametrize("path", [path for path in LIBRARY if path != "sancho/cli.py"])
-def test_the_library_neither_prints_nor_exits(path):
-    called = {
-        ast.unparse(node.func) for node in ast.walk(tree_of(path)) if isinstance(node, ast.Call)
-    }
-    forbidden = {"print", "exit", "quit", "input", "sys.exit", "os._exit", "os.abort"}
-    forbidden |= {"sys.stdout.write", "sys.stderr.write", "SystemExit"}
-    assert not called & forbidden
+def test_the_library_does_not_exit(path):
+    """Nor does it print, which ruff holds."""
+    names = [n for n in ast.walk(tree_of(path)) if isinstance(n, ast.Name | ast.Attribute)]
+    forbidden = "exit quit input SystemExit sys.exit os._exit os.abort sys.stdout sys.stderr"
+    assert not set(map(ast.unparse, names)) & set(forbidden.split())
+
+
+def lines_in(paths: Iterable[Path]) -> int:
+    return sum(len(path.read_text(encoding="utf-8").splitlines()) for path in paths)
+
+
+def test_what_comes_is_paid_for():
+    assert lines_in(ROOT / path for path in COUNTED) <= 4200
+    assert lines_in((ROOT / "tests").rglob("*.py")) <= 10_000
 
 
 @pytest.mark.parametrize("path", LIBRARY)
@@ -255,8 +243,9 @@ def test_a_function_fits_on_a_screen(path):
 def test_every_option_has_its_help():
     """The help of a field stands under the field."""
     seen = 0
-    for node in tree_of("sancho/config.py").body:
-        if not isinstance(node, ast.ClassDef):
+    for node in chain.from_iterable(tree_of(path).body for path in (*LIBRARY, *SCRIPTS)):
+        is_class = isinstance(node, ast.ClassDef)
+        if not is_class or not re.search("(Config|Options?)$", node.name):
             continue
         for field, after in zip(node.body, [*node.body[1:], None], strict=True):
             is_field = isinstance(field, ast.AnnAssign)
@@ -264,4 +253,4 @@ def test_every_option_has_its_help():
                 is_text = isinstance(after, ast.Expr) and isinstance(after.value, ast.Constant)
                 assert is_text, f"{node.name}.{ast.unparse(field.target)}"
                 seen += 1
-    assert seen > 40
+    assert seen > 60

@@ -9,20 +9,19 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-import torch
+from conftest import CPU, TEXT
+from runs import corpus_of
 
 from sancho.config import TrainConfig
-from sancho.corpus import Corpus, load, prepare
+from sancho.corpus import open_prepared, prepare
 from sancho.generate import generate
-from sancho.machine.device import Device
 from sancho.model import GPT
 from sancho.numpy_model import NumpyGPT
 from sancho.presets import PRESETS
 from sancho.training import TrainingState, fit
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("one_thread")]
-CPU = Device(torch.device("cpu"), torch.float32)
-linux = pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
+linux = pytest.mark.skipif(sys.platform != "linux", reason="here: there is no /proc")
 
 
 def megabytes() -> float:
@@ -32,15 +31,10 @@ def megabytes() -> float:
     return int(line.split()[1]) * 1024 / 1e6
 
 
-def small_corpus(tmp_path) -> Corpus:
-    text = b"En un lugar de la Mancha, de cuyo nombre no quiero acordarme.\n" * 50
-    return prepare([("text", io.BytesIO(text))], tmp_path / "corpus", "a test")
-
-
 @linux
 @pytest.mark.parametrize("preset", ["mini", "classic"])
-def test_twenty_thousand_steps_hold_their_memory(tmp_path, preset):
-    corpus = small_corpus(tmp_path)
+def test_twenty_thousand_steps_hold_their_memory(preset):
+    corpus = corpus_of(TEXT)
     shape = {"n_layer": 1, "n_head": 1, "n_embd": 8, "block_size": 8, "ngram_rows": 64}
     shape |= {"vocab_size": corpus.tokenizer.vocab_size, "dropout": 0.1}
     options = {"max_iters": 20_000, "batch_size": 1, "eval_interval": 500, "log_interval": 50}
@@ -65,7 +59,7 @@ def test_a_gigabyte_of_text_is_trained_on_where_it_lies(tmp_path):
     meta |= {"n_train": length, "n_val": length // 10}
     (folder / "meta.json").write_text(json.dumps(meta), encoding="utf-8")
 
-    corpus = load(folder)
+    corpus = open_prepared(folder)
     # To evaluate on all of it takes an hour.
     corpus = replace(corpus, val=corpus.val[-200_000:])
     shape = {"n_layer": 1, "n_head": 1, "n_embd": 8, "ngram_rows": 64}

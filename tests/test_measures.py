@@ -1,36 +1,23 @@
-import io
 import json
 import lzma
 import math
-from collections import defaultdict
+from collections import Counter
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
-from architectures import checkpoint_of
-from conftest import ROOT, TEXT, random_gpt, run
+from architectures import checkpoint_of, exact_logits
+from conftest import ROOT, TEXT, assert_refused, prepared, random_gpt, run, succeed
 
+from evaluate import as_text
 from sancho import checkpoint
 from sancho.config import ModelConfig
-from sancho.corpus import Corpus, prepare
-from sancho.report import measures
-from sancho.report.analysis import character_losses, sliding_losses
-from sancho.report.measures import (
-    MAX_ORDER,
-    STAGES,
-    as_text,
-    copied,
-    count_losses,
-    different_words,
-    fraction_of_known_words,
-    longest_copy,
-    measure,
-    words_of,
-    xz_loss,
-)
-from sancho.training import validation_loss
+from sancho.corpus import Corpus
+from sancho.evaluation import measures
+from sancho.evaluation.measures import MAX_ORDER, STAGES, copied, longest_copy, words_of
+from sancho.training import character_losses, validation_loss
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 SMALL = {"block_size": 16, "n_layer": 1, "n_head": 1, "n_embd": 8}
@@ -44,8 +31,7 @@ BOOK = (
 @pytest.fixture(scope="module")
 def corpus(tmp_path_factory) -> Corpus:
     text = (ROOT / "data" / "apocrifo.txt").read_text(encoding="utf-8")[:6000]
-    folder = tmp_path_factory.mktemp("data") / "tiny"
-    return prepare([("tiny", io.BytesIO(text.encode()))], folder, "a test")
+    return prepared(text, tmp_path_factory.mktemp("data") / "tiny")
 
 
 @pytest.fixture(scope="module")
@@ -57,7 +43,7 @@ def measure_all(model, corpus, **limits) -> dict:
     with pytest.MonkeyPatch.context() as patch:
         for name, value in ({"SAMPLE_LENGTH": 60} | limits).items():
             patch.setattr(measures, name, value)
-        stages = list(measure(model, model, corpus))
+        stages = list(measures.measure(model, corpus))
     assert len(stages) == STAGES
     return dict(stages)
 
@@ -123,21 +109,18 @@ def test_a_long_text_is_measured_in_part_and_the_report_says_so(corpus, model, f
 @pytest.mark.parametrize("block_size", [1, 2, 5, 16])
 @pytest.mark.parametrize("n", [2, 3, 9, 16, 17, 18, 40])
 def test_sliding_losses_are_those_of_a_long_context(corpus, block_size, n):
-    shape = SMALL | {"block_size": block_size}
-    model = random_gpt(ModelConfig(vocab_size=corpus.tokenizer.vocab_size, **shape))
-    ids, half = np.asarray(corpus.val[:n]), block_size // 2
-    losses = sliding_losses(model, ids, character_losses(model, ids))
+    shape = SMALL | {"block_size": block_size, "vocab_size": corpus.tokenizer.vocab_size}
+    model, half = random_gpt(ModelConfig(**shape)), block_size // 2
+    ids = np.asarray(corpus.val[:n]).astype(np.int64)
+    losses = measures.sliding_losses(model, ids, character_losses(model, ids))
     assert losses.shape == (n - 1,)
     for i in range(n - 1):  # what is predicted is character i + 1
-        place = i % block_size
-        begin = i - place
-        if place < half <= i:
+        begin = i - i % block_size
+        if i - begin < half <= i:
             begin = i - half - (i - half) % block_size + half
         assert i - begin >= min(i, half)
-        context = torch.from_numpy(ids[begin : i + 1].astype(np.int64))[None]
-        with torch.no_grad():
-            expected = -model(context)[0, -1].log_softmax(-1)[ids[i + 1]]
-        assert losses[i] == pytest.approx(expected.item(), abs=1e-5)
+        logits = torch.from_numpy(exact_logits(model, ids[None, begin : i + 1])[0, -1])
+        assert losses[i] == pytest.approx(-logits.log_softmax(0)[ids[i + 1]].item(), abs=1e-5)
 
 
 def test_a_checkpoint_that_names_no_corpus_needs_a_dataset(project, monkeypatch):
@@ -145,11 +128,9 @@ def test_a_checkpoint_that_names_no_corpus_needs_a_dataset(project, monkeypatch)
     characters = "".join(sorted(set(TEXT)))
     saved = checkpoint_of(ModelConfig(vocab_size=len(characters), **SMALL), characters)
     checkpoint.save(Path("nameless.safetensors"), saved)
-    result = run("evaluate.py", "--checkpoint=nameless.safetensors")
-    assert (result.status, result.out) == (2, "")
-    assert "--dataset NAME" in result.err and result.err.count("\n") == 1
-    result = run("evaluate.py", "--checkpoint=nameless.safetensors", "--dataset=tiny")
-    assert result.status == 0 and "nothing known" in result.out
+    line = ("evaluate.py", "--checkpoint=nameless.safetensors")
+    assert_refused(run(*line), "evaluate.py", "--dataset NAME")
+    assert "nothing known" in succeed(*line, "--dataset=tiny").out
 
 
 # --- words and copies -----------------------------------------------------------------------
@@ -162,15 +143,15 @@ def test_words_are_made_of_letters_in_small_letters():
 
 def test_fraction_of_known_words():
     known = set(words_of(BOOK))
-    assert fraction_of_known_words("En UN lugar de Toledo", known) == 0.8
-    assert fraction_of_known_words("… 12 —", known) == 0
+    assert measures.fraction_of_known_words("En UN lugar de Toledo", known) == 0.8
+    assert measures.fraction_of_known_words("… 12 —", known) == 0
 
 
 def test_different_words_are_counted_in_pieces_of_one_length():
     text = "a b a b c c c c d "  # six characters a piece: a b a · b c c · c c d
-    assert different_words(text, 6) == pytest.approx((2 + 2 + 2) / 3)
-    assert different_words(text + "e f ", 6) == pytest.approx((2 + 2 + 2) / 3)
-    assert different_words(text, 100) == 4
+    assert measures.different_words(text, 6) == pytest.approx((2 + 2 + 2) / 3)
+    assert measures.different_words(text + "e f ", 6) == pytest.approx((2 + 2 + 2) / 3)
+    assert measures.different_words(text, 100) == 4
 
 
 def copied_by_hand(text: str, source: str, length: int) -> list[bool]:
@@ -223,35 +204,23 @@ def test_short_and_repeated_texts(text, source, longest):
 # --- baselines ------------------------------------------------------------------------------
 
 
-class KneserNey:
-    """Interpolated Kneser-Ney as it is written down, with dictionaries, for one length."""
+def kneser_ney(train: tuple[int, ...], context: tuple[int, ...], new: int, below: float) -> float:
+    """The probability of `new` as it is written down, with counters; `below`: without a context.
 
-    def __init__(self, train: list[int], n: int, vocab_size: int) -> None:
-        self.n, self.vocab_size = n, vocab_size
-        self.counts = [None]  # by length m: sequence -> count
-        for m in range(1, n + 1):
-            counts: dict[tuple, int] = defaultdict(int)
-            if m == n:
-                for i in range(len(train) - m + 1):
-                    counts[tuple(train[i : i + m])] += 1
-            else:
-                for longer in {tuple(train[i : i + m + 1]) for i in range(len(train) - m)}:
-                    counts[longer[1:]] += 1
-            self.counts.append(counts)
-
-    def probability(self, context: tuple, new: int) -> float:
-        below = 1 / self.vocab_size
-        for m in range(1, self.n + 1):
-            counts, before = self.counts[m], context[len(context) - m + 1 :]
-            rows = {key[-1]: value for key, value in counts.items() if key[:-1] == before}
-            if rows:
-                once = sum(value == 1 for value in counts.values())
-                twice = sum(value == 2 for value in counts.values())
-                discount = once / (once + 2 * twice) if once else 0.5
-                left = discount * len(rows) * below
-                kept = max(rows.get(new, 0) - discount, 0)
-                below = (kept + left) / sum(rows.values())
-        return below
+    Sequences that are shorter than the longest are counted once for each letter before them.
+    """
+    n = len(context) + 1
+    for m in range(1, n + 1):
+        width, before = min(m + 1, n), context[n - m :]
+        found = [train[i : i + width] for i in range(len(train) - width + 1)]
+        counts = Counter(found if m == n else (longer[1:] for longer in set(found)))
+        rows = {key[-1]: count for key, count in counts.items() if key[:-1] == before}
+        if rows:
+            once, twice = (sum(count == k for count in counts.values()) for k in (1, 2))
+            discount = once / (once + 2 * twice) if once else 0.5
+            left = discount * len(rows) * below
+            below = (max(rows.get(new, 0) - discount, 0) + left) / sum(rows.values())
+    return below
 
 
 def ids_of(text: str) -> tuple[np.ndarray, int]:
@@ -262,19 +231,19 @@ def ids_of(text: str) -> tuple[np.ndarray, int]:
 def test_counts_are_those_of_the_written_formula():
     ids, V = ids_of(BOOK)
     train, val = ids[:220], ids[220:]
-    losses = count_losses(train, val, V)
+    losses = measures.count_losses(train, val, V)
     assert losses.shape == (MAX_ORDER,)
     for n in range(1, MAX_ORDER + 1):
-        model, total = KneserNey(train.tolist(), n, V), 0.0
-        for i in range(220, len(ids)):
-            total -= math.log(model.probability(tuple(ids[max(0, i - n + 1) : i].tolist()), ids[i]))
-        assert losses[n - 1] == pytest.approx(total / len(val), rel=1e-9), n
+        contexts = [tuple(ids[i - n + 1 : i].tolist()) for i in range(220, len(ids))]
+        known = tuple(train.tolist())
+        chances = [kneser_ney(known, c, new, 1 / V) for c, new in zip(contexts, val, strict=True)]
+        assert losses[n - 1] == pytest.approx(-np.log(chances).mean(), rel=1e-9), n
 
 
 @pytest.mark.parametrize("n_train", [0, 1, 5])
 def test_almost_nothing_to_count(n_train):
     ids, V = ids_of(BOOK)
-    losses = count_losses(ids[:n_train], ids[n_train:60], V)
+    losses = measures.count_losses(ids[:n_train], ids[n_train:60], V)
     assert np.isfinite(losses).all()
     if not n_train:
         np.testing.assert_allclose(losses, math.log(V))
@@ -283,5 +252,5 @@ def test_almost_nothing_to_count(n_train):
 def test_xz_packs_what_it_has_read_already_into_nothing():
     text = random_text(4000, 0, "abcdefghijklmnop")
     alone = 8 * len(lzma.compress(text[2000:].encode())) / 2000
-    assert 3.9 < xz_loss(text[:2000], text[2000:]) < alone + 0.3
-    assert xz_loss(text, text) < 0.2
+    assert 3.9 < measures.xz_loss(text[:2000], text[2000:]) < alone + 0.3
+    assert measures.xz_loss(text, text) < 0.2

@@ -17,7 +17,9 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 import torch
-from conftest import ROOT, run
+import torch.nn.functional as F
+from audit import nothing_executed
+from conftest import HERE, ROOT, assert_refused, run
 
 from sancho import checkpoint
 from sancho.checkpoint import Checkpoint
@@ -28,7 +30,7 @@ CHARACTERS = "\n !abcdehilmnopqrstuvyñáé,.E"
 V, C, BLOCK = len(CHARACTERS), 16, 12
 ARGUMENTS = {"n_layer": 2, "n_head": 2, "n_embd": C, "block_size": BLOCK, "vocab_size": V}
 ARGUMENTS |= {"dropout": 0.1}
-CONFIG = {  # some of what train.py keeps
+CONFIG = {  # some of what train.py keeps, of which eleven are options here too
     "eval_interval": 250,
     "log_interval": 10,
     "dataset": "shakespeare_char",
@@ -40,8 +42,8 @@ CONFIG = {  # some of what train.py keeps
     "beta1": 0.9,
     "beta2": 0.99,
     "grad_clip": 1.0,
-    "decay_lr": True,
     "warmup_iters": 100,
+    "decay_lr": True,
     "device": "cpu",
 }
 IDS = np.random.Generator(np.random.PCG64(7)).integers(0, V, BLOCK).tolist()
@@ -80,12 +82,18 @@ def their_weights(bias: bool = True) -> dict[str, torch.Tensor]:
     return weights
 
 
+def their_optimizer(decayed: int = 10) -> dict:
+    """AdamW's state; of the weights of two blocks and of embeddings so many decay."""
+    weights = [torch.zeros(1, requires_grad=True) for _ in range(28)]
+    groups = [{"params": weights[:decayed]}, {"params": weights[decayed:]}]
+    return torch.optim.AdamW(groups).state_dict()
+
+
 def their_checkpoint(bias: bool = True, **changes) -> dict:
-    """What nanoGPT's train.py saves; its optimizer is that of a real run."""
-    optimizer = torch.optim.AdamW([torch.zeros(3, requires_grad=True)])
+    """What nanoGPT's train.py saves."""
     return {
         "model": their_weights(bias),
-        "optimizer": optimizer.state_dict(),
+        "optimizer": their_optimizer(),
         "model_args": ARGUMENTS | {"bias": bias},
         "iter_num": 250,
         "best_val_loss": torch.tensor(1.75),
@@ -101,11 +109,21 @@ def their_meta(characters: str = CHARACTERS) -> dict:
     }
 
 
-def convert(folder: Path, content: dict | None = None, meta: object = None) -> SimpleNamespace:
-    """Write both files and run the command."""
-    torch.save(content or their_checkpoint(), folder / "ckpt.pt")
-    (folder / "meta.pkl").write_bytes(pickle.dumps(meta or their_meta()))
-    return command(folder)
+def convert(
+    folder: Path, content: dict | None = None, meta: object = None, protocol: int | None = None
+) -> SimpleNamespace:
+    """Write both files and run the command; without `meta` the one that belongs there."""
+    is_zip = protocol in (None, pickle.HIGHEST_PROTOCOL)
+    content = content or their_checkpoint()
+    torch.save(content, folder / "ckpt.pt", _use_new_zipfile_serialization=is_zip)
+    (folder / "meta.pkl").write_bytes(pickle.dumps(meta or their_meta(), protocol))
+    return command(folder, "--meta", folder / "meta.pkl")
+
+
+def command(folder: Path, *args: str | Path) -> SimpleNamespace:
+    paths = ("--checkpoint", folder / "ckpt.pt", "--output", folder / "ours.safetensors")
+    with nothing_executed():
+        return run("convert.py", "from-nanogpt", *paths, *args)
 
 
 def converted(folder: Path, **changes) -> Checkpoint:
@@ -117,15 +135,8 @@ def converted(folder: Path, **changes) -> Checkpoint:
     return saved
 
 
-def command(folder: Path, meta: bool = True) -> SimpleNamespace:
-    args = ["--checkpoint", folder / "ckpt.pt", "--output", folder / "ours.safetensors"]
-    return run("convert.py", "from-nanogpt", *args, *(["--meta", folder / "meta.pkl"] * meta))
-
-
-def assert_refused(done: SimpleNamespace, words: str, folder: Path) -> None:
-    assert (done.status, done.out) == (2, "")
-    assert done.err.count("\n") == 1, done.err
-    assert words in done.err
+def refuses(folder: Path, done: SimpleNamespace, words: str) -> None:
+    assert_refused(done, "convert.py", words)
     assert not list(folder.glob("ours*"))
 
 
@@ -142,20 +153,16 @@ def test_logits_are_those_of_its_own_code(tmp_path, bias):
 @with_and_without_bias
 def test_its_own_code_gives_them_again(bias):
     if not (folder := os.environ.get("NANOGPT")):
-        pytest.skip("NANOGPT does not say where a copy of nanoGPT lies")
-    np.testing.assert_allclose(run_nanogpt(Path(folder), bias), GOLDEN[f"bias {bias}"], atol=1e-5)
-
-
-def run_nanogpt(folder: Path, bias: bool) -> np.ndarray:
-    """Return the logits after each of IDS, (T, V), as nanoGPT's model.py computes them."""
-    spec = importlib.util.spec_from_file_location("nanogpt_model", folder / "model.py")
+        pytest.skip(f"{HERE}NANOGPT does not say where a copy of nanoGPT lies")
+    spec = importlib.util.spec_from_file_location("nanogpt_model", Path(folder) / "model.py")
     module = sys.modules[spec.name] = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     model = module.GPT(module.GPTConfig(**ARGUMENTS | {"bias": bias})).eval()
     model.load_state_dict(their_weights(bias))
     ids = torch.tensor([IDS])
     with torch.inference_mode():
-        return model(ids, targets=ids)[0][0].numpy()
+        logits = model(ids, targets=ids)[0][0].numpy()
+    np.testing.assert_allclose(logits, GOLDEN[f"bias {bias}"], atol=1e-5)
 
 
 def test_what_is_known_of_the_run_comes_along(tmp_path):
@@ -191,6 +198,33 @@ def test_a_head_that_is_not_tied_stays_so(tmp_path):
     assert (saved.weights["head.weight"] == 1).all()
 
 
+ASSUMED = "an exact GELU is assumed, as nanoGPT has it since 14 June 2023; before,"
+OLD = "it was trained with the tanh approximation of GELU that nanoGPT had until June 2023;"
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({}, ASSUMED),
+        ({"optimizer": None}, ASSUMED),
+        ({"bias": False}, ASSUMED),
+        ({"optimizer": their_optimizer(8)}, OLD),  # until May 2023 the embeddings did not decay
+        ({"model_args": ARGUMENTS}, OLD),  # until January 2023 there was no `bias`
+    ],
+)
+def test_it_says_which_gelu_the_model_was_trained_with(tmp_path, changes, words):
+    done = convert(tmp_path, their_checkpoint(**changes))
+    assert (done.status, len(done.err.splitlines())) == (0, 2)
+    assert done.err.splitlines()[1].startswith(words)
+    assert "changes an activation by 0.0005 at most" in done.err
+
+
+def test_the_two_gelus_differ_by_no_more_than_is_said():
+    x = torch.linspace(-10, 10, 100_001, dtype=torch.float64)
+    difference = (F.gelu(x) - F.gelu(x, approximate="tanh")).abs().max().item()
+    assert 0.0004 < difference < 0.0005
+
+
 # --- hostile, damaged, and other files ------------------------------------------------------
 
 
@@ -204,40 +238,22 @@ class Call:
         return os.mkdir, (self.folder,)
 
 
-def assert_not_opened(folder: Path, name: str) -> None:
-    done = command(folder)
-    assert_refused(done, f"{name} is refused: to open it would call ", folder)
-    assert ".mkdir" in done.err
-    assert not (folder / "opened").exists()
-
-
+@pytest.mark.parametrize("name", ["meta.pkl", "ckpt.pt"])
 @pytest.mark.parametrize("protocol", range(pickle.HIGHEST_PROTOCOL + 1))
-def test_a_meta_that_calls_something_is_refused_by_name(tmp_path, protocol):
+def test_what_calls_something_is_refused_by_name(tmp_path, name, protocol):
+    call = Call(tmp_path / "opened")
+    if name == "meta.pkl":
+        done = convert(tmp_path, meta=their_meta() | {"stoi": call}, protocol=protocol)
+    else:
+        done = convert(tmp_path, their_checkpoint(config=call), protocol=protocol)
+    refuses(tmp_path, done, f"{name} is refused: to open it would call ")
+    assert ".mkdir" in done.err
+    assert not (tmp_path / "opened").exists()
+
+
+def test_without_meta_it_says_what_is_missing(tmp_path):
     torch.save(their_checkpoint(), tmp_path / "ckpt.pt")
-    forged = pickle.dumps(their_meta() | {"stoi": Call(tmp_path / "opened")}, protocol)
-    (tmp_path / "meta.pkl").write_bytes(forged)
-    assert_not_opened(tmp_path, "meta.pkl")
-
-
-@pytest.mark.parametrize("old_format", [False, True])
-def test_a_checkpoint_that_calls_something_is_refused_by_name(tmp_path, old_format):
-    content = their_checkpoint(config=Call(tmp_path / "opened"))
-    torch.save(content, tmp_path / "ckpt.pt", _use_new_zipfile_serialization=not old_format)
-    assert_not_opened(tmp_path, "ckpt.pt")
-
-
-@pytest.mark.parametrize(
-    ("size", "words"),
-    [
-        (V, "--meta is missing: give the meta.pkl"),
-        (50257, "GPT-2's 50257 tokens, which are pieces of words"),
-        (50304, "GPT-2's 50304 tokens, which are pieces of words"),
-    ],
-)
-def test_without_meta_it_says_what_is_missing(tmp_path, size, words):
-    content = their_checkpoint(model_args=ARGUMENTS | {"vocab_size": size})
-    torch.save(content, tmp_path / "ckpt.pt")
-    assert_refused(command(tmp_path, meta=False), words, tmp_path)
+    refuses(tmp_path, command(tmp_path), "--meta is missing: give the meta.pkl")
 
 
 @pytest.mark.parametrize(
@@ -253,7 +269,7 @@ def test_without_meta_it_says_what_is_missing(tmp_path, size, words):
     ],
 )
 def test_another_meta_is_refused(tmp_path, meta, words):
-    assert_refused(convert(tmp_path, meta=meta), words, tmp_path)
+    refuses(tmp_path, convert(tmp_path, meta=meta), words)
 
 
 NOT_FINITE = torch.full((BLOCK, C), torch.inf)
@@ -266,20 +282,25 @@ NOT_FINITE = torch.full((BLOCK, C), torch.inf)
         ({"model_args": None}, "no checkpoint of nanoGPT's"),
         ({"model": {}}, "'lm_head.weight' is missing"),
         ({"model": 3}, "no checkpoint of nanoGPT's"),
-        ({"model_args": ARGUMENTS | {"vocab_size": 50257}}, "GPT-2's 50257 tokens"),
+        ({"model_args": ARGUMENTS | {"vocab_size": 50257}}, "GPT-2's 50257 tokens, which are"),
+        ({"model_args": ARGUMENTS | {"vocab_size": 50304}}, "GPT-2's 50304 tokens, which are"),
+        ({"model_args": ARGUMENTS | {"vocab_size": 65537}}, "ckpt.pt has 65537 different char"),
         ({"model_args": ARGUMENTS | {"n_layer": 1}}, "tensor transformer.h.1.attn.c_attn.bias"),
         ({"model_args": ARGUMENTS | {"n_layer": 3}}, "'transformer.h.2.ln_1.weight' is missing"),
         ({"model_args": ARGUMENTS | {"n_layer": 900}}, "too few tensors"),
-        ({"model_args": ARGUMENTS | {"n_layer": 10**9}}, "n_layer"),
+        ({"model_args": ARGUMENTS | {"n_layer": 10**9}}, "damaged: n_layer is 1000000000; it must"),
+        ({"model_args": ARGUMENTS | {"vocab_size": "x"}}, "no checkpoint of nanoGPT's"),
+        ({"config": CONFIG | {"batch_size": 0}}, "damaged: batch_size is 0; it must"),
+        ({"optimizer": {"param_groups": 3}}, "no checkpoint of nanoGPT's"),
         ({"model": their_weights() | {"transformer.wpe.weight": NOT_FINITE}}, "not finite"),
         ({"model_args": ARGUMENTS | {"block_size": 13}}, "transformer.wpe.weight has shape"),
-        ({"best_val_loss": torch.tensor(float("nan"))}, "a loss is nan"),
-        ({"iter_num": -1}, "step is -1"),
+        ({"best_val_loss": torch.tensor(float("nan"))}, "a loss after it"),
+        ({"iter_num": -1}, "step -1"),
         ({"iter_num": "x"}, "no checkpoint of nanoGPT's"),
     ],
 )
 def test_another_checkpoint_is_refused(tmp_path, changes, words):
-    assert_refused(convert(tmp_path, their_checkpoint(**changes)), words, tmp_path)
+    refuses(tmp_path, convert(tmp_path, their_checkpoint(**changes)), words)
 
 
 @pytest.mark.parametrize("name", ["meta.pkl", "ckpt.pt"])
@@ -293,12 +314,6 @@ def test_damaged_files_are_refused(tmp_path, name):
             raw[place] ^= int(random.integers(1, 256))
         (tmp_path / name).write_bytes(cut[number] if number < len(cut) else raw)
         (tmp_path / "ours.safetensors").unlink(missing_ok=True)
-        done = command(tmp_path)
+        done = command(tmp_path, "--meta", tmp_path / "meta.pkl")
         # A flipped bit in a weight can't be known.
         assert done.status == 2 or (done.status == 0 and number >= len(cut)), done.err
-
-
-def test_nothing_is_replaced(tmp_path):
-    (tmp_path / "ours.safetensors").write_text("mine")
-    assert "is there already; choose another name" in convert(tmp_path).err
-    assert (tmp_path / "ours.safetensors").read_text() == "mine"

@@ -10,8 +10,13 @@ from architectures import (
     NORMS,
     ODD_SHAPES,
     SMALL,
+    assert_rounded,
     each_choice,
+    each_decoder,
+    equivalent,
     every_architecture,
+    exact_logits,
+    numpy_of,
     random_ids,
 )
 from conftest import random_gpt
@@ -29,64 +34,79 @@ TORCH = {
 }
 
 
-def numpy_of(model):
-    return NumpyGPT(model.config, model.arrays())
+def assert_reads_as(model, make_decoder, tolerance=1e-5):
+    """Let a decoder of three texts read as many as fit into the block."""
+    shape = model.config
+    ids = random_ids(3, shape.block_size, vocab_size=shape.vocab_size)
+    equivalent(model, make_decoder(model, 3), ids, tolerance)
 
 
-@torch.no_grad()
-def exact(model, ids):
-    """The model's logits, (B, T, V), in float64. Makes the model one of float64."""
-    return model.double()(torch.from_numpy(ids)).numpy()
+# Either decoder, as the model in float64
 
 
-def assert_close(actual, expected, tolerance=1e-5):
-    """Compare float32 with float64.
-
-    A number rounds by 6e-8 of itself. Sums of a few hundred terms, some of which cancel out, one
-    layer after another, come to a hundred times that, and to no more where nothing is wrong.
-    """
-    assert actual.dtype == np.float32
-    assert actual.shape == expected.shape
-    np.testing.assert_allclose(actual, expected, rtol=0, atol=tolerance * np.abs(expected).max())
-
-
-def assert_reads_as_the_model_in_float64(model, tolerance=1e-5):
-    """Compare all at once, and character by character. Makes the model one of float64."""
-    config, ours = model.config, numpy_of(model)
-    ids = random_ids(3, config.block_size, vocab_size=config.vocab_size)
-    at_once, decoder = ours.logits(ids), ours.decoder(3)
-    one_by_one = [decoder.read(ids[:, t : t + 1]) for t in range(config.block_size)]
-    expected = exact(model, ids)
-    assert_close(at_once, expected, tolerance)
-    assert_close(np.stack(one_by_one, axis=1), expected, tolerance)
-
-
-# As the model in float64
-
-
+@each_decoder
 @every_architecture
-def test_every_architecture_is_the_model_in_float64(config):
+def test_every_architecture_is_the_model_in_float64(config, decoder):
     for bias, skip, ngram_size in itertools.product((False, True), (False, True), (1, 4)):
         changes = {"bias": bias, "embedding_skip": skip, "ngram_size": ngram_size}
         changes |= {"tie_embeddings": bias != skip, "n_head": 4 if bias else 2}
-        assert_reads_as_the_model_in_float64(random_gpt(replace(config, **changes)))
+        assert_reads_as(random_gpt(replace(config, **changes)), decoder)
 
 
+@each_decoder
 @pytest.mark.parametrize("config", ODD_SHAPES)
-def test_odd_shapes(config):
-    assert_reads_as_the_model_in_float64(random_gpt(config))
+def test_odd_shapes(config, decoder):
+    assert_reads_as(random_gpt(config), decoder)
 
 
+@each_decoder
 @pytest.mark.parametrize("norm", NORMS)
-def test_a_width_of_one_channel(norm):
+def test_a_width_of_one_channel(norm, decoder):
     changes = {"position": "learned", "n_embd": 1, "n_head": 1, "bias": True}
     # A number near zero has few digits left to be divided by itself.
-    assert_reads_as_the_model_in_float64(random_gpt(replace(SMALL, norm=norm, **changes)), 1e-4)
+    assert_reads_as(random_gpt(replace(SMALL, norm=norm, **changes)), decoder, 1e-4)
 
 
+@each_decoder
 @each_choice
-def test_small_numbers_are_divided_by_no_less_than_epsilon(config):
-    assert_reads_as_the_model_in_float64(random_gpt(config, std=0.001))
+def test_small_numbers_are_divided_by_no_less_than_epsilon(config, decoder):
+    assert_reads_as(random_gpt(config, std=0.001), decoder)
+
+
+@each_decoder
+@each_choice
+def test_embeddings_far_from_zero(config, decoder):
+    """LayerNorm takes away what all channels have in common, however large it is."""
+    model = random_gpt(config)
+    with torch.no_grad():
+        model.token_embedding.weight += 20.0
+        model.ngram_embedding.weight -= 7.0
+        for block in model.blocks:
+            block.attention.proj.bias += 5.0
+            block.feed_forward.proj.weight += 0.5
+    assert_reads_as(model, decoder)
+
+
+@each_decoder
+def test_too_long_a_context_is_an_error(decoder):
+    reader = decoder(random_gpt(SMALL), 3)
+    with pytest.raises(ValueError, match="9"):
+        reader.read(random_ids(3, 9))
+    reader.read(random_ids(3, 7))
+    with pytest.raises(ValueError, match="9"):
+        reader.read(random_ids(3, 2))
+    reader.read(random_ids(3, 1))
+    with pytest.raises(ValueError, match="9"):
+        reader.read(random_ids(3, 1))
+
+
+# NumPy's
+
+
+@every_architecture
+def test_logits_of_all_places_at_once(config):
+    model, ids = random_gpt(config), random_ids(3, 8)
+    assert_rounded(numpy_of(model).logits(ids), exact_logits(model, ids))
 
 
 @each_choice
@@ -98,32 +118,7 @@ def test_huge_weights_give_finite_logits(config):
     assert np.isfinite(logits).all()
     assert np.abs(logits).max() > 2000
     # Products of queries and keys of size 1e5 are right to 1e-2, and so are their exponentials.
-    assert_close(logits, exact(model, ids), 1e-2)
-
-
-@each_choice
-def test_embeddings_far_from_zero(config):
-    """LayerNorm takes away what all channels have in common, however large it is."""
-    model = random_gpt(config)
-    with torch.no_grad():
-        model.token_embedding.weight += 20.0
-        model.ngram_embedding.weight -= 7.0
-        for block in model.blocks:
-            block.attention.proj.bias += 5.0
-            block.feed_forward.proj.weight += 0.5
-    assert_reads_as_the_model_in_float64(model)
-
-
-@each_choice
-def test_pieces_of_any_length_are_read_alike(config):
-    ids, model = random_ids(3, 8), random_gpt(config)
-    decoder, expected = numpy_of(model).decoder(3), exact(model, ids)
-    for sizes in ((8,), (1, 7), (2, 3, 3), (5, 3), (7, 1), (1, 1, 6), (2, 2, 1, 3)):
-        ends = np.cumsum(sizes)
-        pieces = np.split(ids, ends[:-1], axis=1)
-        found = np.stack([decoder.read(piece) for piece in pieces], axis=1)
-        assert_close(found, expected[:, ends - 1])
-        decoder.restart()
+    assert_rounded(logits, exact_logits(model, ids), 1e-2)
 
 
 @pytest.mark.parametrize("name", TORCH)
@@ -138,9 +133,6 @@ def test_activations_are_those_of_torch_in_float64(name):
     assert (np.abs(result - expected) <= error + 1e-37).all()
 
 
-# Texts side by side
-
-
 SHAPES = (
     {"n_embd": 128, "n_head": 4, "norm": "rmsnorm", "position": "rope", "qk_norm": True},
     {"n_embd": 96, "n_head": 3, "norm": "layernorm", "position": "rope", "qk_norm": False},
@@ -148,8 +140,6 @@ SHAPES = (
     {"n_embd": 4, "n_head": 2, "norm": "layernorm", "position": "rope", "qk_norm": True},
     {"n_embd": 18, "n_head": 9, "norm": "rmsnorm", "position": "sinusoidal", "qk_norm": True},
 )
-
-
 CASES = [
     pytest.param(shape, activation, marks=() if i == j + 1 else pytest.mark.slow)
     for i, activation in enumerate(ACTIVATIONS)
@@ -173,16 +163,6 @@ def test_bits_of_a_text_do_not_depend_on_the_others(shape, activation):
             np.testing.assert_array_equal(together, np.concatenate(alone))
 
 
-def test_too_long_a_context_is_an_error():
-    decoder = numpy_of(random_gpt(SMALL)).decoder(3)
-    decoder.read(random_ids(3, 7))
-    with pytest.raises(ValueError, match="9"):
-        decoder.read(random_ids(3, 2))
-    decoder.read(random_ids(3, 1))
-    with pytest.raises(ValueError, match="9"):
-        decoder.read(random_ids(3, 1))
-
-
 @pytest.mark.parametrize("norm", NORMS)
 def test_reading_changes_neither_weights_nor_ids(norm):
     config = replace(SMALL, position="learned", norm=norm, bias=True)
@@ -192,3 +172,4 @@ def test_reading_changes_neither_weights_nor_ids(norm):
     model = NumpyGPT(config, arrays)
     first = model.logits(ids)
     assert (model.logits(ids) == first).all()
+    assert (model.decoder(3).read(ids) == first[:, -1]).all()

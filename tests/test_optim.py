@@ -45,11 +45,8 @@ def train(model: GPT, optimizers: list[Optimizer], steps: Sequence[int]) -> None
 # The learning rate
 
 
-def factors(max_iters: int, warmup_iters: int, decay_fraction: float) -> list[float]:
-    config = TrainConfig(
-        max_iters=max_iters, warmup_iters=warmup_iters, decay_fraction=decay_fraction
-    )
-    return [learning_rate_factor(step, config) for step in range(max_iters)]
+def factors(config: TrainConfig) -> list[float]:
+    return [learning_rate_factor(step, config) for step in range(config.max_iters)]
 
 
 @pytest.mark.parametrize(
@@ -66,16 +63,8 @@ def factors(max_iters: int, warmup_iters: int, decay_fraction: float) -> list[fl
     ],
 )
 def test_learning_rate_rises_stays_and_falls(max_iters, warmup_iters, decay_fraction, expected):
-    assert factors(max_iters, warmup_iters, decay_fraction) == pytest.approx(expected)
-
-
-@pytest.mark.parametrize("preset", sorted(PRESETS))
-def test_presets_reach_their_peak(preset):
-    config = PRESETS[preset].train
-    values = factors(config.max_iters, config.warmup_iters, config.decay_fraction)
-    assert max(values) == 1.0
-    assert 0 < values[0] < 0.1
-    assert 0 < values[-1] < 0.01
+    options = {"warmup_iters": warmup_iters, "decay_fraction": decay_fraction}
+    assert factors(TrainConfig(max_iters=max_iters, **options)) == pytest.approx(expected)
 
 
 # Muon
@@ -163,18 +152,6 @@ def test_row_adagrad_equals_the_formula_by_hand(columns, is_sparse):
     assert sums[3] == sums[6] == 0
 
 
-def test_row_adagrad_without_anything_to_do_moves_nothing():
-    table = torch.nn.Parameter(random_tensor(7, 3))
-    before, optimizer = table.detach().clone(), RowAdagrad([table], lr=0.3)
-    optimizer.step()
-    assert not optimizer.state
-    for gradient in (row_gradient([], 3), 0 * row_gradient([1, 1], 3)):
-        for table.grad in (gradient, gradient.to_dense()):
-            optimizer.step()
-            assert torch.equal(table, before)
-            assert (optimizer.state[table]["sum"] == 0).all()
-
-
 # AdamW
 
 
@@ -241,20 +218,17 @@ def test_every_parameter_is_in_one_group(preset, tie_embeddings, optimizer):
 
 
 @pytest.mark.parametrize(
-    ("names", "complaint"),
+    "names",
     [
-        (["blocks.9.nothing.momentum"], r"unknown weights: blocks\.9\.nothing"),
-        (["ngram_embedding.weight.exp_avg"], r"state for ngram_embedding\.weight;"),
-        (["ngram_embedding.weight.sum", "ngram_embedding.weight.step"], r"state for ngram_emb"),
-        (["head.weight.sum"], r"state for head\.weight;"),
-        (["head.weight.step", "head.weight.exp_avg"], r"state for head\.weight;"),
-        (["blocks.1.attention.qkv.weight.exp_avg"], r"state for blocks\.1\.attention\.qkv"),
+        ["ngram_embedding.weight.exp_avg"],
+        ["ngram_embedding.weight.sum", "ngram_embedding.weight.step"],
+        ["head.weight.step", "head.weight.exp_avg"],  # a part is missing
+        ["blocks.1.attention.qkv.weight.exp_avg"],
     ],
 )
-def test_state_of_another_kind_is_an_error(names, complaint):
+def test_state_of_another_kind_is_an_error(names):
     model = new_gpt()
     optimizers = make_optimizers(model, TrainConfig(optimizer="muon"))
-    with pytest.raises(UserError, match=complaint) as caught:
+    with pytest.raises(UserError, match=r"^the checkpoint has another optimizer's state; [^\n]*$"):
         arrays = dict.fromkeys(names, np.zeros((32, 16)))
         load_optimizer_arrays(dict(model.named_parameters()), optimizers, arrays)
-    assert "\n" not in str(caught.value)

@@ -3,9 +3,9 @@
 import re
 
 import pytest
-from conftest import ROOT
+from conftest import HERE, ROOT
 
-tomllib = pytest.importorskip("tomllib", reason="Python has it since 3.11")
+tomllib = pytest.importorskip("tomllib", reason=f"{HERE}Python has it since 3.11")
 
 PYPROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
 PROJECT, SETUPTOOLS = PYPROJECT["project"], PYPROJECT["tool"]["setuptools"]

@@ -2,19 +2,20 @@
 
 import re
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
 import safetensors
-from conftest import ROOT, run
+from conftest import ROOT, succeed
 
+from sample import SampleOptions
 from sancho import checkpoint, corpus
-from sancho.checkpoint import PRETRAINED
-from sancho.config import SampleConfig, SampleOptions
+from sancho.checkpoint import PRETRAINED, Checkpoint
+from sancho.config import SampleConfig
 from sancho.generate import continue_text
 from sancho.training import validation_loss
 
-BOOK = ROOT / "data" / "quijote"
 PAGE = (PRETRAINED.parent / "README.md").read_text(encoding="utf-8")
 
 
@@ -44,20 +45,23 @@ def test_it_is_a_plain_gpt_with_the_losses_that_are_stated(box):
     assert abs(stated("validation loss, as it is here") - box.progress.val_loss) < 0.002
 
 
+def loss_on(box: Checkpoint, path: Path, folder: Path) -> float:
+    """Return the loss on the last tenth of a text."""
+    text = corpus.prepare_files([path], folder)
+    ids = box.tokenizer.encode(text.tokenizer.decode(np.asarray(text.val)))
+    return validation_loss(box.build_model(), ids)
+
+
 @pytest.mark.slow
 def test_its_loss_on_the_sample_text(box, tmp_path):
-    text = corpus.prepare_files([ROOT / "data" / "apocrifo.txt"], tmp_path)
-    ids = box.tokenizer.encode(text.tokenizer.decode(np.asarray(text.val)))
-    found = validation_loss(box.build_model(), ids)
+    found = loss_on(box, ROOT / "data" / "apocrifo.txt", tmp_path)
     assert found == pytest.approx(stated("loss on the last tenth of data/apocrifo.txt"), abs=1e-3)
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(not (BOOK / "meta.json").is_file(), reason="data/quijote is not prepared")
-def test_its_loss_on_the_book(box):
-    book = corpus.load(BOOK)
-    assert book.sha256 == box.corpus_sha256
-    found = validation_loss(box.build_model(), np.asarray(book.val))
+def test_its_loss_on_the_book(box, book, tmp_path):
+    found = loss_on(box, book, tmp_path)
+    assert corpus.open_prepared(tmp_path).sha256 == box.corpus_sha256
     assert found == pytest.approx(stated("validation loss, as it is here"), abs=2e-4)
 
 
@@ -73,28 +77,24 @@ def test_the_first_page_that_it_writes(box, name):
     readme = (ROOT / name).read_text(encoding="utf-8")
     length = int(re.search(r"sample\.py --max_new_tokens (\d+)", readme)[1])
     start, seed = box.tokenizer.encode(SampleOptions().start), SampleOptions().seed
-    pieces = continue_text(
-        box.build_numpy(), box.tokenizer, start, max_new_tokens=length, seed=seed
-    )
-    text = "".join(pieces)
+    options = {"max_new_tokens": length, "seed": seed}
+    text = "".join(continue_text(box.build_numpy(), box.tokenizer, start, **options))
     assert f"```text\n{text.lstrip()}\n```" in readme
     assert re.search(r"[.?!]$", text)
 
 
 def test_sample_lets_it_write_where_nothing_is_trained(project):
-    result = run("sample.py", "--max_new_tokens=50", "--seed=3")
-    assert result.status == 0
-    assert len(result.err.splitlines()) == 1
+    result = succeed("sample.py", "--max_new_tokens=50", "--seed=3")
+    (line,) = result.err.splitlines()
     for part in ("best.safetensors yet", "comes with the project", " train.py"):
-        assert part in result.err
-    again = run("sample.py", "--checkpoint", PRETRAINED, "--max_new_tokens=50", "--seed=3")
+        assert part in line
+    again = succeed("sample.py", "--checkpoint", PRETRAINED, "--max_new_tokens=50", "--seed=3")
     assert (again.out, again.err) == (result.out, "")
 
 
-def test_a_run_can_begin_with_it(project):
+def test_a_run_can_begin_with_it(project, box):
     line = "--dataset tiny --max_iters 1 --batch_size 1 --device cpu --out_dir new --init_from"
-    result = run("train.py", *line.split(), "pretrained")
-    assert result.status == 0, result.err
-    tuned, box = checkpoint.load(project / "new" / "best.safetensors"), checkpoint.pretrained()
+    succeed("train.py", *line.split(), "pretrained")
+    tuned = checkpoint.load(project / "new" / "best.safetensors")
     assert tuned.characters == box.characters
     assert tuned.model == replace(box.model, dropout=0.0)  # in a run as short as this

@@ -1,36 +1,38 @@
+"""Where a run begins: its options, its weights, its vocabulary, and what is said of it."""
+
 import re
+import shutil
+from contextlib import ExitStack
 from dataclasses import fields, replace
 from pathlib import Path
-from typing import Literal, get_args, get_origin
+from typing import Any, Literal, get_args, get_origin
 
 import numpy as np
 import pytest
-import torch
-from conftest import CPU, prepared, randomise, small_options
+from conftest import CPU, ROOT, prepared, small_options
 from hypothesis import example, given
 from hypothesis import strategies as st
 
 from sancho import checkpoint
 from sancho.checkpoint import Checkpoint, Progress
-from sancho.config import CorpusConfig, ModelConfig, RunConfig, TrainConfig, TrainOptions
+from sancho.config import CorpusConfig, FolderConfig, ModelConfig, RunConfig, TrainOptions
 from sancho.corpus import Corpus
-from sancho.errors import MissingFile, UserError
+from sancho.errors import UserError
 from sancho.presets import PRESETS
 from sancho.run import setup
-from sancho.run.setup import default_options, differences, find_initial, follow_text, make_state
+from sancho.run.setup import follow_text, make_state, preset_options
 from sancho.tokenizer import CharTokenizer
 from sancho.training import TrainingState, fit
 
 pytestmark = pytest.mark.usefixtures("one_thread")
-RESUME = RunConfig(resume=True)
-INIT = RunConfig(init_from=Path("x"))
-ANOTHER = {"n_layer": 3, "norm": "layernorm", "dropout": 0.5}
+RESUME = FolderConfig(resume=True)
+INIT = FolderConfig(init_from=Path("x"))
 
 
-def options_for(run: RunConfig, initial: Checkpoint, **train) -> TrainOptions:
+def options_for(folder: FolderConfig, initial: Checkpoint, **train) -> TrainOptions:
     """Return options for a run of 9 steps with the model of a checkpoint."""
     options = small_options(**{"max_iters": 9} | train)
-    return replace(options, run=run, model=initial.model)
+    return replace(options, folder=folder, model=initial.model)
 
 
 @pytest.fixture(scope="module")
@@ -46,71 +48,47 @@ def assert_same_arrays(ours: dict, theirs: dict) -> None:
     assert all(np.array_equal(ours[name], theirs[name]) for name in ours)
 
 
-# --- the initial checkpoint -----------------------------------------------------------------
+def chosen(processes: int = 1, **given: Any) -> tuple[TrainOptions, Checkpoint | None]:
+    """Return the options of a run, and the checkpoint that it begins with or goes on from."""
+    with ExitStack() as locks:
+        return setup.choose_options(given, processes, locks)
 
 
-def test_a_run_begins_with_nothing_its_last_checkpoint_or_the_one_that_was_named(tmp_path, initial):
-    best, last = tmp_path / "best.safetensors", tmp_path / "last.safetensors"
-    checkpoint.save(best, replace(initial, corpus_name="another"))
-    with pytest.raises(MissingFile, match=r"last\.safetensors is missing"):
-        find_initial(RunConfig(out_dir=tmp_path, resume=True))
-    checkpoint.save(last, initial)
-    assert find_initial(RunConfig(out_dir=tmp_path)) is None
-    assert find_initial(RunConfig(out_dir=tmp_path, resume=True)).corpus_name == "tiny"
-    run = RunConfig(out_dir=tmp_path / "out", init_from=best)
-    assert find_initial(run).corpus_name == "another"
-    with pytest.raises(MissingFile, match=r"nothing\.safetensors.*--init_from pretrained"):
-        find_initial(replace(run, init_from=tmp_path / "nothing.safetensors"))
-    assert not (tmp_path / "out").exists()
-
-
-def test_pretrained_is_the_model_that_comes_with_the_project(tmp_path, monkeypatch, initial):
+def test_a_file_of_that_name_comes_before_the_pretrained_model(tmp_path, monkeypatch, initial):
     monkeypatch.chdir(tmp_path)
-    run = RunConfig(init_from=Path("pretrained"))
-    Path("pretrained").mkdir()
-    assert_same_arrays(find_initial(run).weights, checkpoint.pretrained().weights)
-    Path("pretrained").rmdir()
-    checkpoint.save(Path("pretrained"), initial)  # unless there is a file of that name
-    assert_same_arrays(find_initial(run).weights, initial.weights)
+    checkpoint.save(Path("pretrained"), initial)
+    assert_same_arrays(chosen(init_from=Path("pretrained"))[1].weights, initial.weights)
 
 
 # --- what holds where the user says nothing -------------------------------------------------
 
 
-def test_a_run_that_goes_on_keeps_its_options(initial):
-    for name in PRESETS:
-        model = replace(PRESETS[name].model, vocab_size=9, dropout=0.3)
-        found = default_options(RESUME, CPU, replace(initial, model=model))
-        assert found.run == RunConfig(preset=name, resume=True)
-        assert (found.model, found.train) == (model, initial.train)
-        assert found.data == CorpusConfig(dataset="tiny")
-
-
-def gently(train: TrainConfig) -> TrainConfig:
-    """Return how a preset trains a model that can read already."""
-    adamw, muon = 0.2 * train.learning_rate, 0.2 * train.muon_learning_rate
-    return replace(train, learning_rate=adamw, muon_learning_rate=muon)
+def test_a_run_of_an_older_version_goes_on_in_float32_on_a_cpu(tmp_path):
+    """Its checkpoint does not say where and how it computed; what is said now wins."""
+    shutil.copy(ROOT / "tests" / "format-2.safetensors", tmp_path / "last.safetensors")
+    found, last = chosen(out_dir=tmp_path, resume=True, device="cpu", compile=True, max_iters=301)
+    assert last.run == RunConfig()
+    assert found.run == RunConfig(device="cpu", dtype="float32", compile=True)
+    assert found.train == replace(last.train, max_iters=301)
 
 
 @pytest.mark.parametrize("name", PRESETS)
 def test_other_weights_bring_their_preset(initial, name):
     model = replace(PRESETS[name].model, vocab_size=9, ngram_dropout=0.3)
-    found = default_options(INIT, CPU, replace(initial, model=model))
-    assert found.run == replace(INIT, preset=name)
-    assert (found.model, found.train) == (model, gently(PRESETS[name].train))
-    assert found.data == CorpusConfig()
-    for other in PRESETS:  # unless the user names another
-        found = default_options(replace(INIT, preset=other), CPU, replace(initial, model=model))
-        assert found.run.preset == other
-        assert (found.model, found.train) == (model, gently(PRESETS[other].train))
+    other = replace(initial, model=model)
+    for preset in ("auto", *PRESETS):  # unless another is named
+        wanted = name if preset == "auto" else preset
+        found, train = preset_options({"preset": preset}, other), PRESETS[wanted].train
+        rates = {n: 0.2 * getattr(train, n) for n in ("learning_rate", "muon_learning_rate")}
+        assert found.run == RunConfig(preset=wanted)
+        assert (found.model, found.train) == (model, replace(train, **rates))
+        assert (found.data, found.folder) == (CorpusConfig(), FolderConfig())
 
 
 def test_weights_of_no_preset_are_trained_as_suits_the_device(initial):
-    found = default_options(INIT, CPU, initial)
+    found, train = preset_options({"device": "cpu"}, initial), PRESETS["mini"].train
     assert (found.run.preset, found.model) == ("mini", initial.model)
-    assert found.train == replace(
-        PRESETS["mini"].train, learning_rate=0.004, muon_learning_rate=0.003
-    )
+    assert found.train == replace(train, learning_rate=0.004, muon_learning_rate=0.003)
 
 
 # --- a length that suits the text -----------------------------------------------------------
@@ -126,24 +104,24 @@ def characters_read(options: TrainOptions) -> int:
     return options.train.max_iters * options.train.characters_per_step(options.model)
 
 
-def preset_options(name: str, **train) -> TrainOptions:
-    preset = PRESETS[name]
-    run, train = RunConfig(preset=name), replace(preset.train, **train)
-    return TrainOptions(run=run, model=preset.model, train=train)
+def options_of(name: str, **train) -> TrainOptions:
+    return setup.with_given(preset_options({"preset": name, "device": "cpu"}), train)
 
 
 @pytest.mark.parametrize("name", PRESETS)
 def test_how_often_a_text_is_read(name):
     """A long one for as long as the preset says, a short one as often as it says."""
-    options = preset_options(name)
+    options = options_of(name)
     found = follow_text(options, corpus_of(2 * characters_read(options)), {})
     train = replace(options.train, eval_interval=found.train.eval_interval)
     model = replace(options.model, ngram_dropout=found.model.ngram_dropout)
     assert found == replace(options, train=train, model=model)
+    went_on = replace(options, folder=RESUME)
+    assert follow_text(went_on, corpus_of(20), {}) == went_on
     for length in (1, 20, 1_000, 20_000, 100_000):
         corpus = corpus_of(length)
         found = follow_text(options, corpus, {})
-        wanted = PRESETS[name].passes * len(corpus.train)
+        wanted = PRESETS[name].epochs * len(corpus.train)
         a_step = options.train.characters_per_step(options.model)
         assert characters_read(found) - a_step < wanted <= characters_read(found)
 
@@ -153,14 +131,11 @@ def test_how_often_a_text_is_read(name):
     name=st.sampled_from(sorted(PRESETS)),
     max_iters=st.integers(1, 10_000),
     batch_size=st.integers(1, 100),
-    parts=st.integers(1, 4),
 )
-@example(length=1, name="mini", max_iters=1, batch_size=1, parts=1)
-@example(length=5_000_000, name="mini", max_iters=1800, batch_size=6, parts=1)
-def test_evaluations_are_few_and_take_a_fifth_at_most(length, name, max_iters, batch_size, parts):
-    options = preset_options(
-        name, max_iters=max_iters, batch_size=batch_size, gradient_accumulation_steps=parts
-    )
+@example(length=1, name="mini", max_iters=1, batch_size=1)
+@example(length=5_000_000, name="mini", max_iters=1800, batch_size=6)
+def test_evaluations_are_few_and_take_a_fifth_at_most(length, name, max_iters, batch_size):
+    options = options_of(name, max_iters=max_iters, batch_size=batch_size)
     corpus = corpus_of(length)
     found = follow_text(options, corpus, {})
     assert 1 <= found.train.max_iters <= max_iters
@@ -176,7 +151,7 @@ def test_evaluations_are_few_and_take_a_fifth_at_most(length, name, max_iters, b
 def test_what_is_read_more_often_is_dropped_more():
     lengths = [10_000, 200_000, 600_000, 900_000, 1_500_000, 2_500_000, 5_000_000]
     mini, classic, base = (
-        [follow_text(preset_options(name), corpus_of(n), {}).model for n in lengths]
+        [follow_text(options_of(name), corpus_of(n), {}).model for n in lengths]
         for name in ("mini", "classic", "base")
     )
     dropped = [model.ngram_dropout for model in mini]
@@ -186,9 +161,9 @@ def test_what_is_read_more_often_is_dropped_more():
 
 
 def test_a_tuned_model_reads_half_as_often_and_drops_nothing_where_little_is_read_again():
-    options = preset_options("mini")
+    options = options_of("mini")
     options = replace(options, model=replace(options.model, dropout=0.1))
-    tuned = replace(options, run=replace(options.run, init_from=Path("a")))
+    tuned = replace(options, folder=INIT)
     short, long = corpus_of(60_000), corpus_of(480_000)
     steps = [follow_text(each, short, {}).train.max_iters for each in (options, tuned)]
     assert steps[1] == pytest.approx(steps[0] / 2, abs=1)
@@ -200,7 +175,7 @@ def test_a_tuned_model_reads_half_as_often_and_drops_nothing_where_little_is_rea
 
 
 def test_what_is_given_wins_over_the_length_of_the_text():
-    options, short = preset_options("mini", max_iters=300, eval_interval=200), corpus_of(60)
+    options, short = options_of("mini", max_iters=300, eval_interval=200), corpus_of(60)
     steps = follow_text(options, short, {"max_iters": 300})
     assert steps.train == replace(options.train, eval_interval=30)  # ten evaluations
     assert steps.model.ngram_dropout > options.model.ngram_dropout
@@ -211,16 +186,6 @@ def test_what_is_given_wins_over_the_length_of_the_text():
 
 
 # --- the state ------------------------------------------------------------------------------
-
-
-def test_a_new_state_knows_the_characters_of_its_text(corpus):
-    options = small_options()
-    state, same = make_state(options, None, corpus, CPU)
-    assert same is corpus
-    expected = replace(options.model, vocab_size=corpus.tokenizer.vocab_size)
-    assert (state.model.config, state.config) == (expected, replace(options.train, threads=1))
-    by_hand = TrainingState.start(expected, options.train, CPU)
-    assert_same_arrays(state.model.arrays(), by_hand.model.arrays())
 
 
 def test_a_state_from_other_weights_begins_anew(tmp_path, corpus, initial):
@@ -256,33 +221,6 @@ def test_a_new_character_begins_like_the_nearest_or_else_as_the_mean(tmp_path, c
         assert np.array_equal(after, [*before, *rows])
         assert after.dtype == np.float32
     assert_same_arrays(arrays, {name: initial.weights[name] for name in arrays})
-    assert setup.describe_new_characters(initial, recoded) == (
-        "4 new characters, 120 of the text's 300: 'R' as 'r', 'ö' as 'ó', '8' 'œ' as the mean"
-    )
-
-
-def test_known_characters_keep_their_logits(tmp_path, initial):
-    model = randomise(initial.build_model())
-    initial = replace(initial, weights=model.arrays())
-    ids = torch.tensor([[3, 1, 4, 1, 5]])
-    n_known = initial.model.vocab_size
-    for text, is_same in (("la razón\n" * 30, True), ("ψυχή\n" * 30, False)):
-        state, recoded = grown(initial, text, tmp_path / text[:2])
-        assert (setup.describe_new_characters(initial, recoded) == "") is is_same
-        logits = state.model.eval()(ids)
-        assert logits.shape[-1] == n_known + (0 if is_same else 4)
-        # Rows that were added may change the order of a sum, and with it the last bit.
-        difference = (logits[..., :n_known] - model(ids)).abs().max()
-        assert difference <= (0 if is_same else 1e-6)
-
-
-def test_a_text_in_another_script(tmp_path, initial):
-    letters = "".join(map(chr, range(0x3B1, 0x3CA)))
-    state, recoded = grown(initial, f"{letters}\n" * 30, tmp_path / "other")
-    said = setup.describe_new_characters(initial, recoded)
-    assert said.startswith("25 new characters, 750 of the text's 780: 'α' 'β' 'γ' ")
-    assert said.endswith("'σ' 'τ' as the mean, 5 more")
-    assert len(list(fit(state, recoded, CPU))) == 9
 
 
 @pytest.mark.parametrize("tied", [False, True], ids=["untied", "tied"])
@@ -301,67 +239,47 @@ def test_more_than_256_characters(tmp_path, corpus, tied):
     assert len(list(fit(state, recoded, CPU))) == 9
     checkpoint.save(tmp_path / "saved", state.to_checkpoint(recoded, with_optimizer=True))
     saved = checkpoint.load(tmp_path / "saved")
-    assert saved.model.vocab_size == corpus.tokenizer.vocab_size + 250
     other = prepared(3 * text, tmp_path / "again")
     _, again = make_state(options_for(RESUME, saved), saved, other, CPU)
     assert np.array_equal(again.train, recoded.train)
 
 
 @pytest.mark.parametrize(
-    ("run", "model", "train", "words"),
+    ("preset", "train", "words"),
     [
-        (RESUME, ANOTHER, {}, "differs (n_layer: 1, not 3; norm: 'rmsnorm', not 'layernorm');"),
-        (INIT, ANOTHER, {}, "differs (n_layer: 1, not 3; norm: 'rmsnorm', not 'layernorm');"),
-        (RESUME, {}, {"optimizer": "adamw"}, "--optimizer that the run began with"),
-        (RESUME, {}, {"max_iters": 5}, "--max_iters is 5, but the run has done 6 steps already"),
-        (RESUME, {}, {"look_ahead": 1}, "--look_ahead is 1, but the run has 0 such heads"),
+        ("mini", {"optimizer": "adamw"}, "--optimizer that the run began with"),
+        ("mini", {"max_iters": 5}, "--max_iters is 5, but the run has done 6 steps"),
+        ("mini", {"look_ahead": 1}, "--look_ahead is 1, but 0 in the checkpoint;"),
+        ("base", {}, "--preset is base, but mini in the checkpoint;"),
     ],
 )
-def test_what_a_run_cannot_change_is_refused(corpus, initial, run, model, train, words):
-    changed = replace(initial, model=replace(initial.model, **model))
+def test_what_a_run_cannot_change_is_refused(corpus, initial, preset, train, words):
+    initial = replace(initial, run=RunConfig(preset="mini"))
+    options = replace(options_for(RESUME, initial, **train), run=RunConfig(preset=preset))
     with pytest.raises(UserError, match=f"^[^\n]*{re.escape(words)}[^\n]*$"):
-        make_state(options_for(run, changed, **train), initial, corpus, CPU)
+        make_state(options, initial, corpus, CPU)
 
 
-def test_another_text_is_refused_and_one_by_another_name_is_not(tmp_path, corpus, initial):
-    other, options = prepared("Otro texto. " * 30, tmp_path / "other"), options_for(RESUME, initial)
-    with pytest.raises(UserError, match=r"another text than other.*--dataset"):
-        make_state(options, initial, other, CPU)
-    state, _ = make_state(options, initial, replace(corpus, name="a copy of it"), CPU)
-    assert state.progress.step == 6
+def test_the_same_text_by_another_name_is_not_refused(corpus, initial):
+    copy = replace(corpus, name="a copy of it")
+    assert make_state(options_for(RESUME, initial), initial, copy, CPU)[0].progress.step == 6
 
 
 # --- the same model -------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("option", fields(ModelConfig), ids=lambda option: option.name)
-def test_every_option_that_changes_a_weight_counts(initial, option):
+def test_every_option_that_changes_a_weight_counts(corpus, initial, option):
     value = getattr(initial.model, option.name)
     if get_origin(option.type) is Literal:
         new = next(choice for choice in get_args(option.type) if choice != value)
     else:
-        new = {bool: not value, int: 2 * value, float: 0.5}[option.type]
-    ours = replace(initial.model, **{option.name: new})
-    is_free = option.name in ("vocab_size", "dropout", "ngram_dropout")
-    expected = [] if is_free else [f"{option.name}: {value!r}, not {new!r}"]
-    assert differences(ours, initial.model) == expected
-
-
-# --- what to call it ------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("name", PRESETS)
-def test_a_model_is_known_by_its_preset(name):
-    model = replace(PRESETS[name].model, vocab_size=9, dropout=0.3, ngram_dropout=0.2)
-    assert setup.preset_of(model) == name
-    assert setup.preset_of(replace(model, n_layer=model.n_layer + 1)) is None
-
-
-def test_a_run_is_described(corpus, initial):
-    state, _ = make_state(options_for(RESUME, initial), initial, corpus, CPU)
-    parameters = sum(weight.size for weight in initial.weights.values())
-    passes, characters = 9 * 2 * 8 / len(corpus.train), f"{len(corpus.train):,} characters"
-    assert setup.describe(state, corpus) == (
-        f"1 layers × 1 heads × 4 wide: {parameters:,} parameters; tiny: {characters} to train on; "
-        f"9 steps, {passes:.1f} times the text"
-    )
+        new = {bool: not value, int: 2 * value, float: 0.5}[type(value)]
+    changed = replace(initial, model=replace(initial.model, **{option.name: new}))
+    for folder in (RESUME, INIT):
+        if option.name in ("vocab_size", "dropout", "ngram_dropout"):
+            make_state(options_for(folder, changed), initial, corpus, CPU)
+            continue
+        words = f"^--{option.name} is {new}, but {value} in the checkpoint; leave it out"
+        with pytest.raises(UserError, match=words):
+            make_state(options_for(folder, changed), initial, corpus, CPU)

@@ -12,7 +12,7 @@ from sancho.errors import UserError
 from sancho.tokenizer import CharTokenizer
 
 LETTERS = CharTokenizer.from_text("En un lugar de la Mancha, ¿eh?\n")
-# By number, because st.characters() first sorts all of Unicode; no surrogates.
+# By number: st.characters() first sorts all of Unicode.
 CHARACTERS = st.one_of(
     st.integers(0, 0xD7FF), st.integers(0x300, 0x36F), st.integers(0xE000, 0x10FFFF)
 ).map(chr)
@@ -23,9 +23,6 @@ def message_for(text: str, unknown="error") -> str:
     with pytest.raises(UserError) as caught:
         LETTERS.encode(text, unknown)
     return str(caught.value)
-
-
-# --- round trips ----------------------------------------------------------------------------
 
 
 @given(TEXTS)
@@ -43,21 +40,10 @@ def test_decoding_what_was_encoded_gives_the_text_in_nfc(text):
     assert np.array_equal(again.encode(text), ids)
 
 
-def test_ids_may_be_a_list_or_an_array_and_may_be_none():
-    ids = LETTERS.encode("Mancha")
-    assert LETTERS.decode(ids.tolist()) == LETTERS.decode(ids.astype(np.int64)) == "Mancha"
-    none = LETTERS.encode("")
-    assert (none.shape, none.dtype) == ((0,), np.uint8)
-    assert LETTERS.decode(none) == LETTERS.decode([]) == ""
-
-
-@pytest.mark.parametrize("ids", [[-1], [0, LETTERS.vocab_size], [10**6]])
-def test_an_id_out_of_range_is_an_error_that_gives_the_range(ids):
+@pytest.mark.parametrize("ids", [[-1], [0, LETTERS.vocab_size]])
+def test_an_id_out_of_range(ids):
     with pytest.raises(ValueError, match=rf"0\.\.{LETTERS.vocab_size - 1}"):
         LETTERS.decode(ids)
-
-
-# --- the vocabulary -------------------------------------------------------------------------
 
 
 def test_the_vocabulary_is_in_the_order_of_the_code_points():
@@ -81,67 +67,41 @@ def test_ids_take_one_byte_up_to_256_characters_and_two_beyond(size, id_type):
 
 def test_a_vocabulary_has_characters_and_each_of_them_once():
     for make in (CharTokenizer, CharTokenizer.from_text):
-        with pytest.raises(UserError, match="empty"):
+        with pytest.raises(ValueError, match="the vocabulary is empty"):
             make("")
-    with pytest.raises(ValueError, match="twice"):
+    with pytest.raises(ValueError, match="a character occurs twice"):
         CharTokenizer("aba")
-
-
-def test_look_up_takes_characters_as_they_stand():
-    assert LETTERS.look_up("nñ").tolist() == [LETTERS.characters.index("n"), -1]
-    assert LETTERS.look_up("e\u0301").tolist() == [LETTERS.characters.index("e"), -1]
 
 
 # --- unknown characters ---------------------------------------------------------------------
 
 
-def test_the_error_names_each_unknown_character_where_it_is_and_what_is_near_it():
-    assert message_for("En ê €\nê una 🐴") == (
-        "unknown characters for this model: 'ê' at position 3 (nearest: 'e'), '€' at position 5 "
-        "(nothing near it), '🐴' at position 13 (nothing near it); change the text, or go on with "
-        "--unknown skip"
-    )
-    assert message_for("una ê") == (
-        "unknown character for this model: 'ê' at position 4 (nearest: 'e'); change the text, or "
-        "go on with --unknown nearest or --unknown skip"
-    )
-
-
-def test_the_error_stays_readable_when_nothing_is_known():
+def test_the_error_names_unknown_characters_and_what_is_near():
+    message = message_for("En ê €\nê una 🐴")
+    assert message.startswith("characters unknown to this model: ")
+    for part in ("'ê' at position 3 (nearest: 'e'), ", "'🐴' at position 13 (nothing near it); "):
+        assert part in message
+    assert message.count("'ê'") == 1 and "--unknown nearest" not in message
+    assert message.endswith("or go on with --unknown skip")
+    assert message_for("una ê").endswith("or go on with --unknown nearest or --unknown skip")
     message = message_for("".join(map(chr, range(0x20000, 0x20000 + 25))))
-    assert "and 15 more" in message
-    assert len(message) < 1000
-
-
-def test_every_character_that_is_not_in_the_vocabulary_is_unknown():
-    # Beyond the highest known one, between two known ones, before the lowest, the very last.
+    assert "and 15 more" in message and len(message) < 1000
+    # Beyond the known ones, between two, and before the lowest.
     for character in "\U0010ffff🐴z\0\ufffe":
-        assert "unknown character" in message_for(f"a{character}")
+        assert "characters unknown to this model" in message_for(f"a{character}")
 
 
-@pytest.mark.parametrize(
-    ("character", "escape"),
-    [
-        ("\0", r"\x00"),
-        ("\u200b", r"\u200b"),
-        ("\ufeff", r"\ufeff"),
-        ("\x1b", r"\x1b"),
-        ("\u0334", r"\u0334"),  # an accent, which would stand on the quote
-        ("\udcff", r"\udcff"),  # a lone surrogate, which can't be printed
-    ],
-)
-def test_what_cannot_be_seen_is_named_by_its_code(character, escape):
+# The last ones: an accent, and what can't be printed.
+@pytest.mark.parametrize("character", ["\0", "\u200b", "\ufeff", "\x1b", "\u0334", "\udcff"])
+def test_what_cannot_be_seen_is_named_by_its_code(character):
     message = message_for(f"a{character}")
-    assert f"'{escape}' at position 1" in message
-    assert message.isprintable()
-    assert message.encode("utf-8")
+    assert message.isprintable() and message.encode("utf-8")
+    assert f"{ord(character):02x}' at position 1" in message
     assert LETTERS.decode(LETTERS.encode(f"a{character}", "skip")) == "a"
 
 
 def test_skip_leaves_out_the_unknown_characters_and_no_others():
-    ids = LETTERS.encode("€En un🐴 l€ugar", "skip")
-    assert LETTERS.decode(ids) == "En un lugar"
-    assert ids.dtype == LETTERS.id_type
+    assert LETTERS.decode(LETTERS.encode("€En un🐴 l€ugar", "skip")) == "En un lugar"
     assert LETTERS.encode("€🐴", "skip").shape == (0,)
 
 
@@ -150,27 +110,21 @@ def test_skip_leaves_out_the_unknown_characters_and_no_others():
     [
         ("qué", "que\u0301", "qué"),
         ("eéê", "êéeê", "êéeê"),  # what is known stays as it is
-        ("aenocu", "áëñôçü", "aenocu"),
-        ("e", "Ê", "e"),
+        ("aenocu123", "áëñôçü１²③", "aenocu123"),
         ("é", "e", "é"),
         ("ES", "es", "ES"),
         ("if.", "ﬁ…", "fi..."),
         ("oeas", "œæß", "oeaess"),
-        ("OEA", "ŒÆ", "OEAE"),
         ("olOL", "øłØŁ", "olOL"),
         ("a b", "a\u00a0b\u202fb\u2003b\u3000b\tb", "a b b b b b"),
-        ("123", "１²③", "123"),
         ('"', "“”„‟«»″", '"' * 7),
-        ("a«»", '"a', "«a"),
         ("'", "‘’‚‛′´`", "'" * 7),
         ("-", "—–―−‐‑‒", "-" * 7),
         ("—", "-–", "——"),
         ("\n", "\u2028\u2029\x0b\x0c", "\n" * 4),
         ("()", "[{}]", "(())"),
         ("c", "kqç", "ccc"),
-        ("C", "KQÇ", "CCC"),
-        ("kv", "qcwu", "kkvv"),
-        ("V", "WU", "VV"),
+        ("kvCEOA", "qcwuÇÊŒÆ", "kkvvCEOEAE"),
     ],
 )
 def test_nearest_writes_what_stands_for_the_character(known, typed, written):

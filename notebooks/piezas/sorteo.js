@@ -60,7 +60,7 @@ const resumen = element('p', { role: 'status', class: 'cifras' });
 /** Devuelve los logits después de los mandos; −∞ es una letra que ya no puede salir. */
 function conMandos() {
   const ajustes = Object.entries(mando).map(([nombre, { valor }]) => [nombre, valor]);
-  return shapeLogits(puntuaciones, [], { ...SAMPLING_DEFAULTS, ...Object.fromEntries(ajustes) });
+  return shapeLogits(puntuaciones, { ...SAMPLING_DEFAULTS, ...Object.fromEntries(ajustes) });
 }
 
 function pintar(veces = null) {

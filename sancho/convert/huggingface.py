@@ -24,9 +24,8 @@ from sancho import checkpoint
 from sancho.checkpoint import Checkpoint, count_parameters, weight_shapes
 from sancho.config import DEFAULT_SAMPLING, CheckpointOption, ModelConfig
 from sancho.convert.nanogpt import gpt2_name
+from sancho.convert.output import new_folder
 from sancho.generate import continue_text
-from sancho.machine.files import new_folder
-from sancho.numpy_model import EPSILON, rotary_angles
 
 Weights = dict[str, np.ndarray]
 
@@ -130,7 +129,7 @@ def as_gpt2(config: ModelConfig, weights: Weights) -> Export:
     biases = {name: np.zeros(s, np.float32) for name, s in shapes.items() if name.endswith("bias")}
     parts = biases | weights
     if config.position == "sinusoidal":
-        parts["position_embedding.weight"] = _sinusoids(config)
+        parts["position_embedding.weight"] = config.sinusoids.astype(np.float32)
     found = {}
     for name, array in parts.items():
         is_linear = name.startswith("blocks.") and array.ndim == 2
@@ -144,19 +143,12 @@ def as_gpt2(config: ModelConfig, weights: Weights) -> Export:
         "n_embd": config.n_embd,
         "n_inner": config.hidden_size,
         "activation_function": config.activation,
-        "layer_norm_epsilon": EPSILON["layernorm"],
+        "layer_norm_epsilon": config.norm_epsilon,
         "embd_pdrop": config.dropout,
         "resid_pdrop": config.dropout,
         "attn_pdrop": 0.0,
     }
     return Export(facts, found)
-
-
-def _sinusoids(config: ModelConfig) -> np.ndarray:
-    """Return the fixed positions, (block_size, C)."""
-    angles = rotary_angles(config.block_size, config.n_embd)
-    positions = np.stack((np.sin(angles), np.cos(angles)), -1)  # (block, C/2, 2)
-    return positions.reshape(config.block_size, -1).astype(np.float32)
 
 
 def as_qwen3(config: ModelConfig, weights: Weights) -> Export:
@@ -206,7 +198,7 @@ def as_qwen3(config: ModelConfig, weights: Weights) -> Export:
         "hidden_size": C,
         "intermediate_size": config.hidden_size,
         "hidden_act": QWEN3_ACTIVATIONS[config.activation],
-        "rms_norm_eps": EPSILON["rmsnorm"],
+        "rms_norm_eps": config.norm_epsilon,
         "attention_bias": False,
         "attention_dropout": 0.0,
         # The first for transformers 4, the second for 5.
@@ -227,11 +219,11 @@ def as_sancho(config: ModelConfig, weights: Weights) -> Export:
     """
     found = dict(weights)
     if config.position == "rope":
-        angles = rotary_angles(config.block_size, config.head_size)
+        angles = config.rotary_angles
         rotations = np.stack((np.cos(angles), np.sin(angles)), -1)  # (block, D/2, 2)
         found["turns"] = rotations.astype(np.float32)
     elif config.position == "sinusoidal":
-        found["positions"] = _sinusoids(config)
+        found["positions"] = config.sinusoids.astype(np.float32)
     own = (
         "block_size n_layer n_head n_embd bias norm position activation qk_norm ngram_size "
         "ngram_rows embedding_skip"

@@ -3,6 +3,9 @@
 nanoGPT keeps two pickles: ckpt.pt, which train.py writes, and meta.pkl, in which prepare.py keeps
 the characters. A pickle may name any function of Python's to be called. Of these two nothing is
 called: ckpt.pt is read by PyTorch as weights alone, and the reader of meta.pkl knows no function.
+
+Until 14 June 2023 nanoGPT computed GELU by its tanh approximation, since then exactly. Here it is
+exact; what was imported says so, and whether the checkpoint shows that it is an older one.
 """
 
 import io
@@ -12,18 +15,21 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any, NoReturn, TypeVar
 
 import numpy as np
 
 from sancho import checkpoint
 from sancho.checkpoint import Checkpoint, Progress, count_parameters, weight_shapes
 from sancho.config import Checked, ModelConfig, TrainConfig, from_dict
+from sancho.convert.output import check_new
 from sancho.errors import UserError
-from sancho.machine.files import check_new, existing_file
+from sancho.machine.files import existing_file
 
+Config = TypeVar("Config")
 GPT2_VOCABULARIES = (50257, 50304)
 """The number of GPT-2's tokens, and that rounded up to a multiple of 64."""
+MOST_CHARACTERS = 65536
 NAMES = {
     "token_embedding": "transformer.wte",
     "position_embedding": "transformer.wpe",
@@ -58,18 +64,19 @@ def from_nanogpt(options: FromNanogptOptions) -> list[str]:
     Raises UserError for a file that is not of nanoGPT's making, damaged or hostile.
     """
     check_new(options.output)
-    saved = read(options.checkpoint, options.meta)
+    saved, note = load_nanogpt(options.checkpoint, options.meta)
     checkpoint.save(options.output, saved)
     loss = saved.progress.val_loss
     known = f", validation loss {loss:.4f}" if loss is not None else ""
     return [
         f"{options.output}: {count_parameters(saved.model):,} parameters, "
-        f"{saved.model.vocab_size} characters, {saved.progress.step:,} steps{known}"
+        f"{saved.model.vocab_size} characters, {saved.progress.step:,} steps{known}",
+        note,
     ]
 
 
-def read(path: Path, meta: Path | None) -> Checkpoint:
-    """Return what nanoGPT's ckpt.pt and meta.pkl hold, as a checkpoint of ours."""
+def load_nanogpt(path: Path, meta: Path | None) -> tuple[Checkpoint, str]:
+    """Return nanoGPT's ckpt.pt and meta.pkl as a checkpoint of ours, and a note on its GELU."""
     existing_file(path, "nanoGPT's checkpoint")
     with _explained(path, "no checkpoint of nanoGPT's, or damaged", "its ckpt.pt"):
         content = _load_weights(path)
@@ -79,7 +86,7 @@ def read(path: Path, meta: Path | None) -> Checkpoint:
         model = _model_config(arguments, tensors)
         config = content.get("config", {})
         train = _train_config(config)
-        return Checkpoint(
+        saved = Checkpoint(
             model=model,
             characters=characters,
             train=train,
@@ -88,6 +95,7 @@ def read(path: Path, meta: Path | None) -> Checkpoint:
             corpus_sha256="",
             weights=_weights(model, tensors),
         )
+        return saved, _note_on_gelu(content)
 
 
 def _characters_of(path: Path, vocab_size: int, meta: Path | None) -> str:
@@ -96,6 +104,11 @@ def _characters_of(path: Path, vocab_size: int, meta: Path | None) -> str:
         raise UserError(
             f"{path} reads GPT-2's {vocab_size} tokens, which are pieces of words; sancho reads "
             "characters: take a model of nanoGPT's shakespeare_char kind"
+        )
+    if vocab_size > MOST_CHARACTERS:
+        raise UserError(
+            f"{path} has {vocab_size} different characters and sancho takes {MOST_CHARACTERS} at "
+            "most; take a model of a text with fewer"
         )
     if meta is None:
         raise UserError(
@@ -124,14 +137,22 @@ def _model_config(arguments: dict, tensors: dict[str, np.ndarray]) -> ModelConfi
             tensors["lm_head.weight"], tensors["transformer.wte.weight"]
         ),
     }
-    return from_dict(ModelConfig, values)
+    return _from_file(ModelConfig, values)
 
 
 def _train_config(config: dict) -> TrainConfig:
     """Return how it was trained, where nanoGPT's options are called and mean as ours."""
     known = {option.name for option in fields(TrainConfig)}
     values = {name: value for name, value in config.items() if name in known}
-    return from_dict(TrainConfig, values | {"optimizer": "adamw"})
+    return _from_file(TrainConfig, values | {"optimizer": "adamw"})
+
+
+def _from_file(kind: type[Config], values: dict) -> Config:
+    """Return what `from_dict` does; where it names an option, there is none: raise ValueError."""
+    try:
+        return from_dict(kind, values)
+    except UserError as error:
+        raise ValueError(str(error).removeprefix("--")) from None
 
 
 def _progress(content: dict, characters_per_step: int) -> Progress:
@@ -143,7 +164,7 @@ def _progress(content: dict, characters_per_step: int) -> Progress:
         "val_loss": loss,
         "best_val_loss": loss,
     }
-    return from_dict(Progress, values)
+    return _from_file(Progress, values)
 
 
 def _weights(model: ModelConfig, tensors: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
@@ -164,6 +185,26 @@ def _weights(model: ModelConfig, tensors: dict[str, np.ndarray]) -> dict[str, np
     if rest:
         raise ValueError(f"tensor {min(rest)} is unknown")
     return weights
+
+
+def _note_on_gelu(content: dict) -> str:
+    """Return a line on which GELU nanoGPT had and which one is here.
+
+    It had the approximation for certain where `bias` was no argument yet (until 27 January 2023),
+    or where AdamW did not decay the embeddings, but four matrices in each block (until 6 May).
+    """
+    arguments, optimizer = content["model_args"], content.get("optimizer") or {}
+    decayed, *_ = optimizer.get("param_groups") or [{}]
+    is_old = len(decayed.get("params", ())) == 4 * arguments["n_layer"]
+    if is_old or "bias" not in arguments:
+        return (
+            "it was trained with the tanh approximation of GELU that nanoGPT had until June 2023; "
+            "here GELU is exact, which changes an activation by 0.0005 at most"
+        )
+    return (
+        "an exact GELU is assumed, as nanoGPT has it since 14 June 2023; before, it had a tanh "
+        "approximation, which changes an activation by 0.0005 at most"
+    )
 
 
 def gpt2_name(name: str) -> str:

@@ -17,8 +17,9 @@ from pathlib import Path
 from sancho import checkpoint
 from sancho.checkpoint import Checkpoint, count_parameters
 from sancho.config import CheckpointOption
+from sancho.convert.output import check_new
 from sancho.errors import UserError
-from sancho.machine.files import atomic_write, check_new
+from sancho.machine.files import atomic_write
 
 LARGEST = 500_000_000  # parameters: such a file ends at 2 GB
 

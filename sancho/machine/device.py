@@ -1,7 +1,5 @@
 """Devices and types: CPU or GPU, float32 or bfloat16, compiled or not."""
 
-import os
-import sys
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
@@ -11,39 +9,39 @@ from typing import cast
 import torch
 from torch import Tensor, nn
 
-from sancho.config import DeviceConfig
+from sancho.config import DeviceConfig, DType
 from sancho.errors import UserError
 from sancho.machine.seeds import Purpose, seed_of
-
-MOST_MEMORY = 2**42
-"""Bytes: more than any computer with Windows has, which does not say how many."""
 
 
 @dataclass(frozen=True)
 class Device:
     """A device, and the type of the matrix products on it."""
 
-    where: torch.device
+    torch_device: torch.device
     dtype: torch.dtype
 
     def __str__(self) -> str:
-        kind = str(self.dtype).removeprefix("torch.")
-        return f"{kind} on {self.where.type}"
+        return f"{self.dtype_name} on {self.torch_device.type}"
 
     @property
-    def memory(self) -> int:
-        """Bytes that the device has at most, taken or free."""
-        if self.where.type == "cuda":
-            return torch.cuda.get_device_properties(self.where).total_memory
-        if sys.platform == "win32":
-            return MOST_MEMORY
-        return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    def dtype_name(self) -> DType:
+        """The type as --dtype calls it."""
+        return "float32" if self.dtype == torch.float32 else "bfloat16"
 
-    def autocast(self) -> AbstractContextManager:
-        """Return the context in which the model computes."""
-        if self.dtype == torch.float32:
+    @property
+    def on_cpu(self) -> bool:
+        """Whether it is a CPU."""
+        return self.torch_device.type == "cpu"
+
+    def autocast(self, *, training: bool = False) -> AbstractContextManager:
+        """Return the context in which the model computes; on a CPU only training is in bfloat16.
+
+        It holds for the thread that enters it, and for no other.
+        """
+        if self.dtype == torch.float32 or (self.on_cpu and not training):
             return nullcontext()
-        return torch.autocast(self.where.type, dtype=self.dtype)
+        return torch.autocast(self.torch_device.type, dtype=self.dtype)
 
 
 def choose_device(config: DeviceConfig) -> Device:
@@ -52,21 +50,18 @@ def choose_device(config: DeviceConfig) -> Device:
     Raises UserError for what this machine, or this build of torch, does not have.
     """
     cuda, mps = torch.cuda.is_available(), torch.backends.mps.is_available()
-    name = config.device
-    if name == "auto":
-        name = "cuda" if cuda else "cpu"
+    name = config.device if config.device != "auto" else "cuda" if cuda else "cpu"
     if not {"cpu": True, "cuda": cuda, "mps": mps}[name]:
-        raise UserError(
-            f"--device {name} was asked for, but torch {torch.__version__} finds none on this "
-            "machine; use --device cpu, or --device auto"
-        )
+        problem = f"torch {torch.__version__} finds none on this machine"
+        raise UserError(f"--device {name}: {problem}; use --device cpu, or --device auto")
     if name == "mps" and config.dtype == "bfloat16":
         raise UserError("--dtype bfloat16 does not work on mps; use --dtype float32")
     kind = config.dtype
     if kind == "auto":
         kind = "bfloat16" if name == "cuda" and has_bfloat16() else "float32"
-    if name == "cuda":
-        torch.set_float32_matmul_precision("high")
+    if name == "cuda":  # "high" is TF32, which has the precision of bfloat16's products
+        precision = "highest" if config.dtype == "float32" else "high"
+        torch.set_float32_matmul_precision(precision)
     return Device(torch.device(name), getattr(torch, kind))
 
 
@@ -78,8 +73,7 @@ def has_bfloat16() -> bool:
 def compiled(model: nn.Module, probe: Callable[[nn.Module], Tensor]) -> nn.Module:
     """Return torch.compile(model) if it works here, else the model itself, with a warning.
 
-    probe: a call like those that will follow, of the same shape, type and mode; returns a loss,
-    whose gradient is computed too and then forgotten. A module whose class says
+    probe: a call like those that will follow, whose loss it returns. A module whose class says
     `compilable = False` stays in eager PyTorch.
     """
     try:
@@ -98,18 +92,15 @@ def compiled(model: nn.Module, probe: Callable[[nn.Module], Tensor]) -> nn.Modul
 
 
 @contextmanager
-def torch_seed(where: torch.device, seed: int, purpose: Purpose, *index: int) -> Iterator[None]:
-    """Inside the block torch draws what belongs to one purpose and place; after it, as before.
-
-    Seeds the CPU's generator and that of `where`.
-    """
-    on_cuda = where.type == "cuda"
+def torch_seed(device: torch.device, seed: int, purpose: Purpose, *index: int) -> Iterator[None]:
+    """Inside the block torch draws what belongs to one purpose and place; after it, as before."""
+    on_cuda = device.type == "cuda"
     # Without `devices`, fork_rng would start CUDA for a run on the CPU.
-    with torch.random.fork_rng(devices=[where] if on_cuda else []):
+    with torch.random.fork_rng(devices=[device] if on_cuda else []):
         number = seed_of(seed, purpose, *index)
         torch.default_generator.manual_seed(number)
         if on_cuda:
             torch.cuda.manual_seed(number)
-        elif where.type == "mps":
+        elif device.type == "mps":
             torch.mps.manual_seed(number)
         yield

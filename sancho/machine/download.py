@@ -1,4 +1,4 @@
-"""Download with retries, a time-out and a check."""
+"""Download with a time-out and a check, from one of several addresses."""
 
 import http.client
 import urllib.error
@@ -13,9 +13,7 @@ from sancho.errors import UserError
 from sancho.machine.files import atomic_write
 
 USER_AGENT = "sancho-mini (a small language model that learns Spanish; Python urllib)"
-ANSWER_SECONDS = 30.0
-"""How long a server may be silent, before it answers and later on. (How long a name is looked up
-is for the system to decide: without a network it mostly says so at once.)"""
+ANSWER_SECONDS = 30.0  # for which a server may be silent
 
 
 class DownloadError(UserError):
@@ -42,7 +40,6 @@ def download(urls: Sequence[str], path: Path, check: Callable[[Path], None]) -> 
 
 
 def _read(url: str) -> bytes:
-    """Return the whole content of `url`, having said what is waited for. Raises DownloadError."""
     request = urllib.request.Request(url, headers={"User-Agent": USER_AGENT})
     waiting = f"waiting for {urlsplit(url).netloc} (up to {ANSWER_SECONDS:.0f} s)"
     with tqdm(desc=waiting, bar_format="{desc}", leave=False):

@@ -1,8 +1,6 @@
 """Deterministic seeding: an independent random generator per purpose, step and place.
 
-What is drawn there depends on the seed and on that place alone, and not on what was drawn before.
-So a run that is resumed, evaluated more often or sampled from on the way draws the same numbers,
-and no random state has to be saved.
+So a run that is resumed or evaluated more often draws the same numbers, and saves no random state.
 """
 
 from enum import IntEnum
@@ -19,15 +17,13 @@ class Purpose(IntEnum):
     SAMPLING = 3
 
 
-def _sequence(seed: int, purpose: Purpose, index: tuple[int, ...]) -> np.random.SeedSequence:
-    return np.random.SeedSequence(seed, spawn_key=(purpose, *index))
-
-
 def seed_of(seed: int, purpose: Purpose, *index: int) -> int:
     """Return a seed in [0, 2^63): a hash of the seed, the purpose and the index of the place."""
-    return int(_sequence(seed, purpose, index).generate_state(1, np.uint64)[0] >> 1)
+    sequence = np.random.SeedSequence(seed, spawn_key=(purpose, *index))
+    return int(sequence.generate_state(1, np.uint64)[0] >> 1)
 
 
 def generator(seed: int, purpose: Purpose, *index: int) -> np.random.Generator:
     """Return the NumPy generator of one place (for example the step and the micro-step)."""
-    return np.random.Generator(np.random.PCG64(_sequence(seed, purpose, index)))
+    sequence = np.random.SeedSequence(seed, spawn_key=(purpose, *index))
+    return np.random.Generator(np.random.PCG64(sequence))

@@ -1,25 +1,35 @@
-"""Threads that compute side by side and seldom wait for each other."""
+"""Threads: what the numerical libraries do with theirs, and a pool for parts of a batch."""
 
+import os
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from typing import Any, TypeAlias
 
-import torch
+ParallelMap: TypeAlias = Callable[..., list[Any]]  # like `map`, but for the list
 
-ParallelMap: TypeAlias = Callable[..., list[Any]]
-"""Like `map`, but for the list."""
+
+def configure_threads() -> None:
+    """Keep the libraries' threads from busy-waiting on cores that other programs need.
+
+    Call it before NumPy and PyTorch are imported; what the user has set stays. OpenBLAS gets one
+    thread: the matrices of an incremental decoder are too small for a second. OpenMP's threads
+    sleep while they wait: at once (LLVM, Intel), or after 20,000 looks (libgomp).
+    """
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+    os.environ.setdefault("GOMP_SPINCOUNT", "20000")
+    os.environ.setdefault("KMP_BLOCKTIME", "0")
 
 
 @contextmanager
-def side_by_side(threads: int) -> Iterator[ParallelMap]:
-    """Yield a map whose calls run in so many threads, with one core for each.
+def thread_pool(threads: int) -> Iterator[ParallelMap]:
+    """Yield a map whose calls run in so many threads, each of which computes on one core.
 
-    PyTorch by itself divides every operation among the cores, hundreds in a step, and after each
-    its threads wait for one another in a loop that takes all of a core. Where another program needs
-    one of the cores, that costs 30 times the time (pytorch/pytorch issue 57715). Calls that take a
-    part of the batch meet once.
+    PyTorch by itself divides every operation among the cores, and after each its threads busy-wait
+    for one another: with another program on a core, 30 times the time (pytorch issue 57715).
     """
+    import torch  # not above: `configure_threads` comes before it
+
     if threads == 1:
         yield lambda *work: list(map(*work))
         return

@@ -20,7 +20,7 @@ sys.path.insert(0, str(ROOT))
 
 from sancho import checkpoint  # noqa: E402
 from sancho.checkpoint import PRETRAINED, Checkpoint, Progress  # noqa: E402
-from sancho.corpus import load  # noqa: E402
+from sancho.corpus import open_prepared  # noqa: E402
 from sancho.training import validation_loss  # noqa: E402
 
 FROM_NOTHING = (
@@ -103,7 +103,7 @@ def main() -> None:
         train(options.out_dir, number)
     made = mean(options.out_dir, SAVED)
     made.weights["head.weight"] *= SCALE
-    loss = validation_loss(made.build_model(), load(ROOT / "data" / "quijote").val)
+    loss = validation_loss(made.build_model(), open_prepared(ROOT / "data" / "quijote").val)
     runs = [best(options.out_dir, number).progress for number in range(len(RUNS))]
     progress = Progress(
         step=sum(run.step for run in runs),

@@ -3,40 +3,16 @@
 import math
 from collections.abc import Sequence
 from datetime import timedelta
+from pathlib import Path
+from string import Template
 
 WIDTH, HEIGHT = 760, 420
 LEFT, RIGHT, TOP, BOTTOM = 56, 48, 56, 48  # margins around the plot
 POINTS = 600  # a line of more can't be told from one of so many
-PICTURE = f"""\
-<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {HEIGHT}" width="{WIDTH}" \
-height="{HEIGHT}" role="img" aria-labelledby="title words">
-<title id="title">Learning curve</title>
-<desc id="words">%s</desc>
-<style>
-  svg {{ --ink: #1a1a1a; --soft: #8a8a8a; --line: #dddddd; --paper: #ffffff; }}
-  @media (prefers-color-scheme: dark) {{
-    svg {{ --ink: #eeeeee; --soft: #8f8f8f; --line: #3a3a3a; --paper: #161616; }}
-  }}
-  text {{ fill: var(--ink); font: 13px system-ui, sans-serif; }}
-  path, circle {{ fill: none; stroke-linecap: round; }}
-  .grid {{ stroke: var(--line); }}
-  .train {{ stroke: var(--soft); stroke-width: 1.2; }}
-  .val, .best {{ stroke: var(--ink); stroke-width: 2; }}
-</style>
-<rect width="100%%" height="100%%" fill="var(--paper)"/>
-%s
-</svg>
-"""
 
 
 def draw_curve(records: Sequence[dict]) -> str:
-    """Return the picture of the lines of metrics.jsonl, in the order of their steps.
-
-    It is in two greys of different strength, light or dark as the reader's screen, and says in
-    words what it shows. Raises ValueError for no lines.
-    """
-    if not records:
-        raise ValueError("a curve needs at least one line of metrics")
+    """Return the picture of the lines of metrics.jsonl, one or more, in their order."""
     train = [(r["step"], r["train_loss"]) for r in records]
     val = [(r["step"], r["val_loss"]) for r in records if r["val_loss"] is not None]
     last, seconds = records[-1]["step"], records[-1]["seconds"]
@@ -51,7 +27,7 @@ def draw_curve(records: Sequence[dict]) -> str:
         return TOP + (HEIGHT - TOP - BOTTOM) * part
 
     parts = [_text(LEFT, 24, "loss in nats per character", "start")]
-    parts.append(_text((LEFT + WIDTH - RIGHT) / 2, HEIGHT - 8, "steps"))
+    parts += [_text((LEFT + WIDTH - RIGHT) / 2, HEIGHT - 8, "steps")]
     for tick in sorted({float(f"{low * (high / low) ** (k / 6):.3g}") for k in range(1, 6)}):
         parts.append(_path("grid", [(LEFT, y(tick)), (WIDTH - RIGHT, y(tick))]))
         parts.append(_text(LEFT - 8, y(tick) + 4, f"{tick:g}", "end"))
@@ -59,10 +35,8 @@ def draw_curve(records: Sequence[dict]) -> str:
     for step in range(0, last + 1, gap):
         parts.append(_path("grid", [(x(step), HEIGHT - BOTTOM), (x(step), HEIGHT - BOTTOM + 5)]))
         parts.append(_text(x(step), HEIGHT - BOTTOM + 20, f"{step:,}"))
-    for name, word, right, points in (
-        ("train", "training", 90, train),
-        ("val", "validation", 200, val),
-    ):
+    lines = ("train", "training", 90, train), ("val", "validation", 200, val)
+    for name, word, right, points in lines:
         if points:
             parts.append(_path(name, [(x(step), y(loss)) for step, loss in _thinned(points)]))
             parts.append(_path(f"{name} key", [(WIDTH - right - 30, 20), (WIDTH - right - 8, 20)]))
@@ -76,11 +50,11 @@ def draw_curve(records: Sequence[dict]) -> str:
         parts.append(f'<circle class="best" cx="{x(step):.1f}" cy="{y(loss):.1f}" r="7"/>')
         parts.append(_text(WIDTH / 2, 24, f"best: {loss:.4f} at step {step:,}"))
         words += f" The lowest validation loss was {loss:.4f}, at step {step:,}."
-    return PICTURE % (words, "\n".join(parts))
+    template = Template(Path(__file__).with_name("curve.svg").read_text(encoding="utf-8"))
+    return template.substitute(words=words, parts="\n".join(parts))
 
 
 def _thinned(points: list[tuple[int, float]]) -> list[tuple[int, float]]:
-    """Return about POINTS of the points, the first and the last among them."""
     return points[: -1 : len(points) // POINTS + 1] + points[-1:]
 
 

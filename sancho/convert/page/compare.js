@@ -39,7 +39,7 @@ class Way {
     const id = this.writer.step();
     if (id === null) return;
     const { logits } = this.writer;
-    const isSlip = shapeLogits(logits, [], this.other)[id] === -Infinity;
+    const isSlip = shapeLogits(logits, this.other)[id] === -Infinity;
     const character = characterOf(id);
     this.fresh.push(isSlip ? element('mark', { class: 'slip' }, character) : character);
     this.written++;

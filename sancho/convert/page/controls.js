@@ -33,19 +33,18 @@ const SAMPLING_CONTROLS = {
 class Controls {
   /** Puts the controls at the head of a box; prefix: what tells their ids from those of others. */
   constructor(box, options, prefix = '') {
-    this.fixed = options; // what has no control
     this.inputs = {};
     const fields = Object.entries(SAMPLING_CONTROLS).map(([key, control]) =>
-      this._field(key, control, prefix),
+      this._field(key, control, options[key], prefix),
     );
     box.prepend(...fields.flat());
   }
 
-  _field(key, { id, name, range, off, hint }, prefix) {
+  _field(key, { id, name, range, off, hint }, value, prefix) {
     id = prefix + id;
     const note = `${id}-nota`;
     const input = element('input', { id, type: 'range', ...range(), 'aria-describedby': note });
-    input.value = this.fixed[key] ?? off();
+    input.value = value ?? off();
     const output = element('output', { for: id });
     const say = () => {
       output.textContent = this.options[key] ?? 'apagado';
@@ -63,7 +62,7 @@ class Controls {
 
   /** The options as sampler.js takes them. */
   get options() {
-    const options = { ...this.fixed };
+    const options = {};
     for (const [key, input] of Object.entries(this.inputs)) {
       const { off } = SAMPLING_CONTROLS[key];
       const value = input.valueAsNumber;

@@ -123,7 +123,7 @@ views.letra = {
       `El modelo le daba un ${percent(p[id])}: era la ${place + 1}.ª de ${logits.length}. ` +
       `Sorpresa: ${bitsOf(p[id]).toFixed(1)} bits. ` +
       (choices > 1 ? `Dudaba como entre ${choices} letras iguales.` : 'Apenas dudaba.');
-    const after = softmax(shapeLogits(logits, [], story.controls.options));
+    const after = softmax(shapeLogits(logits, story.controls.options));
     const shown = order.slice(0, SHOWN);
     if (place >= SHOWN) shown.push(id);
     const longest = Math.max(p[order[0]], ...shown.map((one) => after[one]));

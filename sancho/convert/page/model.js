@@ -250,7 +250,7 @@ class Reader {
     const notes = { blocks: this.keys.map(() => ({})) };
     const x = this._stream(t, (name, values, layer) => {
       const place = layer === undefined ? notes : notes.blocks[layer];
-      place[name] = values.slice ? values.slice() : values;
+      place[name] = values.slice();
     });
     notes.norm = this.model.norm('norm', x);
     notes.logits = this.model.logits(x);

@@ -103,7 +103,7 @@ def measuring_text(saved: Checkpoint, data: Path) -> tuple[str, np.ndarray] | No
     Else of the sample text there; None where that is missing too.
     """
     try:
-        found = corpus.load(data / Path(saved.corpus_name).name)
+        found = corpus.open_prepared(data / Path(saved.corpus_name).name)
         if found.sha256 == saved.corpus_sha256:
             text = found.tokenizer.decode(found.val[:MEASURED])
             return found.name, saved.tokenizer.look_up(text)  # whose order may be another

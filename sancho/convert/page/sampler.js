@@ -1,28 +1,13 @@
 // The sampler of generate.py: logits to probabilities to the next id, in double precision.
 
 const SAMPLING = 3; // the purpose of that name in seeds.py
-const LARGEST = Number.MAX_VALUE / 4; // differences of two logits stay finite
 
 /** Options that leave the logits as they are. Those of SampleConfig come with the page's facts. */
-const SAMPLING_DEFAULTS = {
-  temperature: 1,
-  top_k: null,
-  top_p: null,
-  min_p: null,
-  repetition_penalty: 1,
-};
+const SAMPLING_DEFAULTS = { temperature: 1, top_k: null, top_p: null, min_p: null };
 
 /** Returns the ids, the likeliest first, equal ones in their order. */
 function ranking(logits) {
   return Array.from(logits.keys()).sort((a, b) => logits[b] - logits[a] || a - b);
-}
-
-/** Divides the positive logits of ids in the context by the penalty, multiplies the negative. */
-function penaliseRepetition(logits, context, penalty) {
-  for (const id of new Set(context)) {
-    const value = logits[id] > 0 ? logits[id] / penalty : logits[id] * penalty;
-    logits[id] = Math.min(Math.max(value, -LARGEST), LARGEST);
-  }
 }
 
 /** Drops all but the first n of a ranking. */
@@ -48,14 +33,10 @@ function keepMinP(logits, p) {
   }
 }
 
-/** Returns logits after penalty, temperature, top-k, top-p and min-p, in this order. */
-function shapeLogits(raw, context, options) {
-  let logits = Float64Array.from(raw);
-  if (options.repetition_penalty !== 1) {
-    penaliseRepetition(logits, context, options.repetition_penalty);
-  }
-  const highest = logits.reduce((a, b) => Math.max(a, b), -Infinity);
-  logits = logits.map((value) => value - highest);
+/** Returns logits after temperature, top-k, top-p and min-p, in this order. */
+function shapeLogits(raw, options) {
+  const highest = raw.reduce((a, b) => Math.max(a, b), -Infinity);
+  let logits = Float64Array.from(raw, (value) => value - highest);
   if (options.temperature === 0) {
     keepFirst(logits, ranking(logits), 1);
     return logits;
@@ -95,7 +76,7 @@ class Writer {
     const isLast = at + 1 === this.context.length;
     const logits = this.reader.read(this.context[at], isLast);
     if (!isLast) return null;
-    const shaped = shapeLogits(logits, this.context, this.options);
+    const shaped = shapeLogits(logits, this.options);
     this.logits = logits;
     const id = choose(shaped, this.generator.random());
     this.context.push(id);

@@ -1,4 +1,4 @@
-// The beginning: unpack, open every part, write a first text. And functions for the console.
+// The beginning: unpack, open every part, write a first text. And the page's functions for others.
 
 const FIRST_TEXT = [200, 1000]; // letters; between the two it ends with a sentence, if it can
 
@@ -23,18 +23,41 @@ function knownIds(text) {
   return ids;
 }
 
+/**
+ * What the console and the tests may use; all else is the page's own.
+ *
+ * ready: a promise that the model can be used.
+ * busy: whether the page still writes, compares, reads, or looks for the letter to show.
+ * look(text): what is computed at the end of a text. logits: what the output head makes of each
+ * residual stream (n_layer + 1, V), of the last one what the model says; attention (n_layer, H, T).
+ * write(text, n, options): a promise of the n characters that sample.py writes after a text.
+ */
 window.sancho = {
-  /** Resolves when the model can be used. */
   ready: open(),
 
-  /** Returns the logits of what comes after a text, an array of V numbers. */
-  logits(text) {
-    const reader = new Reader(app.model);
-    const ids = knownIds(text).slice(-app.model.config.block_size);
-    return Array.from(ids.map((id, i) => reader.read(id, i === ids.length - 1)).pop());
+  get busy() {
+    const { chosen, moment } = asking;
+    const work = story.running || comparison.run || reading.run;
+    return Boolean(work || (chosen && moment?.i !== chosen));
   },
 
-  /** Resolves to the n characters that sample.py writes after a text with the same options. */
+  look(text) {
+    const { block_size, n_head } = app.model.config;
+    const reader = new Reader(app.model);
+    const ids = knownIds(text).slice(-block_size);
+    ids.forEach((id) => reader.read(id, false));
+    const t = ids.length - 1;
+    const { blocks } = reader.look(t);
+    const streams = [blocks[0].input, ...blocks.map(({ output }) => output)];
+    const weights = (layer, head) => Array.from(reader.attention(layer, head, t).weights);
+    return {
+      logits: streams.map((x) => Array.from(app.model.logits(x))),
+      attention: blocks.map((_, layer) =>
+        Array.from({ length: n_head }, (_, head) => weights(layer, head)),
+      ),
+    };
+  },
+
   async write(text, n, { seed = app.facts.seed, ...options } = {}) {
     const settings = { ...app.facts.sampling, ...options };
     const writer = new Writer(app.model, knownIds(text), settings, seed);

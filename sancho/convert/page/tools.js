@@ -162,11 +162,9 @@ const ACTIVATION_NAMES = {
 
 /** Returns a link to a chapter of the course, or its name where the page has no address for it. */
 function chapter(file) {
-  const [number, ...words] = file.split('_');
-  const title = CHAPTERS[file];
-  const text = `Capítulo ${Number(number)}: ${title}`;
+  const text = `Capítulo ${parseInt(file, 10)}: ${CHAPTERS[file]}`;
   const { course } = app.facts;
-  if (!course || !words.length) return element('span', {}, text);
+  if (!course) return element('span', {}, text);
   return element('a', { href: `${course.replace(/\/$/, '')}/${file}.ipynb` }, text);
 }
 
@@ -178,7 +176,6 @@ const CHAPTERS = {
   '05_feed_forward': 'La subcapa feed-forward',
   '06_bloque_y_gpt': 'El bloque y el GPT',
   '07_salida': 'La salida',
-  '08_entrenamiento': 'Entrenamiento',
   '09_generacion': 'Generación',
   '11_rayos_x': 'Rayos X',
 };

@@ -145,7 +145,7 @@ async function goOn(isEnough = (n) => n >= wantedLetters()) {
   story.running = false;
   showRunning();
   if (written) $('estado').textContent += '; elegida, donde más dudó';
-  if (story.ids.length) chooseLetter(doubt.at);
+  chooseLetter(doubt.at);
 }
 
 /** Takes one step; returns the letter that came of it, or null. */

@@ -8,12 +8,13 @@ from itertools import pairwise
 from typing import Any
 
 import numpy as np
+import torch
 
 from sancho.config import DEFAULT_SAMPLING, SampleConfig
 from sancho.corpus import Corpus
-from sancho.generate import Model, continue_texts
+from sancho.generate import continue_texts
 from sancho.model import GPT
-from sancho.report.analysis import character_losses, sliding_losses
+from sancho.training import character_losses
 
 SAMPLINGS = {
     "by default": DEFAULT_SAMPLING,
@@ -26,23 +27,20 @@ SAMPLES, SAMPLE_LENGTH, SEED = 10, 2000, 1605  # texts of each sampling, and the
 LONGEST_TRAINING, LONGEST_VALIDATION = 10_000_000, 500_000
 """Characters at the end of the training part and at the beginning of the validation part that all
 measures but the loss in windows look at, so that a long text takes about 1 GB and no more."""
-COPY = 32
-"""Characters from which on a passage that stands in the training text counts as copied."""
-MAX_ORDER = 8
-"""Letters in the sequences that are counted, the predicted one among them, at most."""
+COPY = 32  # characters from which a passage of the training text counts as copied
+MAX_ORDER = 8  # letters in the longest sequences that are counted
+# The sha256 of the clean text for which PUBLISHED holds.
 DON_QUIJOTE = "5656fd8ea46cee79795cb46d6f7225813966a1d752f026ad8f1d11812009d078"
-"""sha256 of the clean text for which PUBLISHED holds."""
 PUBLISHED = {"PPMd, order 12": 1.780, "nanoGPT's recipe for a CPU": 2.498}
 """Bits per character on the last tenth of Don Quijote. PPMd (variant H, as in 7-Zip) has read the
 nine tenths before and goes on learning; nanoGPT: benchmarks/time_to_loss.py, 2,000 steps."""
 
 
-def measure(model: GPT, writer: Model, corpus: Corpus) -> Iterator[tuple[str, Any]]:
+def measure(model: GPT, corpus: Corpus) -> Iterator[tuple[str, Any]]:
     """Yield names and values of what JSON is to hold, in STAGES; later ones replace earlier ones.
 
-    corpus: in the ids of the model. writer: the model in whatever form writes fastest.
     characters, measured: of the validation part, and how many of them are looked at but for the
-    loss in windows. losses, in nats: by who reaches them, the baselines from the worst to the best.
+    loss in windows. losses, in nats: of baselines, from the worst to the best, and of the model.
     by_place: losses by the number of characters before one in its window. by_kind: (fraction, loss)
     of kinds of characters. copied: the fraction of the validation part in passages of COPY or more
     that the training part has. texts: of the model by each sampling, and the author's.
@@ -54,7 +52,7 @@ def measure(model: GPT, writer: Model, corpus: Corpus) -> Iterator[tuple[str, An
     yield "measured", len(val)
     losses = _baselines(corpus, train, val)
     yield "losses", losses
-    in_windows = character_losses(model, corpus.val)
+    in_windows = character_losses(model, corpus.val, threads=torch.get_num_threads())
     losses[f"this model, in windows of {block}"] = float(in_windows.mean())
     yield "by_place", _by_place(in_windows, block)
     sliding = sliding_losses(model, val, in_windows[: len(val) - 1])
@@ -65,8 +63,11 @@ def measure(model: GPT, writer: Model, corpus: Corpus) -> Iterator[tuple[str, An
         losses["the same, without copied passages"] = float(sliding[new].mean())
     yield "copied", float(is_copied.mean())
     texts, known = {}, set(words_of(train_text))
+    length = {"num_samples": SAMPLES, "max_new_tokens": SAMPLE_LENGTH, "seed": SEED}
     for name, sampling in SAMPLINGS.items():
-        text = _write(writer, corpus, sampling)
+        pieces = continue_texts(model, corpus.tokenizer, val[:1], sampling, **length)
+        # What is left of a last word is cut off.
+        text = "\n".join(piece[: piece.rfind(" ")] if " " in piece else piece for piece in pieces)
         texts[name] = _measures_of(text, train_text, known)
         yield "texts", texts
     texts["the author"] = _measures_of(val_text, train_text, known)
@@ -74,7 +75,6 @@ def measure(model: GPT, writer: Model, corpus: Corpus) -> Iterator[tuple[str, An
 
 
 def _baselines(corpus: Corpus, train: np.ndarray, val: np.ndarray) -> dict[str, float]:
-    """Return the losses of what is no neural model, and for Don Quijote those of others."""
     tokenizer = corpus.tokenizer
     counted = count_losses(train, val, tokenizer.vocab_size).tolist()
     xz = xz_loss(tokenizer.decode(train), tokenizer.decode(val))
@@ -90,6 +90,21 @@ def _baselines(corpus: Corpus, train: np.ndarray, val: np.ndarray) -> dict[str, 
     return dict(sorted(losses.items(), key=lambda item: -item[1]))
 
 
+def sliding_losses(model: GPT, ids: np.ndarray, losses: np.ndarray) -> np.ndarray:
+    """Return the losses with sliding windows: after at least half a block of context, (n − 1,).
+
+    losses: `character_losses(model, ids)`. Those in the first half of a window are replaced by the
+    losses in windows that begin half a block later; the very first ones stay.
+    """
+    block = model.config.block_size
+    half, places = block // 2, np.arange(len(losses))
+    early = (places % block < half) & (places >= half)
+    if early.any():
+        later = character_losses(model, ids[half:], threads=torch.get_num_threads())
+        losses = np.where(early, np.pad(later, (half, 0)), losses)
+    return losses
+
+
 def _by_place(losses: np.ndarray, block: int) -> dict[str, float]:
     """Return the mean loss after 1, 2–3, 4–7, … characters, up to a block, of the window."""
     before, groups = np.arange(len(losses)) % block + 1, {}
@@ -102,11 +117,6 @@ def _by_place(losses: np.ndarray, block: int) -> dict[str, float]:
 
 
 def _by_kind(losses: np.ndarray, text: str) -> dict[str, tuple[float, float]]:
-    """Return (fraction, mean loss) of each kind of character of a text, the first one aside.
-
-    losses: of every character of `text` but the first, (n − 1,).
-    """
-
     def kind(before: str, new: str) -> str:
         if new.isalpha():
             return "inside a word" if before.isalpha() else "first letters"
@@ -117,35 +127,17 @@ def _by_kind(losses: np.ndarray, text: str) -> dict[str, tuple[float, float]]:
     return {k: (float(m.mean()), float(losses[m].mean())) for k, m in masks.items() if m.any()}
 
 
-def _write(writer: Model, corpus: Corpus, sampling: SampleConfig) -> str:
-    """Return texts that the model writes side by side, whole words, one below the other."""
-    texts = continue_texts(
-        writer,
-        corpus.tokenizer,
-        corpus.val[:1],
-        sampling,
-        num_samples=SAMPLES,
-        max_new_tokens=SAMPLE_LENGTH,
-        seed=SEED,
-    )
-    return "\n".join(text[: text.rfind(" ")] if " " in text else text for text in texts)
-
-
 def _measures_of(text: str, train_text: str, known: set[str]) -> dict[str, Any]:
     return {
         "known_words": fraction_of_known_words(text, known),
-        # A little less than was written, because what is left of a last word is cut off.
         "different_words": different_words(text, min(len(text), SAMPLES * SAMPLE_LENGTH)),
         "copied": float(copied(text, train_text).mean()),
         "longest_copy": longest_copy(text, train_text),
     }
 
 
-# --- words and copies -----------------------------------------------------------------------
-
-
 def words_of(text: str) -> list[str]:
-    """Return the words of a text, which are letters alone, in small letters."""
+    """Return the words of a text, sequences of letters, in lower case."""
     return re.findall(r"[^\W\d_]+", text.lower())
 
 
@@ -156,16 +148,13 @@ def fraction_of_known_words(text: str, known: set[str]) -> float:
 
 
 def different_words(text: str, length: int) -> float:
-    """Return how many different words a piece of `length` characters has, in the mean.
-
-    What is left behind the last whole piece is not looked at, unless it is all there is.
-    """
+    """Return how many different words a whole piece of `length` characters has, in the mean."""
     starts = range(0, max(1, len(text) - length + 1), length)
     return float(np.mean([len(set(words_of(text[i : i + length]))) for i in starts]))
 
 
 def copied(text: str, source: str, length: int = COPY) -> np.ndarray:
-    """Return which characters of `text` lie in passages of `length` or more of `source`: (n,)."""
+    """Return which characters of `text` lie in passages of `length` or more of `source`, (n,)."""
     inside = np.zeros(len(text), dtype=bool)
     for i in _common_windows(text, source, length):
         inside[i : i + length] = True
@@ -184,17 +173,11 @@ def longest_copy(text: str, source: str, length: int = COPY) -> str:
 
 
 def _common_windows(text: str, source: str, length: int) -> list[int]:
-    """Return where windows of `length` characters of `text` begin that stand in `source`.
-
-    Only those of `text` are held in memory.
-    """
+    """Return where windows of `length` characters of `text` begin that stand in `source`."""
     windows = [text[i : i + length] for i in range(len(text) - length + 1)]
-    wanted = set(windows)
-    found = wanted.intersection(source[j : j + length] for j in range(len(source) - length + 1))
+    starts = range(len(source) - length + 1)
+    found = set(windows).intersection(source[j : j + length] for j in starts)
     return [i for i, window in enumerate(windows) if window in found]
-
-
-# --- baselines ------------------------------------------------------------------------------
 
 
 def count_losses(train: np.ndarray, val: np.ndarray, vocab_size: int) -> np.ndarray:
@@ -225,11 +208,7 @@ def count_losses(train: np.ndarray, val: np.ndarray, vocab_size: int) -> np.ndar
 def _smoothed(
     grams: np.ndarray, contexts: np.ndarray, places: np.ndarray, lower: np.ndarray
 ) -> np.ndarray:
-    """Return the probabilities of the last n_val letters of a text, (n_val,).
-
-    grams, contexts: the sequence that ends at each place of the text, and what it is without its
-    last letter. places: where to count. lower: the probabilities by shorter sequences, (n_val,).
-    """
+    """Return the probabilities of the last letters of a text, given those by shorter sequences."""
     counts = np.bincount(grams[places], minlength=grams.max() + 1)
     once, twice = (counts == 1).sum(), (counts == 2).sum()
     discount = once / (once + 2 * twice) if once else 0.5
@@ -237,8 +216,8 @@ def _smoothed(
     context_of[grams] = contexts
     total, followers = np.bincount(context_of, counts), np.bincount(context_of, counts > 0)
     new, old = grams[-len(lower) :], contexts[-len(lower) :]
-    kept = (counts[new] - discount).clip(0)
-    probabilities = (kept + discount * followers[old] * lower) / total[old].clip(1)
+    discounted = (counts[new] - discount).clip(0)
+    probabilities = (discounted + discount * followers[old] * lower) / total[old].clip(1)
     return np.where(total[old] > 0, probabilities, lower)
 
 
@@ -247,36 +226,3 @@ def xz_loss(train: str, val: str) -> float:
     best = 9 | lzma.PRESET_EXTREME
     before, after = (len(lzma.compress(t.encode(), preset=best)) for t in (train, train + val))
     return 8 * (after - before) / len(val)
-
-
-# --- the report -----------------------------------------------------------------------------
-
-
-def as_text(found: dict[str, Any]) -> str:
-    """Return the report that a terminal shows of all that `measure` yields."""
-    texts, losses = found["texts"], found["losses"]
-
-    def of_texts(name: str, form: str) -> list[str]:
-        return [format(text[name], form) for text in texts.values()]
-
-    rows: list[tuple[str, ...]] = [("loss on the validation part", "nats", "bits")]
-    rows += [(f"  {name}", f"{x:.3f}", f"{x / math.log(2):.3f}") for name, x in losses.items()]
-    if found["measured"] < found["characters"]:
-        whole, piece = f"{found['characters']:,}", f"{found['measured']:,}"
-        rows += [(f"  (in windows: of {whole} characters; all else: of the first {piece})",)]
-    rows += [
-        ("",),
-        ("the text", *texts),
-        ("  words that the training part has", *of_texts("known_words", ".1%")),
-        ("  different words", *of_texts("different_words", ",.0f")),
-        (f"  copied, in passages of {COPY} or more", *of_texts("copied", ".1%")),
-        ("  longest copied passage", *(f"{len(t['longest_copy']):,}" for t in texts.values())),
-    ]
-    for name, text in texts.items():
-        rows += [(f"  {name + ':':<12} {' '.join(text['longest_copy'].split())[:80]}",)]
-    rows += [("",), ("characters of the window before it", "nats")]
-    rows += [(f"  {name}", f"{loss:.3f}") for name, loss in found["by_place"].items()]
-    rows += [("",), ("kind of character", "fraction", "nats")]
-    rows += [(f"  {k}", f"{part:.1%}", f"{x:.3f}") for k, (part, x) in found["by_kind"].items()]
-    lines = (f"{name:<44}" + "".join(f"{cell:>11}" for cell in cells) for name, *cells in rows)
-    return "\n".join(map(str.rstrip, lines))

@@ -1,0 +1,49 @@
+"""Where a conversion writes: new files and folders, whole or not at all."""
+
+import os
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from sancho.errors import UserError
+from sancho.machine.files import replace, sync_folder
+
+
+def check_new(path: Path) -> None:
+    """Raise UserError unless `path` can be made: its folder is there and itself is not."""
+    if not path.parent.is_dir():
+        raise UserError(f"--output {path}: the folder {path.parent} does not exist; make it first")
+    if path.exists() or path.is_symlink():
+        raise UserError(f"--output {path} is there already; choose another name")
+
+
+@contextmanager
+def new_folder(path: Path) -> Iterator[Path]:
+    """Make a folder beside `path` to write files in; it becomes `path` when the block ends well.
+
+    Whatever interrupts the block, nothing is left of it. An empty folder may stand at `path`.
+    Raises UserError where something else does, OSError where the disk cannot be written.
+    """
+    is_folder = path.is_dir()
+    if is_folder and any(path.iterdir()):
+        raise UserError(f"--output {path} is a folder that is not empty; choose another name")
+    if is_folder and (path.is_symlink() or path.samefile(os.curdir)):
+        raise UserError(f"--output {path} is where you are or a link; choose another name")
+    if not is_folder:
+        check_new(path)
+    new = path.with_name(f"{path.name}.{os.getpid()}.tmp")
+    shutil.rmtree(new, ignore_errors=True)  # what a crash has left
+    new.mkdir()
+    try:
+        yield new
+        for written in new.iterdir():
+            with open(written, "rb+") as file:
+                os.fsync(file.fileno())
+        sync_folder(new)
+        if is_folder:
+            path.rmdir()  # Windows puts nothing in its place
+        replace(new, path)
+        sync_folder(path.parent)
+    finally:
+        shutil.rmtree(new, ignore_errors=True)

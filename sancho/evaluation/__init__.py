@@ -1,0 +1,1 @@
+"""What evaluate.py says of a model."""

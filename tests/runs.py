@@ -1,0 +1,117 @@
+"""Small training runs in this process, on every device that there is."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from conftest import CPU
+
+from sancho import checkpoint
+from sancho.config import ModelConfig, TrainConfig
+from sancho.corpus import Corpus
+from sancho.machine.device import Device, has_bfloat16
+from sancho.optim import optimizer_arrays
+from sancho.presets import PRESETS
+from sancho.tokenizer import CharTokenizer
+from sancho.training import Report, TrainingState, fit
+
+slow = pytest.mark.slow
+CPU_BFLOAT16 = replace(CPU, dtype=torch.bfloat16)
+GPU = Device(torch.device("cuda"), torch.float32)
+GPU_BFLOAT16 = replace(GPU, dtype=torch.bfloat16)
+needs_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="here: there is no GPU")
+needs_bfloat16 = pytest.mark.skipif(
+    not (torch.cuda.is_available() and has_bfloat16()), reason="here: there is no GPU with bfloat16"
+)
+GPUS = [
+    pytest.param(GPU, marks=needs_gpu, id=str(GPU)),
+    pytest.param(GPU_BFLOAT16, marks=needs_bfloat16, id=str(GPU_BFLOAT16)),
+]
+ALL_PRESETS = [pytest.param(name, marks=() if name == "mini" else slow) for name in PRESETS]
+# How far a loss between 3 and 4 may be from that of a CPU in float32: on a CPU, on a GPU.
+TOLERANCE = {torch.float32: (1e-4, 1e-3), torch.bfloat16: (0.01, 0.02)}
+SHAPE = {"block_size": 8, "n_layer": 2, "n_head": 2, "n_embd": 16, "ngram_rows": 64}
+TOKENS_PER_STEP = 8 * 4
+
+
+def corpus_of(text: str) -> Corpus:
+    tokenizer = CharTokenizer.from_text(text)
+    ids, n_val = tokenizer.encode(text), int(len(text) * 0.1)
+    cut = len(ids) - n_val
+    return Corpus("hand-made", tokenizer, ids[:cut], ids[cut:], "0" * 64)
+
+
+def train_config(**options) -> TrainConfig:
+    return TrainConfig(**({"max_iters": 8, "batch_size": 4, "warmup_iters": 3} | options))
+
+
+def start(
+    corpus: Corpus, config: TrainConfig, device: Device = CPU, **model_options
+) -> TrainingState:
+    shape = SHAPE | {"ngram_size": 5, "vocab_size": corpus.tokenizer.vocab_size}
+    return TrainingState.start(ModelConfig(**(shape | model_options)), config, device)
+
+
+def start_preset(
+    corpus: Corpus, preset: str, dropout: float = 0.2, device: Device = CPU, **train_options
+) -> TrainingState:
+    """Return a new run like that of a preset, but small, and with dropout and parts of a step."""
+    shape = SHAPE | {"vocab_size": corpus.tokenizer.vocab_size, "tie_embeddings": preset == "base"}
+    model = replace(PRESETS[preset].model, dropout=dropout, ngram_dropout=dropout, **shape)
+    train = PRESETS[preset].train
+    options = {"optimizer": train.optimizer, "look_ahead": train.look_ahead, "weight_decay": 0.1}
+    options |= {"gradient_accumulation_steps": 2, "eval_interval": 5, "log_interval": 3}
+    return TrainingState.start(model, train_config(**(options | train_options)), device)
+
+
+def figures(report: Report) -> tuple:
+    """Return all of a report that is no time."""
+    losses = (report.train_loss, report.val_loss, report.is_best, report.sample)
+    return (report.step, report.tokens, report.lr, *losses)
+
+
+def run(
+    state: TrainingState, corpus: Corpus, steps: int | None = None, device: Device = CPU, **options
+) -> list[tuple]:
+    """Train to the end, or until `steps` steps are done; return the figures."""
+    seen = []
+    for report in fit(state, corpus, device, **options):
+        seen.append(figures(report))
+        if report.step == steps:
+            break
+    return seen
+
+
+def tolerance(device: Device) -> float:
+    on_cpu, on_gpu = TOLERANCE[device.dtype]
+    return on_cpu if device.on_cpu else on_gpu
+
+
+def losses_of(seen: list[tuple]) -> list[float]:
+    """Return the training and validation losses that were told."""
+    return [loss for figure in seen for loss in figure[3:5] if loss is not None]
+
+
+def bits(arrays: dict[str, np.ndarray]) -> dict[str, bytes]:
+    return {name: array.tobytes() for name, array in arrays.items()}
+
+
+def optimizer_of(state: TrainingState) -> dict[str, np.ndarray]:
+    return optimizer_arrays(state.objective.named_trained(), state.optimizers)
+
+
+def bits_of(state: TrainingState) -> dict[str, bytes]:
+    """Return the bytes of all weights and of the optimizers' states."""
+    return bits(state.model.arrays() | optimizer_of(state))
+
+
+def save(path: Path, state: TrainingState, corpus: Corpus) -> Path:
+    checkpoint.save(path, state.to_checkpoint(corpus, with_optimizer=True))
+    return path
+
+
+def resume(path: Path, device: Device = CPU) -> TrainingState:
+    saved = checkpoint.load(path)
+    return TrainingState.restore(saved, saved.train, device)

@@ -1,0 +1,80 @@
+"""What a conversion writes: whole or not there, and never in the place of anything."""
+
+import os
+from pathlib import Path
+
+import pytest
+from faults import Disk
+
+from sancho.convert.output import check_new, new_folder
+from sancho.errors import UserError
+
+
+def names_in(folder: Path) -> list[str]:
+    return sorted(path.name for path in folder.iterdir())
+
+
+@pytest.mark.parametrize("empty", [False, True])
+def test_a_folder_appears_when_the_block_ends_well(tmp_path, empty):
+    path, ordinary = tmp_path / "x", tmp_path / "ordinary"
+    ordinary.mkdir()
+    if empty:
+        path.mkdir()
+    with pytest.raises(KeyboardInterrupt), new_folder(path) as folder:
+        (folder / "a").write_text("never whole")
+        raise KeyboardInterrupt
+    assert names_in(tmp_path) == ["ordinary", "x"][: 1 + empty]
+    with new_folder(path) as folder:
+        (folder / "b").write_text("1")
+        assert not path.exists() or names_in(path) == []
+    assert names_in(tmp_path) == ["ordinary", "x"]
+    assert names_in(path) == ["b"]
+    assert (path / "b").read_text() == "1"
+    assert path.stat().st_mode == ordinary.stat().st_mode
+
+
+@pytest.mark.skipif(os.name == "nt", reason="here: Windows has no such call for folders")
+def test_what_is_whole_is_on_the_disk_before_it_takes_its_place(tmp_path, monkeypatch):
+    disk = Disk(monkeypatch, tmp_path)
+    with new_folder(tmp_path / "x") as folder:
+        (folder / "inside").write_bytes(b"new")
+    inside = folder / "inside"
+    assert disk.asked == [
+        ("write", inside),
+        ("sync", inside),
+        ("sync", folder),
+        ("replace", tmp_path / "x"),
+        ("sync", tmp_path),
+    ]
+
+
+def test_a_folder_takes_no_place_of_anything(tmp_path, monkeypatch):
+    full, file, link, here = (tmp_path / name for name in ("full", "file", "link", "here"))
+    for folder in (full, here, tmp_path / "empty"):
+        folder.mkdir()
+    (full / "mine").write_text("mine")
+    file.write_text("mine")
+    link.symlink_to(tmp_path / "empty")
+    monkeypatch.chdir(here)
+    before = names_in(tmp_path)
+    for path, words in (
+        (full, "not empty"),
+        (file, "there already"),
+        (link, "or a link"),
+        (here, "where you are"),
+        (Path(), "where you are"),
+        (tmp_path / "no" / "x", "no does not exist"),
+        (file / "x", "file does not exist"),
+    ):
+        with pytest.raises(UserError, match=words), new_folder(path):
+            pytest.fail("it can't be made")
+    assert names_in(tmp_path) == before
+    assert (full / "mine").read_text() == file.read_text() == "mine"
+
+
+def test_a_new_file_needs_a_place(tmp_path):
+    check_new(tmp_path / "x")
+    (tmp_path / "x").symlink_to("nowhere")
+    for path in (tmp_path, tmp_path / "x", tmp_path / "no" / "x"):
+        with pytest.raises(UserError, match="--output"):
+            check_new(path)
