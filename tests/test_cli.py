@@ -330,7 +330,7 @@ def test_resume_with_more_steps_and_another_dropout(trained):
 
 @pytest.mark.parametrize("more", [(), ("--init_from=out/best.safetensors",)])
 def test_resume_where_there_is_no_run_begins_one(trained, more):
-    line = [*TINY, "--dataset=tiny", "--resume", "--out_dir=new", *more]
+    line = [*TINY, "--dataset=tiny", "--preset=auto", "--resume", "--out_dir=new", *more]
     assert first_line(succeed("train.py", *line, "--max_iters=2")) == "a new run in new"
     rate, peak = last_of("new").train.learning_rate, PRESETS["mini"].train.learning_rate
     assert rate == pytest.approx(0.2 * peak if more else peak)

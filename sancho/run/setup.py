@@ -39,6 +39,7 @@ def choose_options(
     The options are the run's own where it goes on, else the preset's, with what is given. A run
     that goes on has `folder.resume`, and its folder is locked until `locks` is closed.
     """
+    given = {name: x for name, x in given.items() if (name, x) != ("preset", "auto")}
     asked = with_given(FolderConfig(), given)
     folder = RunFolder(asked.out_dir)
     if asked.resume and folder.last.exists():
@@ -121,10 +122,7 @@ def _fixed(model: ModelConfig) -> dict[str, object]:
 def describe(
     options: TrainOptions, state: TrainingState, corpus: Corpus, initial: Checkpoint | None
 ) -> list[str]:
-    """Say in a few lines where a run begins, what is trained on what, and for how long.
-
-    corpus: as `make_state` returns it. A model of no preset is described by its shape.
-    """
+    """Say in a few lines where a run begins, what is trained on what, and for how long."""
     model, train = state.model.config, state.config
     shape = f"{model.n_layer} layers × {model.n_head} heads × {model.n_embd} wide"
     epochs = train.max_iters * train.characters_per_step(model) / len(corpus.train)
