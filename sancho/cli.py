@@ -58,7 +58,8 @@ def parse_given(
         sys.exit(0)
     if unknown:
         name = next((arg for arg in unknown if arg.startswith("-")), unknown[0]).partition("=")[0]
-        hint = nearest(name, [f"--{known}" for known in option_names(default)], "--help lists all")
+        known = [f"--{option}" for option in option_names(default)]
+        hint = nearest(name, known, otherwise="--help lists all options")
         raise UserError(f"unknown option {name}; {hint}")
     return given
 

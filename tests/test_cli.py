@@ -348,7 +348,7 @@ def test_a_run_that_patience_ended_says_so_and_how_to_go_on(project):
         assert last_of("out").progress.step == 3
         said = first_line(succeed("train.py", "--resume", "--max_iters=9"))
     assert said.startswith("going on with the run in out after step 3; it is done: ")
-    assert "--patience 2 ended it, 0 goes on" in said
+    assert "--patience 2 ended it; --patience 0 goes on" in said
     result = succeed("train.py", "--resume", "--patience=0")
     assert first_line(result) == "going on with the run in out after step 3"
     assert steps_in(project / "out") == [1, 2, 3, 4, 5, 6]

@@ -143,8 +143,8 @@ def _describe_start(options: TrainOptions, state: TrainingState, initial: Checkp
     train, step, note = state.config, state.progress.step, ""
     if state.is_done:
         ended = step >= train.max_iters
-        option = "a larger --max_iters" if ended else f"--patience {train.patience} ended it, 0"
-        note = f"; it is done: {option} goes on"
+        patience = f"--patience {train.patience} ended it; --patience 0"
+        note = f"; it is done: {'a larger --max_iters' if ended else patience} goes on"
     elif step >= initial.train.max_iters:
         factor = learning_rate_factor(step, train)
         note = f"; it was done: its learning rates rise again, to {factor:.2f} of the peak"
