@@ -30,7 +30,8 @@ if TYPE_CHECKING:
 Arrays = dict[str, np.ndarray]
 Shapes = dict[str, tuple[int, ...]]
 
-FORMAT, VERSION = "sancho-mini", 2
+FORMAT, VERSION = "sancho-mini", 3  # 2 had no vocabulary of n-grams
+NGRAM_KEYS = "ngram_embedding.keys"
 PRETRAINED = Path(__file__).parent / "pretrained" / "sancho.safetensors"
 DEFAULT_CHECKPOINT = Path("out/best.safetensors")
 """What train.py leaves, if it is not told otherwise."""
@@ -95,8 +96,7 @@ class Checkpoint:
 
     def in_half_precision(self) -> "Checkpoint":
         """Return it with float16 weights and no optimizer: half the size, to hand on."""
-        weights = {name: array.astype(np.float16) for name, array in self.weights.items()}
-        return replace(self, weights=weights, optimizer={})
+        return replace(self, weights=_in_type(np.float16, self.weights), optimizer={})
 
 
 def save(path: Path, checkpoint: Checkpoint) -> None:
@@ -153,8 +153,7 @@ def load(path: Path) -> Checkpoint:
         _check_weights(checkpoint)
     except (ValueError, KeyError, TypeError, RecursionError) as error:
         raise _damaged(path, error) from None
-    weights = {name: a.astype(np.float32, copy=False) for name, a in checkpoint.weights.items()}
-    return replace(checkpoint, weights=weights)
+    return replace(checkpoint, weights=_in_type(np.float32, checkpoint.weights))
 
 
 def _read(path: Path) -> tuple[dict[str, str], Arrays]:
@@ -170,12 +169,17 @@ def _read(path: Path) -> tuple[dict[str, str], Arrays]:
             metadata = file.metadata() or {}
             if metadata.get("format") != FORMAT:
                 raise UserError(f"{path} is no checkpoint of sancho-mini; use one from train.py")
-            if metadata.get("version") != str(VERSION):
+            if metadata.get("version") not in ("2", str(VERSION)):
                 versions = f"version {metadata.get('version')}, this program reads {VERSION}"
                 raise UserError(f"{path} has {versions}; use the sancho-mini that wrote it")
             return metadata, {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
     except (safetensors.SafetensorError, TypeError, AttributeError) as error:
         raise _damaged(path, error) from None  # the last two: a type that NumPy does not have
+
+
+def _in_type(kind: type, weights: Arrays) -> Arrays:
+    """Return weights in a type; the keys of n-grams stay whole numbers."""
+    return {n: a if a.dtype == np.int32 else a.astype(kind, copy=False) for n, a in weights.items()}
 
 
 def _damaged(path: Path, error: Exception) -> UserError:
@@ -229,9 +233,10 @@ def _check_weights(checkpoint: Checkpoint) -> None:
 def _compare(arrays: Arrays, shapes: Shapes, *types: str) -> None:
     for name in sorted(shapes.keys() | arrays.keys()):
         array = arrays.get(name, np.empty(0))
-        if array.shape != shapes.get(name) or array.dtype not in types:
+        kinds = ("int32",) if name == NGRAM_KEYS else types
+        if array.shape != shapes.get(name) or array.dtype not in kinds:
             found = f"{array.dtype} {array.shape}" if name in arrays else "missing"
-            wanted = f"float32 {shapes[name]}" if name in shapes else "no such tensor"
+            wanted = f"{kinds[0]} {shapes[name]}" if name in shapes else "no such tensor"
             raise ValueError(f"tensor {name} is {found}; there should be {wanted}")
 
 
@@ -247,7 +252,8 @@ def _digest(content: str, tensors: Arrays) -> str:
 def weight_shapes(config: ModelConfig) -> Shapes:
     """Return the shape of every weight by its name, in the order of the forward pass.
 
-    All are float32, row after row. With C = n_embd, H heads of D = C / H channels, V characters:
+    All are float32, row after row, but for the keys of n-grams, which are int32. With C = n_embd,
+    H heads of D = C / H channels, V characters:
 
     - A matrix of shape (out, in) maps x, (…, in), to x · Wᵀ + bias, as torch.nn.Linear does.
     - `attention.qkv` gives the queries of all heads, then the keys, then the values: 3·H·D rows.
@@ -255,8 +261,9 @@ def weight_shapes(config: ModelConfig) -> Shapes:
       t / 10000^(2j/D) at position t, before they are normalised.
     - `feed_forward.expand` of a gated activation gives the factors first and then the gates: the
       output is factor · activation(gate).
-    - `ngram_embedding` is the table of ngrams.py; `skips` are the strengths with which the
-      embedding is added before each block (the first one is not used).
+    - `ngram_embedding` is the table of ngrams.py, with the keys of its rows if it is a vocabulary;
+      `skips` are the strengths with which the embedding is added before each block (the first one
+      is not used).
     - A tied output head is stored twice.
     """
     C, V, hidden = config.n_embd, config.vocab_size, config.hidden_size
@@ -271,6 +278,8 @@ def weight_shapes(config: ModelConfig) -> Shapes:
     shapes: Shapes = {"token_embedding.weight": (V, C)}
     if config.ngram_size > 1:
         shapes["ngram_embedding.weight"] = (config.ngram_rows, C)
+        if config.ngram_vocabulary:
+            shapes[NGRAM_KEYS] = (config.ngram_rows,)
     if config.position == "learned":
         shapes["position_embedding.weight"] = (config.block_size, C)
     if config.embedding_skip:
@@ -288,5 +297,6 @@ def weight_shapes(config: ModelConfig) -> Shapes:
 
 def count_parameters(config: ModelConfig) -> int:
     """Return the number of trained weights, those of a tied head once."""
-    total = sum(map(math.prod, weight_shapes(config).values()))
+    shapes = weight_shapes(config)
+    total = sum(math.prod(shape) for name, shape in shapes.items() if name != NGRAM_KEYS)
     return total - config.tie_embeddings * config.vocab_size * config.n_embd

@@ -92,9 +92,11 @@ class ModelConfig(Checked):
     activation: Literal["relu", "gelu", "silu", "relu2", "geglu", "swiglu"] = "relu2"
     """Activation of the feed-forward layer; relu2 is the square of relu."""
     ngram_size: Annotated[int, Range(1, 16)] = 1
-    """Hashed character n-gram embedding: of n-grams of 2 to this many characters; 1: none."""
+    """Character n-gram embedding: of n-grams of 2 to this many characters; 1: none."""
     ngram_rows: Count = 65536
-    """Rows of the n-gram table; n-grams with the same hash share a row."""
+    """Rows of the n-gram table."""
+    ngram_vocabulary: bool = False
+    """The most frequent n-grams have a row each and all others one; else rows by their hash."""
     ngram_dropout: FractionBelowOne = 0.0
     """Fraction of its vectors dropped in training; follows the text's length, if you don't say."""
     embedding_skip: bool = False

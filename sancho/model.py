@@ -197,7 +197,7 @@ class Block(nn.Module):
 
 
 class NgramEmbedding(nn.Embedding):
-    """Hashed n-gram embedding: the sum of a vector for every n-gram that ends at a place.
+    """N-gram embedding: the sum of a vector for every n-gram that ends at a place.
 
     For n = 2, 3, … ngram_size characters, beside the embedding of the character itself.
     """
@@ -205,10 +205,13 @@ class NgramEmbedding(nn.Embedding):
     compilable = False
     """torch.compile knows no sparse gradients, and a dense one would have every row."""
     powers: Tensor
+    keys: Tensor | None
 
     def __init__(self, config: ModelConfig) -> None:
         super().__init__(config.ngram_rows, config.n_embd, sparse=True)
         self.size = config.ngram_size
+        no_keys = torch.full((config.ngram_rows,), ngrams.NO_KEY, dtype=torch.int32)
+        self.register_buffer("keys", no_keys if config.ngram_vocabulary else None)
         self.dropout = Dropout(config.ngram_dropout, of_vectors=True)
         powers = torch.tensor(ngrams.signed_powers(self.size))
         self.register_buffer("powers", powers, persistent=False)
@@ -222,7 +225,18 @@ class NgramEmbedding(nn.Embedding):
     def rows(self, ids: Tensor) -> Tensor:
         """(B, size − 1 + T) ids -> (B, T, size − 1) rows of the n-grams that end at each place."""
         newest_first = ids.unfold(1, self.size, 1).flip(-1)  # (B, T, size)
-        return ngrams.hashed_rows(newest_first, self.powers, self.num_embeddings)
+        keys = ngrams.ngram_keys(newest_first, self.powers)
+        if self.keys is None:
+            return ngrams.hashed_rows(keys, self.num_embeddings)
+        keys = keys.int().contiguous()  # the lower 32 bits
+        places = torch.searchsorted(self.keys, keys)
+        return torch.where(self.keys[places] == keys, places, self.num_embeddings - 1)
+
+    def learn_vocabulary(self, ids: np.ndarray) -> None:
+        """Give the most frequent n-grams of a text, (n,), their rows, if none has one yet."""
+        if self.keys is not None and (self.keys == ngrams.NO_KEY).all():
+            keys = ngrams.vocabulary(ids, self.size, self.num_embeddings)
+            self.keys.copy_(torch.from_numpy(keys))
 
 
 class GPT(nn.Module):

@@ -1,10 +1,12 @@
-"""Hashed character n-grams: from ids to rows of an embedding table.
+"""Character n-grams: from ids to rows of an embedding table.
 
-There are too many n-grams for a row each, so a hash gives each of them one of `ngram_rows` rows,
-and some share theirs (Bojanowski et al. 2017, arXiv:1607.04606, section 3.2; in a model that reads
-one character after the other: Pagnoni et al. 2024, arXiv:2412.09871, section 3.2.1).
+With a vocabulary, the most frequent n-grams of the training text have a row each and all others
+share the last one. Without, as in older models, a hash gives each of them one of the rows, and some
+share theirs (Bojanowski et al. 2017, arXiv:1607.04606, section 3.2). In a model that reads one
+character after the other: Pagnoni et al. 2024, arXiv:2412.09871, section 3.2.1.
 
-Written once for NumPy arrays and for PyTorch tensors, whose operators are the same.
+What both need is written once for NumPy arrays and for PyTorch tensors, whose operators are the
+same.
 """
 
 from typing import TYPE_CHECKING, TypeVar
@@ -18,6 +20,10 @@ Array = TypeVar("Array", np.ndarray, "Tensor")
 FACTOR = 0x9E3779B1  # 2^32 divided by the golden ratio (Knuth, volume 3, section 6.4)
 NOTHING = -1
 """The id that stands before the first character."""
+NO_KEY = 2**31 - 1
+"""The key of rows that no n-gram has for its own."""
+COUNTED = 2**23  # characters of a long text whose n-grams are counted, so that it takes seconds
+PIECES = 64  # evenly over the text
 
 
 def signed_powers(size: int) -> list[int]:
@@ -25,12 +31,37 @@ def signed_powers(size: int) -> list[int]:
     return [(FACTOR**age + 2**63) % 2**64 - 2**63 for age in range(size)]
 
 
-def hashed_rows(newest_first: Array, powers: Array, n_rows: int) -> Array:
-    """Return the rows of the n-grams of 2, 3, … size ids: (…, size) int64 -> (…, size − 1).
+def ngram_keys(newest_first: Array, powers: Array) -> Array:
+    """Return the keys of the n-grams of 2, 3, … size ids: (…, size) int64 -> (…, size − 1).
 
     newest_first: the ids up to a place, the newest first; NOTHING before the first character.
     powers: `signed_powers(size)`, (size,). The key of an n-gram is the sum of (id + 2) · FACTOR^age
-    modulo 2^64, age 0 being the newest; its row is a hash of the key modulo n_rows.
+    modulo 2^64, age 0 being the newest. A vocabulary knows it by its lower 32 bits.
     """
-    keys = ((newest_first + 2) * powers).cumsum(-1)[..., 1:]
+    return ((newest_first + 2) * powers).cumsum(-1)[..., 1:]
+
+
+def hashed_rows(keys: Array, n_rows: int) -> Array:
+    """Return a row for each key: a hash of it modulo n_rows."""
     return (((keys ^ (keys >> 17)) * 0x85EBCA6B) & 0x7FFFFFFF) % n_rows
+
+
+def vocabulary(ids: np.ndarray, size: int, n_rows: int) -> np.ndarray:
+    """Return the keys of the n_rows − 1 most frequent n-grams of a text, (n,) -> (n_rows,) int32.
+
+    In ascending order, NO_KEY at the end. Of 2, 3, … size characters; of equally frequent ones the
+    shorter go first. One that occurs but once has no row: it would be learned by heart.
+    """
+    if len(ids) > COUNTED:
+        starts = np.linspace(0, len(ids) - COUNTED // PIECES, PIECES, dtype=np.int64)
+        ids = np.concatenate([ids[start : start + COUNTED // PIECES] for start in starts])
+    values, found, counts = ids.astype(np.int32) + 2, [], []
+    sums = values
+    for n, power in enumerate(signed_powers(size)[1:], 2):
+        sums = sums[1:] + values[: 1 - n] * np.int64(power).astype(np.int32)
+        of_length, number = np.unique(sums, return_counts=True)
+        found.append(of_length[number > 1])
+        counts.append(number[number > 1])
+    most = np.argsort(-np.concatenate(counts), kind="stable")[: n_rows - 1]
+    padding = np.full(n_rows - len(most), NO_KEY, np.int32)
+    return np.concatenate([np.sort(np.concatenate(found)[most]), padding])

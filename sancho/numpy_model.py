@@ -64,6 +64,7 @@ class NumpyGPT:
         if config.ngram_size > 1:
             self.ngram_embedding = _rows(weights["ngram_embedding.weight"], centred)
             self.powers = np.array(ngrams.signed_powers(config.ngram_size))
+            self.ngram_keys = weights.get("ngram_embedding.keys")  # (rows,), or None
         self.positions = None
         if config.position == "learned":
             self.positions = _rows(weights["position_embedding.weight"], centred)
@@ -80,6 +81,15 @@ class NumpyGPT:
     def logits(self, ids: np.ndarray) -> np.ndarray:
         """(B, T) ids -> (B, T, V) logits of the character after each, as GPT.forward."""
         return self.head(self.decoder(len(ids)).features(ids))
+
+    def ngram_rows(self, newest_first: np.ndarray) -> np.ndarray:
+        """Return the rows of n-grams, (…, ngram_size) ids -> (…, ngram_size − 1)."""
+        keys = ngrams.ngram_keys(newest_first, self.powers)
+        if self.ngram_keys is None:
+            return ngrams.hashed_rows(keys, self.config.ngram_rows)
+        keys = keys.astype(np.int32)  # the lower 32 bits
+        places = self.ngram_keys.searchsorted(keys)
+        return np.where(self.ngram_keys[places] == keys, places, self.config.ngram_rows - 1)
 
 
 class Decoder:
@@ -126,7 +136,7 @@ class Decoder:
         if config.ngram_size > 1:
             self.ids[:, start:end] = ids
             n_grams = self.newest_first[:, start:end]  # (B, T, ngram_size)
-            rows = ngrams.hashed_rows(n_grams, model.powers, config.ngram_rows)
+            rows = model.ngram_rows(n_grams)  # (B, T, ngram_size − 1)
             x += model.ngram_embedding.take(rows, axis=0).sum(2)  # (B, T, ngram_size − 1, C) summed
         if model.positions is not None:
             x += model.positions[start:end]

@@ -351,6 +351,8 @@ class _Steps:
         self.threads = min(config.threads, config.batch_size) if on_cores else 1
         self.batches = Batches(corpus.train, block_size, config, device.torch_device)
         self.parameters = list(state.objective.parameters())
+        if state.model.config.ngram_size > 1:
+            state.model.ngram_embedding.learn_vocabulary(corpus.train)
         self.seconds, self.tokens = 0.0, 0
         """Of the steps since the last report with a train_loss."""
 

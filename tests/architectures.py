@@ -7,6 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
+import torch.nn.functional as F
 from conftest import random_gpt
 from torch import Tensor
 
@@ -40,6 +41,7 @@ ODD_SHAPES = [
         {"vocab_size": 1},
         {"vocab_size": 65536, "ngram_size": 16, "ngram_rows": 10007, "n_embd": 4, "block_size": 3},
         {"ngram_size": 16, "ngram_rows": 1},
+        {"ngram_size": 3, "ngram_rows": 1, "ngram_vocabulary": True},
         {"ngram_size": 2, "ngram_rows": 2**16, "n_embd": 2, "n_head": 1},
         {"n_embd": 2, "n_head": 1, "activation": "swiglu"},
         {"n_embd": 3, "n_head": 3, "position": "learned", "qk_norm": True},
@@ -59,7 +61,8 @@ def _architectures() -> dict[bool, list]:
     found: dict[bool, list] = {True: [], False: []}
     for choices in itertools.product(NORMS, POSITIONS, ACTIVATIONS, (False, True)):
         names, is_chosen = ("norm", "position", "activation", "qk_norm"), choices in chosen
-        config = replace(SMALL, bias=True, **dict(zip(names, choices, strict=True)))
+        shape = dict(zip(names, choices, strict=True))
+        config = replace(SMALL, bias=True, ngram_vocabulary=choices[3], **shape)
         marks = () if is_chosen else pytest.mark.slow
         found[is_chosen].append(pytest.param(config, id="-".join(map(str, choices)), marks=marks))
     return found
@@ -84,6 +87,11 @@ def assert_close(actual: object, expected: object, atol: float = 0.0, rtol: floa
     """Compare tensors or arrays; torch.testing takes a second to import."""
     arrays = [x.detach().numpy() if isinstance(x, Tensor) else x for x in (actual, expected)]
     np.testing.assert_allclose(*arrays, rtol=rtol, atol=atol)
+
+
+def behind_nothing(ids: Tensor, size: int) -> Tensor:
+    """Put before each text the −1 that stand before its first character."""
+    return F.pad(ids, (size - 1, 0), value=-1)
 
 
 # --- one model, several hands ---------------------------------------------------------------

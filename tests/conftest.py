@@ -91,8 +91,11 @@ def randomise(module: Module, std: float = 0.3, seed: int = 0) -> Module:
 
 
 def random_gpt(config: ModelConfig, std: float = 0.3, seed: int = 0) -> GPT:
-    """Return a model in evaluation mode with random weights."""
-    return randomise(GPT(config), std, seed).eval()
+    """Return a model in evaluation mode with random weights, and the n-grams of a random text."""
+    model = randomise(GPT(config), std, seed).eval()
+    if config.ngram_size > 1:
+        model.ngram_embedding.learn_vocabulary(np.random.default_rng(1).integers(11, size=99))
+    return model
 
 
 @pytest.fixture(scope="session")

@@ -4,10 +4,10 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
-import torch.nn.functional as F
 from architectures import (
     SMALL,
     assert_close,
+    behind_nothing,
     every_architecture,
     random_tensor,
 )
@@ -31,11 +31,6 @@ CLASSIC = replace(
 
 def random_ids(*shape, **options):
     return torch.from_numpy(random_arrays(*shape, **options))
-
-
-def behind_nothing(ids, size):
-    """Put before each text the −1 that stand before its first character."""
-    return F.pad(ids, (size - 1, 0), value=-1)
 
 
 # PyTorch's own modules

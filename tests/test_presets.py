@@ -36,7 +36,7 @@ def test_classic_is_the_model_of_the_course():
 
 
 def test_mini_is_the_default_and_a_table_of_sequences_and_base_has_none():
-    bare = {"ngram_size": 1, "ngram_dropout": 0.0, "embedding_skip": False}
+    bare = {"ngram_size": 1, "ngram_vocabulary": False, "embedding_skip": False}
     assert replace(MINI.model, **bare) == ModelConfig()
     assert MINI.model.ngram_size > BASE.model.ngram_size == 1
     assert 10_000_000 < count_parameters(BASE.model) < SCRIPTS["sample.py"].LARGEST_ON_CPU

@@ -167,7 +167,7 @@ def test_a_tuned_model_reads_half_as_often_and_drops_nothing_where_little_is_rea
     short, long = corpus_of(60_000), corpus_of(480_000)
     steps = [follow_text(each, short, {}).train.max_iters for each in (options, tuned)]
     assert steps[1] == pytest.approx(steps[0] / 2, abs=1)
-    for max_iters, dropout in ((411, 0.0), (412, 0.1)):  # of 1,536 characters
+    for max_iters, dropout in ((308, 0.0), (309, 0.1)):  # of 2,048 characters
         of_length = replace(tuned, train=replace(tuned.train, max_iters=max_iters))
         assert follow_text(of_length, long, {"max_iters": max_iters}).model.dropout == dropout
     assert follow_text(options, short, {}).model.dropout == 0.1

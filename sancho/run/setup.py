@@ -105,7 +105,7 @@ def follow_text(options: TrainOptions, corpus: Corpus, given: Mapping[str, objec
     if options.folder.init_from and characters - len(corpus.train) < READ_AGAIN:
         suited["dropout"] = 0.0
     if options.model.ngram_size > 1:
-        suited["ngram_dropout"] = round(max(0.0, 0.8 - len(corpus.train) / characters), 2)
+        suited["ngram_dropout"] = round(max(0.0, 0.85 - 1.35 * len(corpus.train) / characters), 2)
     return with_given(options, {n: value for n, value in suited.items() if n not in given})
 
 
