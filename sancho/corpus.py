@@ -11,6 +11,7 @@ import warnings
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from itertools import chain
 from pathlib import Path
 from typing import BinaryIO
 
@@ -120,48 +121,36 @@ def read_text(file: BinaryIO, name: str, encoding: str | None = None) -> Iterato
     Raises UserError with the place of the first byte that is not of that encoding, and for
     thousands of accents on one letter.
     """
-    codec = codec_name(encoding or "UTF-8")
-    text = io.TextIOWrapper(file, codec)
-    # Where a text can't be read twice, a line at a time: then the place of an error is known.
-    size, lines_before = PIECE if file.seekable() else 1, 0
-    try:
-        while lines := text.readlines(size):
-            if not lines_before:
-                lines[0] = lines[0].removeprefix("\ufeff")
-            lines_before += len(lines)
-            piece = "".join(lines)
-            # NFC sorts accents in as many steps as their square: hours for a megabyte of them.
-            thousands = (piece[i : i + 1000] for i in range(0, len(piece) - 999, 1000))
-            if any(all(map(unicodedata.combining, thousand)) for thousand in thousands):
-                raise UserError(f"{name} has thousands of accents on one letter; take them out")
-            yield piece
-    except UnicodeError as error:
-        place = _place_of(error, file, codec, lines_before)
-        advice = "save it as UTF-8"
-        if encoding:
-            advice = "if it comes from an older Windows program, try --encoding windows-1252"
-        raise UserError(f"{name} is not {encoding or 'UTF-8'}: {place}; {advice}") from None
-    finally:
-        text.detach()  # else the file would be closed with it
-
-
-def _place_of(error: UnicodeError, file: BinaryIO, codec: str, lines_before: int) -> str:
-    decoder, end, can_seek = codecs.getincrementaldecoder(codec)(), 0, file.seekable()
-    try:
-        while can_seek:
-            file.seek(end)
-            raw = file.read(PIECE)
-            end += len(raw)
-            decoder.decode(raw, final=not raw)
-            can_seek = bool(raw)
-    except UnicodeError as found:
-        error = found
-    if not isinstance(error, UnicodeDecodeError):
-        return str(error)  # UTF-16 without a BOM
-    before, rest = error.object[: error.start], error.object[error.start :]
-    if can_seek:
-        return f"byte 0x{rest[0]:02x} at offset {end - len(rest)}"
-    return f"byte 0x{rest[0]:02x} in line {lines_before + before.count(10) + 1}"
+    decoder = codecs.getincrementaldecoder(codec_name(encoding or "UTF-8"))()
+    newlines = io.IncrementalNewlineDecoder(decoder, translate=True)
+    offset, bom, line = 0, "\ufeff", [""]
+    for raw in chain(iter(lambda: file.read(PIECE), b""), [b""]):
+        try:
+            begun = len(decoder.getstate()[0])  # bytes of a character whose others are in `raw`
+            text = newlines.decode(raw, final=not raw)
+        except UnicodeError as error:
+            place = str(error)  # UTF-16 without a BOM
+            if isinstance(error, UnicodeDecodeError):
+                byte = error.object[error.start]
+                place = f"byte 0x{byte:02x} at offset {offset - begun + error.start}"
+            advice = "save it as UTF-8"
+            if encoding:
+                advice = "if it comes from an older Windows program, try --encoding windows-1252"
+            raise UserError(f"{name} is not {encoding or 'UTF-8'}: {place}; {advice}") from None
+        # NFC sorts accents in as many steps as their square: hours for a megabyte of them.
+        thousands = (text[i : i + 1000] for i in range(0, len(text) - 999, 1000))
+        if any(all(map(unicodedata.combining, thousand)) for thousand in thousands):
+            raise UserError(f"{name} has thousands of accents on one letter; take them out")
+        if text:
+            text, bom = text.removeprefix(bom), ""
+        whole, newline, rest = text.rpartition("\n")
+        if newline:
+            yield "".join([*line, whole, newline])
+            line = []
+        line.append(rest)
+        offset += len(raw)
+    if last := "".join(line):
+        yield last
 
 
 def codec_name(encoding: str) -> str:
