@@ -238,7 +238,7 @@ class DeviceConfig(Checked):
     device: Literal["auto", "cpu", "cuda", "mps"] = "auto"
     """auto: a CUDA GPU where there is one; sample.py takes it for large models alone."""
     dtype: DType = "auto"
-    """Type of the matrix products; auto: bfloat16 on a CUDA GPU that has it, else float32."""
+    """Type of the matrix products in training; auto: bfloat16 where the CPU or GPU has it."""
 
 
 @dataclass(frozen=True, kw_only=True)

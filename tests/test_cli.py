@@ -40,9 +40,10 @@ from conftest import (
 import train
 from sancho import checkpoint, cli
 from sancho import generate as sancho_generate
-from sancho.config import RunConfig, SampleConfig, TrainOptions
+from sancho.config import DeviceConfig, RunConfig, SampleConfig, TrainOptions
 from sancho.errors import UserError
 from sancho.evaluation import measures
+from sancho.machine.device import choose_device
 from sancho.machine.distributed import World
 from sancho.presets import PRESETS
 from sancho.run import folder as run_folder
@@ -123,7 +124,10 @@ def test_a_value_is_never_respelt(value):
     assert cli.parse(SampleOptions(), ["--start=--top-k"]).start == "--top-k"
 
 
-SWITCHES = "resume overwrite bias embedding_skip qk_norm tie_embeddings compile tensorboard json"
+SWITCHES = (
+    "resume overwrite bias ngram_vocabulary embedding_skip qk_norm tie_embeddings compile "
+    "tensorboard json"
+)
 OPTIONS = {
     "train.py": TrainOptions(),
     "sample.py": SampleOptions(),
@@ -306,7 +310,8 @@ def test_train_from_beginning_to_end(project):
     assert steps_in(out) == [2, 4, 6]
     assert (best.train.max_iters, best.corpus_name) == (6, "tiny")
     assert best.train.eval_interval == 6  # it follows the length
-    assert best.run == RunConfig(device="cpu", dtype="float32", preset="mini")
+    dtype = choose_device(DeviceConfig(device="cpu")).dtype_name
+    assert best.run == RunConfig(device="cpu", dtype=dtype, preset="mini")
     assert best.model == replace(PRESETS["mini"].model, vocab_size=len(set(TEXT)), **SHAPE)
 
 
@@ -494,7 +499,7 @@ def test_the_start_from_a_file_and_from_stdin(project, trained):
     ("start", "stdin", "parts"),
     [
         ("FILE:binary", b"", ["binary is not UTF-8: byte 0xf1 at offset 320000;"]),
-        ("-", b"En\xf1", ["standard input is not UTF-8: byte 0xf1 in line 1; save it as UTF-8"]),
+        ("-", b"En\xf1", ["standard input is not UTF-8: byte 0xf1 at offset 2; save it as UTF-8"]),
         ("-", b"", ["--start is empty"]),
         ("", b"", ["--start is empty"]),
         ("En 1605 Ñ", b"", ["'1' at position 3", "'6'", "'5'", "'Ñ' at position 8", "--unknown"]),

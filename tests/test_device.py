@@ -29,7 +29,8 @@ def precision() -> Iterator[None]:
 def machine(monkeypatch) -> Callable:
     """Return a function after which torch finds these devices, whatever this machine has."""
 
-    def has(*devices: str, bfloat16: bool = True) -> None:
+    def has(*devices: str, bfloat16: bool = True, features: dict | None = None) -> None:
+        monkeypatch.setattr(torch.cpu, "get_capabilities", lambda: features or {})
         monkeypatch.setattr(torch.cuda, "is_available", lambda: "cuda" in devices)
         monkeypatch.setattr(torch.backends.mps, "is_available", lambda: "mps" in devices)
         supported = {True: True, False: bfloat16}  # by its key: whether emulation counts
@@ -69,18 +70,26 @@ def test_a_device_can_be_asked_for_where_it_is_and_is_refused_elsewhere(machine,
 
 
 @pytest.mark.parametrize(
-    ("name", "bfloat16", "expected"),
+    ("name", "bfloat16", "features", "expected"),
     [
-        ("cpu", True, torch.float32),
-        ("mps", True, torch.float32),
-        ("cuda", False, torch.float32),  # what a GPU only emulates is slower than float32
-        ("cuda", True, torch.bfloat16),
+        ("cpu", True, {"avx512_f": True, "avx512_bf16": False}, torch.float32),
+        ("cpu", False, {"avx512_bf16": True}, torch.bfloat16),
+        ("cpu", False, {"avx512_bf16": False, "amx_bf16": True}, torch.bfloat16),
+        ("mps", True, {}, torch.float32),
+        ("cuda", False, {"amx_bf16": True}, torch.float32),  # what a GPU only emulates is slower
+        ("cuda", True, {}, torch.bfloat16),
     ],
 )
-def test_auto_is_bfloat16_where_a_gpu_has_it(machine, name, bfloat16, expected):
-    machine("cuda", "mps", bfloat16=bfloat16)
+def test_auto_is_bfloat16_where_the_device_has_it(machine, name, bfloat16, features, expected):
+    machine("cuda", "mps", bfloat16=bfloat16, features=features)
     assert choose_device(DeviceConfig(device=name)).dtype == expected
     assert choose_device(DeviceConfig(device=name, dtype="float32")).dtype == torch.float32
+
+
+def test_auto_is_float32_where_torch_is_too_old_to_say(machine, monkeypatch):
+    machine()
+    monkeypatch.delattr(torch.cpu, "get_capabilities")
+    assert choose_device(DeviceConfig()).dtype == torch.float32
 
 
 def test_bfloat16_can_be_asked_for_but_not_on_mps(machine):

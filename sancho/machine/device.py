@@ -58,16 +58,19 @@ def choose_device(config: DeviceConfig) -> Device:
         raise UserError("--dtype bfloat16 does not work on mps; use --dtype float32")
     kind = config.dtype
     if kind == "auto":
-        kind = "bfloat16" if name == "cuda" and has_bfloat16() else "float32"
+        kind = "bfloat16" if has_bfloat16(name) else "float32"
     if name == "cuda":  # "high" is TF32, which has the precision of bfloat16's products
         precision = "highest" if config.dtype == "float32" else "high"
         torch.set_float32_matmul_precision(precision)
     return Device(torch.device(name), getattr(torch, kind))
 
 
-def has_bfloat16() -> bool:
-    """Return whether the CUDA GPU computes in bfloat16 itself."""
-    return torch.cuda.is_bf16_supported(including_emulation=False)
+def has_bfloat16(device: str) -> bool:
+    """Return whether a device of that type has instructions for bfloat16."""
+    if device == "cpu":
+        features = getattr(torch.cpu, "get_capabilities", dict)()  # older torch can't say
+        return any(features.get(name) for name in ("avx512_bf16", "amx_bf16"))
+    return device == "cuda" and torch.cuda.is_bf16_supported(including_emulation=False)
 
 
 def compiled(model: nn.Module, probe: Callable[[nn.Module], Tensor]) -> nn.Module:

@@ -71,7 +71,7 @@ def preset_options(
     is_gpu = choose_device(run).torch_device.type == "cuda"
     name: Any = run.preset if run.preset != "auto" or not initial else preset_of(initial.model)
     if name in ("auto", None):  # a CUDA GPU without bfloat16 would take hours for base
-        name = "base" if is_gpu and has_bfloat16() else "mini"
+        name = "base" if is_gpu and has_bfloat16("cuda") else "mini"
     model, train = PRESETS[name].model, PRESETS[name].train
     if initial:  # the n-gram table keeps its rate: a new text brings other n-grams
         rates = {n: FINE_TUNING_RATE * getattr(train, n) for n in ADAMW_AND_MUON}
