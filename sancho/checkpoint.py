@@ -96,7 +96,8 @@ class Checkpoint:
 
     def in_half_precision(self) -> "Checkpoint":
         """Return it with float16 weights and no optimizer: half the size, to hand on."""
-        return replace(self, weights=_in_type(np.float16, self.weights), optimizer={})
+        floats = {n: a.astype(np.float16) for n, a in self.weights.items() if n != NGRAM_KEYS}
+        return replace(self, weights=self.weights | floats, optimizer={})
 
 
 def save(path: Path, checkpoint: Checkpoint) -> None:
@@ -153,7 +154,9 @@ def load(path: Path) -> Checkpoint:
         _check_weights(checkpoint)
     except (ValueError, KeyError, TypeError, RecursionError) as error:
         raise _damaged(path, error) from None
-    return replace(checkpoint, weights=_in_type(np.float32, checkpoint.weights))
+    loaded = checkpoint.weights
+    halves = {n: a.astype(np.float32) for n, a in loaded.items() if a.dtype == np.float16}
+    return replace(checkpoint, weights=loaded | halves)
 
 
 def _read(path: Path) -> tuple[dict[str, str], Arrays]:
@@ -175,11 +178,6 @@ def _read(path: Path) -> tuple[dict[str, str], Arrays]:
             return metadata, {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
     except (safetensors.SafetensorError, TypeError, AttributeError) as error:
         raise _damaged(path, error) from None  # the last two: a type that NumPy does not have
-
-
-def _in_type(kind: type, weights: Arrays) -> Arrays:
-    """Return weights in a type; the keys of n-grams stay whole numbers."""
-    return {n: a if a.dtype == np.int32 else a.astype(kind, copy=False) for n, a in weights.items()}
 
 
 def _damaged(path: Path, error: Exception) -> UserError:

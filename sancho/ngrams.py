@@ -22,8 +22,8 @@ NOTHING = -1
 """The id that stands before the first character."""
 NO_KEY = 2**31 - 1
 """The key of rows that no n-gram has for its own."""
-COUNTED = 2**23  # characters of a long text whose n-grams are counted, so that it takes seconds
-PIECES = 64  # evenly over the text
+COUNTED = 2**23  # characters: of a longer text pieces from all over it are counted, in a second
+PIECE = 2**12
 
 
 def signed_powers(size: int) -> list[int]:
@@ -52,11 +52,10 @@ def vocabulary(ids: np.ndarray, size: int, n_rows: int) -> np.ndarray:
     In ascending order, NO_KEY at the end. Of 2, 3, … size characters; of equally frequent ones the
     shorter go first. One that occurs but once has no row: it would be learned by heart.
     """
-    if len(ids) > COUNTED:
-        starts = np.linspace(0, len(ids) - COUNTED // PIECES, PIECES, dtype=np.int64)
-        ids = np.concatenate([ids[start : start + COUNTED // PIECES] for start in starts])
-    values, found, counts = ids.astype(np.int32) + 2, [], []
-    sums = values
+    starts = range(0, len(ids), PIECE * (1 + len(ids) // COUNTED))
+    ids = np.concatenate([ids[start : start + PIECE] for start in starts])
+    sums = values = ids.astype(np.int32) + 2
+    found, counts = [], []
     for n, power in enumerate(signed_powers(size)[1:], 2):
         sums = sums[1:] + values[: 1 - n] * np.int64(power).astype(np.int32)
         of_length, number = np.unique(sums, return_counts=True)

@@ -111,7 +111,8 @@ def test_a_vocabulary_is_learned_once():
 
 
 def test_of_a_long_text_pieces_from_all_over_it_are_counted(monkeypatch):
-    monkeypatch.setattr(ngrams, "COUNTED", 640)  # in 64 pieces of ten
+    monkeypatch.setattr(ngrams, "COUNTED", 640)
+    monkeypatch.setattr(ngrams, "PIECE", 10)
     ids = np.arange(6400) // 1600  # the n-grams of four letters, each in its quarter
     keys = ngrams.vocabulary(ids, 2, 100)
     assert {key_by_hand((i, i)) for i in range(4)} <= set(keys.tolist())
