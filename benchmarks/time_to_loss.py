@@ -49,11 +49,11 @@ def judge(
     return total / (len(ids) - 1)
 
 
-def train_ours(book: Path, corpus: Corpus, options: list[str]) -> dict[str, float]:
-    """Run train.py; return its seconds, its losses and the seconds of a step."""
-    out = book.with_name("out")
-    command = ["train.py", "--corpus", str(book), "--out_dir", str(out), "--overwrite"]
-    seconds = process_seconds([*command, *options], ROOT)
+def train_ours(folder: Path, corpus: Corpus, options: list[str]) -> dict[str, float]:
+    """Run train.py on the text that `options` name; return its seconds and losses, and a step's."""
+    out = folder / "out"
+    command = ["train.py", *options, "--out_dir", str(out), "--overwrite"]
+    seconds = process_seconds(command, ROOT)
     best = checkpoint.load(out / "best.safetensors")
     model = best.build_model()
     lines = (out / "metrics.jsonl").read_text(encoding="utf-8").splitlines()
@@ -116,12 +116,13 @@ def main() -> None:
 def measure(options: argparse.Namespace, book: Path, corpus: Corpus) -> dict[str, object]:
     """Run everything, print the report; return all figures."""
     print(f"{'':38}{'steps':>8}{'seconds':>9}{'':18}{'val loss':>10}{'windows 64':>12}", flush=True)
-    to_target = [*options.options, "--max_iters", str(options.max_iters)]
+    folder, ours = book.parent, ["--corpus", str(book), *options.options]
+    to_target = [*ours, "--max_iters", str(options.max_iters)]
     runs: dict[str, list[dict[str, float]]] = {"target": [], "nanogpt": []}
     for _ in range(options.runs):
-        runs["target"].append(train_ours(book, corpus, to_target))
+        runs["target"].append(train_ours(folder, corpus, to_target))
         if options.nanogpt:
-            runs["nanogpt"].append(train_nanogpt(options.nanogpt, book.parent, corpus))
+            runs["nanogpt"].append(train_nanogpt(options.nanogpt, folder, corpus))
     show(f"sancho-mini, {options.max_iters} steps", runs["target"])
     if median(runs["target"], "val_loss") > options.target:
         print(f"that is short of the target {options.target}; give more --max_iters")
@@ -137,10 +138,10 @@ def measure(options: argparse.Namespace, book: Path, corpus: Corpus) -> dict[str
         # The speed of the machine drifts, so it is measured anew before every run.
         found = runs[f"{seconds:g} s"] = []
         for _ in range(options.runs):
-            short = [*options.options, "--max_iters", str(CALIBRATION_STEPS)]
-            steps = steps_for(seconds, train_ours(book, corpus, short))
-            long = [*options.options, "--max_iters", str(steps), "--eval_interval", str(steps)]
-            found.append(train_ours(book, corpus, long))
+            short = [*ours, "--max_iters", str(CALIBRATION_STEPS)]
+            steps = steps_for(seconds, train_ours(folder, corpus, short))
+            long = [*ours, "--max_iters", str(steps), "--eval_interval", str(steps)]
+            found.append(train_ours(folder, corpus, long))
         show(f"sancho-mini, given {seconds:g} s", found)
     return {"target": options.target, "options": options.options, "runs": runs}
 

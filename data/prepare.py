@@ -16,7 +16,7 @@ from sancho.errors import UserError  # noqa: E402
 class PrepareOptions:
     """Clean and encode a text, so that train.py --dataset NAME can learn from it.
 
-    Without --input: Don Quijote, from Project Gutenberg.
+    Without --input: quijote or shakespeare, which is fetched.
     """
 
     input: tuple[str, ...] = ()
@@ -24,7 +24,8 @@ class PrepareOptions:
     encoding: str = "UTF-8"
     """The encoding of these files, as windows-1252 or UTF-16."""
     name: str = ""
-    """The folder under data/ that the prepared corpus goes to; without --input, quijote."""
+    """The folder under data/ that the prepared corpus goes to; without --input, quijote or
+    shakespeare; where nothing is said, quijote."""
     overwrite: bool = False
     """Replace the corpus of that name."""
 
@@ -47,8 +48,9 @@ def main(args: Sequence[str]) -> None:
     else:
         if options.encoding != "UTF-8":
             raise UserError(f"--encoding {options.encoding} needs --input: which file is it?")
-        if name != corpus.BOOK:
-            raise UserError(f"--name {name} needs --input: which text is it?")
+        if name not in corpus.ONLINE:
+            fetched = " and ".join(corpus.ONLINE)
+            raise UserError(f"--name {name} needs --input; only {fetched} can be fetched")
         if options.overwrite:
             (DATA / name / "meta.json").unlink(missing_ok=True)
         result = corpus.open_dataset(DATA, name)

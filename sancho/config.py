@@ -276,7 +276,7 @@ class CorpusConfig(Checked):
     """The text to learn from."""
 
     dataset: str = "quijote"
-    """A prepared folder under data/; quijote is fetched if it is missing."""
+    """A prepared folder under data/; quijote and shakespeare are fetched if missing."""
     corpus: Path | None = None
     """A text file of your own instead, prepared on the way in a folder of its own."""
     encoding: str = "UTF-8"

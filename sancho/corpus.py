@@ -8,9 +8,10 @@ import re
 import sys
 import unicodedata
 import warnings
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import chain
 from pathlib import Path
 from typing import BinaryIO
@@ -19,16 +20,12 @@ import numpy as np
 
 from sancho.config import CorpusConfig
 from sancho.errors import MissingFile, UserError
-from sancho.machine.download import DownloadError, download
+from sancho.machine.download import DownloadError, check_sha256, download
 from sancho.machine.files import atomic_write, existing_file, locked
 from sancho.tokenizer import CharTokenizer
 
 PIECE = 1 << 18  # characters or bytes: small enough for a processor's cache
 BOOK = "quijote"
-BOOK_URLS = (
-    "https://www.gutenberg.org/cache/epub/2000/pg2000.txt",
-    "https://gutenberg.pglaf.org/cache/epub/2000/pg2000.txt",
-)
 Texts = Iterable[tuple[str, BinaryIO]]  # names and binary files, read once, one by one
 MARKER = re.compile(r"\*\*\* (START|END) OF TH(?:E|IS) PROJECT GUTENBERG[^\n]*\n?")
 WAIT_SECONDS = 60.0  # for which another process that prepares the same text is waited for
@@ -76,26 +73,32 @@ def is_folder_name(name: str) -> bool:
     return Path(name).name == name and name not in ("", "..")
 
 
-def open_dataset(data: Path, name: str, urls: Sequence[str] = BOOK_URLS) -> Corpus:
+def open_dataset(data: Path, name: str) -> Corpus:
     """Return the corpus data/NAME; where it is not prepared, prepare it if its text can be had.
 
-    The text is data/NAME.txt, or for Don Quijote comes from `urls`; if none of them answers, the
-    corpus that comes with the project takes its place, with a warning that says so.
-    Raises MissingFile where there is no such corpus.
+    The text is data/NAME.txt, or one of ONLINE. If Don Quijote can't be fetched, the corpus that
+    comes with the project takes its place, with a warning that says so.
+    Raises MissingFile where there is no such corpus, UserError where another can't be fetched.
     """
     if not is_folder_name(name):
         raise UserError(f"--dataset is {name!r}; it must be the name of a folder under data/")
     folder, text = data / name, data / f"{name}.txt"
-    if is_prepared(folder) or (name != BOOK and not text.is_file()):
+    if is_prepared(folder) or not (name in ONLINE or text.is_file()):
         return open_prepared(folder)
     try:
         with locked(folder, WAIT_SECONDS):
             if is_prepared(folder):  # by the process that was waited for
                 return open_prepared(folder)
             if not text.is_file():
-                text = download(urls, folder / "pg2000.txt", check_book)
+                file, check, urls = ONLINE[name]
+                text = download(urls.split(), folder / file, check)
             return prepare_files([text], folder)
     except DownloadError as error:
+        if name != BOOK:
+            raise UserError(
+                f"{name} could not be fetched ({error}); get {urls} by hand, then "
+                f"data/prepare.py --input FILE --name {name}, or train.py --corpus FILE"
+            ) from None
         warnings.warn(
             f"DON QUIJOTE COULD NOT BE FETCHED ({error}). Using {data.name}/apocrifo.txt instead, "
             "a tenth as long; get the book later with data/prepare.py",
@@ -104,14 +107,29 @@ def open_dataset(data: Path, name: str, urls: Sequence[str] = BOOK_URLS) -> Corp
         return open_dataset(data, "apocrifo")
 
 
-def check_book(path: Path) -> None:
-    """Raise UserError unless the clean text of the file is the whole of Don Quijote."""
-    with open(path, "rb") as file:
-        text = "".join(clean_text(read_text(file, path.name)))
+def check_book(raw: bytes) -> None:
+    """Raise UserError unless the clean text of these bytes is the whole of Don Quijote."""
+    text = "".join(clean_text(read_text(io.BytesIO(raw), "what it sent")))
     if not text.startswith("El ingenioso hidalgo") or "En un lugar de la Mancha" not in text:
         raise UserError("what it sent is not Don Quijote")
     if not 2_050_000 < len(text) < 2_200_000:
         raise UserError(f"its Don Quijote has {len(text)} characters, not about 2110000")
+
+
+ONLINE: dict[str, tuple[str, Callable[[bytes], None], str]] = {
+    BOOK: (
+        "pg2000.txt",
+        check_book,
+        "https://www.gutenberg.org/cache/epub/2000/pg2000.txt "
+        "https://gutenberg.pglaf.org/cache/epub/2000/pg2000.txt",
+    ),
+    "shakespeare": (
+        "tinyshakespeare.txt",
+        partial(check_sha256, "86c4e6aa9db7c042ec79f339dcb96d42b0075e16b8fc2e86bf0ca57e2dc565ed"),
+        "https://raw.githubusercontent.com/karpathy/char-rnn/master/data/tinyshakespeare/input.txt",
+    ),
+}
+"""Texts that are fetched if they are missing: the file's name, its check, and its addresses."""
 
 
 def read_text(file: BinaryIO, name: str, encoding: str | None = None) -> Iterator[str]:

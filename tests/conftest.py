@@ -156,7 +156,8 @@ def pristine_project(tmp_path_factory) -> Path:
 
 @pytest.fixture
 def project(pristine_project, tmp_path, monkeypatch) -> Path:
-    """A folder to work in, with a data/tiny that is used."""
+    """A folder to work in, with a data/tiny that is used, where no network answers."""
+    monkeypatch.setenv("https_proxy", "http://127.0.0.1:9")
     use_data(monkeypatch, tmp_path / "data")
     monkeypatch.chdir(tmp_path)
     return shutil.copytree(pristine_project, tmp_path, dirs_exist_ok=True)

@@ -190,7 +190,7 @@ BAD_LINES = [
     ("sample.py", "--stop=", "--stop"),
     ("sample.py", "--checkpoint data", "data", "folder"),
     ("evaluate.py", "--checkpoint MODEL", "no prepared corpus in ", "golden"),
-    ("prepare.py", "--name other", "--input"),
+    ("prepare.py", "--name other", "--input; only quijote and shakespeare can be fetched"),
     ("prepare.py", "--input tiny.txt", "--input", "--name"),
     ("prepare.py", "--name .. --input tiny.txt", "--name is '..'; it must be the name of a folder"),
     ("prepare.py", "--name tiny --input tiny.txt", "--name tiny", "data/tiny already", "--overwri"),
@@ -559,6 +559,15 @@ def test_prepare_several_files_and_stdin(project):
     assert files_in(project / "data" / "new") == ["input.txt", "meta.json", "train.bin", "val.bin"]
     succeed("prepare.py", *line[:3], "tiny.txt", "--overwrite")
     assert (project / "data" / "new" / "input.txt").read_text("utf-8") == TEXT
+
+
+@pytest.mark.parametrize("line", ["train.py --dataset", "prepare.py --name"])
+def test_without_a_network_there_is_no_shakespeare(project, line):
+    name, option = line.split()
+    result = run(name, option, "shakespeare")
+    result.err = result.err.rpartition("\r")[2]  # of what a terminal shows in turn, the last
+    todo = "then data/prepare.py --input FILE --name shakespeare, or train.py --corpus FILE"
+    assert_refused(result, name, "not be fetched (raw.githubusercontent.com: ", todo)
 
 
 def test_a_damaged_book_is_prepared_anew(project):

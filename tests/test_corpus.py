@@ -9,6 +9,7 @@ import sys
 import unicodedata
 import warnings
 from contextlib import contextmanager
+from functools import partial
 from itertools import count, product
 from pathlib import Path
 
@@ -24,6 +25,7 @@ from sancho.config import CorpusConfig
 from sancho.corpus import Corpus, open_corpus, open_dataset, open_prepared, prepare_files
 from sancho.errors import MissingFile, UserError
 from sancho.machine import files
+from sancho.machine.download import check_sha256
 from sancho.tokenizer import CharTokenizer
 
 
@@ -353,7 +355,7 @@ RIGHT_BOOK = book_of(2_110_000)
 
 
 def test_don_quijote_as_project_gutenberg_has_it(tmp_path, book):
-    corpus.check_book(book)
+    corpus.check_book(book.read_bytes())
     result = prepare_files([book], tmp_path / "quijote")
     assert (len(result.train), len(result.val)) == (1_899_635, 211_070)
     assert result.tokenizer.vocab_size == 92
@@ -372,13 +374,9 @@ def test_don_quijote_as_project_gutenberg_has_it(tmp_path, book):
     ],
     ids="html another translation half double compressed".split(),
 )
-def test_another_text_is_not_taken_for_the_book(tmp_path, body, answer):
-    (tmp_path / "book").write_bytes(body)
+def test_another_text_is_not_taken_for_the_book(body, answer):
     with pytest.raises(UserError, match=rf"^[^\n]*{answer}[^\n]*$"):
-        corpus.check_book(tmp_path / "book")
-
-
-NOWHERE = ["file:///nobody/pg2000.txt"]
+        corpus.check_book(body)
 
 
 def write(path: Path, text: str) -> Path:
@@ -394,42 +392,64 @@ def data(tmp_path) -> Path:
 
 
 @pytest.fixture
-def address(tmp_path) -> str:
-    """An address that has the book: a file, so that no network is needed."""
-    (tmp_path / "pg2000.txt").write_bytes(RIGHT_BOOK)
-    return (tmp_path / "pg2000.txt").as_uri()
+def urls(tmp_path) -> list[str]:
+    """Addresses of nothing, of something else and of the book: files, without a network."""
+    write(tmp_path / "wrong", "<html>")
+    (tmp_path / "right").write_bytes(RIGHT_BOOK)
+    return [(tmp_path / name).as_uri() for name in ("missing", "wrong", "right")]
 
 
-def test_don_quijote_is_fetched_once_from_the_first_address_that_has_it(tmp_path, data, address):
-    (tmp_path / "wrong").write_bytes(b"<html></html>")
+def open_from(urls: list[str], data: Path, name: str) -> Corpus:
+    """Open a corpus, fetched from these addresses if it is missing."""
+    file, check, _ = corpus.ONLINE[name]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setitem(corpus.ONLINE, name, (file, check, " ".join(urls)))
+        return open_dataset(data, name)
+
+
+def test_don_quijote_is_fetched_once_from_the_first_address_that_has_it(data, urls):
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        first = open_dataset(data, "quijote", [(tmp_path / "wrong").as_uri(), address])
-        again = open_dataset(data, "quijote", NOWHERE)
+        first = open_from(urls, data, "quijote")
+        again = open_from([], data, "quijote")
     assert first.name == again.name == "quijote"
     assert text_of(first) == text_of(again)
     assert text_of(first).startswith(TITLE + "\n\n" + FAMOUS_WORDS)
 
 
-def test_without_the_book_the_sample_corpus_takes_its_place_and_says_so(tmp_path, data, address):
-    (tmp_path / "wrong").write_bytes(b"<html></html>")
+def test_without_the_book_the_sample_corpus_takes_its_place_and_says_so(data, urls):
     with pytest.warns(UserWarning, match="DON QUIJOTE COULD NOT BE FETCHED") as caught:
-        found = open_dataset(data, "quijote", [*NOWHERE, (tmp_path / "wrong").as_uri()])
+        found = open_from(urls[:2], data, "quijote")
     (message,) = [str(warning.message) for warning in caught]
-    for part in ("nobody", "sent is not Don Quijote)", "data/apocrifo.txt", "data/prepare.py"):
+    for part in ("missing", "sent is not Don Quijote)", "data/apocrifo.txt", "data/prepare.py"):
         assert part in message
     assert found.name == "apocrifo"
     assert text_of(found) == LINE * 30
     # Nothing there that could be taken for a corpus, or for a part of the book.
-    assert {path.name for path in (data / "quijote").iterdir()} <= {".lock"}
-    assert open_dataset(data, "quijote", [address]).name == "quijote"  # it is tried again
+    assert contents(data / "quijote") == {}
+    assert open_from(urls, data, "quijote").name == "quijote"  # it is tried again
+
+
+def test_where_another_text_cannot_be_fetched_nothing_takes_its_place(data, urls):
+    sent = "it sent another text: 6 bytes with the sha256 b7d082ee…, not 86c4e6aa…"
+    todo = "data/prepare.py --input FILE --name shakespeare, or train.py --corpus FILE"
+    with pytest.raises(UserError, match=rf"^shakespeare could [^\n]* {sent};[^\n]*, then {todo}$"):
+        open_from(urls, data, "shakespeare")
+    assert contents(data / "shakespeare") == {}
+
+
+def test_a_third_text_would_be_one_entry_more(data, monkeypatch, urls):
+    check = partial(check_sha256, hashlib.sha256(RIGHT_BOOK).hexdigest())
+    monkeypatch.setitem(corpus.ONLINE, "third", ("third.txt", check, " ".join(urls)))
+    assert text_of(open_dataset(data, "third")).startswith(TITLE)
 
 
 @pytest.mark.parametrize("name", ["quijote", "novelas"])
-def test_a_text_of_that_name_is_prepared_once_without_a_network(data, name):
+def test_a_text_of_that_name_is_prepared_once_without_a_network(data, monkeypatch, name):
+    monkeypatch.delattr(corpus, "download")
     for text in ("lo de antes\n", "lo de ahora\n"):
         write(data / f"{name}.txt", text)
-        assert text_of(open_dataset(data, name, NOWHERE)) == "lo de antes\n"
+        assert text_of(open_dataset(data, name)) == "lo de antes\n"
 
 
 # --- a text of the user's -------------------------------------------------------------------
@@ -474,17 +494,17 @@ def test_texts_of_one_name_are_in_nobodys_way(tmp_path, data):
     texts += [write(data / "mine.txt", "cuatro\n"), write(data / "quijote.txt", "cinco\n")]
     folders = {opened(data, path) for path in texts}
     assert len(folders) == 4
-    assert text_of(open_dataset(data, "mine", NOWHERE)) == "tres\n"
+    assert text_of(open_dataset(data, "mine")) == "tres\n"
     assert folders == {opened(data, path) for path in texts}
 
 
 @pytest.mark.parametrize("name", ["quijote", "mine"])
-def test_one_process_prepares_and_who_has_waited_finds_it(data, address, monkeypatch, name):
+def test_one_process_prepares_and_who_has_waited_finds_it(data, urls, monkeypatch, name):
     """Who wants to have the folder is let in after somebody else, who does the same."""
 
     def open_it() -> int:
         mine = CorpusConfig(corpus=data / "apocrifo.txt")
-        found = open_corpus(data, mine) if name == "mine" else open_dataset(data, name, [address])
+        found = open_corpus(data, mine) if name == "mine" else open_from(urls, data, name)
         return when_made(data / found.name)
 
     @contextmanager

@@ -1,5 +1,6 @@
 """Download with a time-out and a check, from one of several addresses."""
 
+import hashlib
 import http.client
 import urllib.error
 import urllib.request
@@ -20,23 +21,29 @@ class DownloadError(UserError):
     """The file could not be had, or was not the right one."""
 
 
-def download(urls: Sequence[str], path: Path, check: Callable[[Path], None]) -> Path:
+def download(urls: Sequence[str], path: Path, check: Callable[[bytes], None]) -> Path:
     """Download to `path` what the first of `urls` has that passes `check`; return `path`.
 
-    check: raises UserError for a file that is not the right one. Raises DownloadError with what
+    check: raises UserError for bytes that are not the right ones. Raises DownloadError with what
     each address answered; `path` is then as it was before.
     """
     answers = []
     for url in urls:
         try:
+            check(raw := _read(url))
             with atomic_write(path) as out:
-                out.write(_read(url))
-                out.flush()
-                check(Path(out.name))
+                out.write(raw)
             return path
         except UserError as error:
             answers.append(f"{urlsplit(url).netloc}: {error}")
     raise DownloadError("; ".join(answers))
+
+
+def check_sha256(expected: str, raw: bytes) -> None:
+    """Raise UserError unless these bytes have that sha256, in hexadecimal digits."""
+    if (found := hashlib.sha256(raw).hexdigest()) != expected:
+        sent = f"{len(raw)} bytes with the sha256 {found[:8]}…"
+        raise UserError(f"it sent another text: {sent}, not {expected[:8]}…")
 
 
 def _read(url: str) -> bytes:
