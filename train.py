@@ -44,14 +44,15 @@ def main(args: Sequence[str]) -> int:
             wants_events = options.run.tensorboard and world.is_first
             folder = RunFolder(options.folder.out_dir, tensorboard=wants_events)
             until_end.enter_context(closing(folder))
-            reports = fit(state, corpus, device, world=world, compile=options.run.compile)
+            reports = fit(state, corpus, device, world=world, compile=bool(state.run.compile))
             if world.is_first:
                 until_end.enter_context(folder.lock())
                 folder.start(options.folder, state.progress.step)
         for line in setup.describe(options, state, corpus, initial):
             cli.say(line, world)
+        compiled = ", compiled" if state.run.compile else ""
         processes = f", {world.size} processes" if world.size > 1 else ""
-        cli.say(f"{device}{processes}", world)
+        cli.say(f"{device}{compiled}{processes}", world)
         try:
             signal = follow(reports, state, corpus, folder, world)
         except NonFiniteLoss:  # in every process, and one says it

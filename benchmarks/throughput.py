@@ -90,8 +90,9 @@ def measure(preset: str, corpus: Corpus, device: Device, compile: bool) -> dict[
         cross_entropy(model(inputs), targets).backward()
 
     def move() -> None:
-        for optimizer in state.optimizers:
-            optimizer.step()
+        with device.autocast():
+            for optimizer in state.optimizers:
+                optimizer.step()
 
     parts = {
         "attention": model_config.n_layer * forward_and_back(attention, shape, device),

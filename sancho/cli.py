@@ -123,7 +123,7 @@ def _add(target: argparse._ActionsContainer, option: Field[Any], default: Any, t
     while get_origin(kind) in (Annotated, UnionType):
         kind = get_args(kind)[0]  # without its range, or the None that it may be instead
     if kind is bool:
-        text += f" (default: {default}; the opposite: {opposite})"
+        text += f" (default: {'auto' if default is None else default}; the opposite: {opposite})"
     elif default not in ((), None):
         text += f" (default: {default if str(default).isprintable() else repr(default)})"
     text = text.replace("%", "%%")

@@ -247,8 +247,8 @@ class RunConfig(DeviceConfig):
 
     preset: PresetName = "auto"
     """A model and its training: mini for a CPU, base for a CUDA GPU, classic as in the course."""
-    compile: bool = False
-    """Compile the model with torch.compile (for a GPU and long runs)."""
+    compile: bool | None = None
+    """Compile the model with torch.compile; auto: on a CUDA GPU, for 1,000 steps or more."""
     tensorboard: bool = False
     """Write event files for TensorBoard too, into out_dir/tensorboard."""
 

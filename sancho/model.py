@@ -56,13 +56,16 @@ def make_norm(config: ModelConfig) -> nn.Module:
 def rotate(x: Tensor, rotations: Tensor) -> Tensor:
     """Rotate each pair of channels (2j, 2j + 1) by its position's angle: rotary positions.
 
-    x: (B, T, heads, D); rotations: (T, heads · D/2, 2), cosine and sine of each angle. Su et al.
-    2021, arXiv:2104.09864, section 3.2. As complex numbers the pairs need one product each.
+    x: (B, T, heads, D), which becomes float32 if it is less; rotations: (T, heads · D/2, 2),
+    cosine and sine of each angle. Su et al. 2021, arXiv:2104.09864, section 3.2.
     """
-    wide = x.to(torch.promote_types(x.dtype, torch.float32))  # there are no complex bfloat16
-    pairs = torch.view_as_complex(wide.reshape(*x.shape[:2], -1, 2))  # (B, T, heads · D/2)
-    rotated = pairs * torch.view_as_complex(rotations.to(wide.dtype))
-    return torch.view_as_real(rotated).view(x.shape).type_as(x)
+    pairs = x.to(torch.promote_types(x.dtype, torch.float32)).reshape(*x.shape[:2], -1, 2)
+    if x.is_cpu and not torch.compiler.is_compiling():  # one product, which is faster there
+        rotated = torch.view_as_complex(pairs) * torch.view_as_complex(rotations.to(pairs.dtype))
+        return torch.view_as_real(rotated).view(x.shape)
+    # TorchInductor generates no code for complex numbers.
+    (a, b), (cosine, sine) = pairs.unbind(-1), rotations.unbind(-1)  # each (…, T, heads · D/2)
+    return torch.stack((a * cosine - b * sine, a * sine + b * cosine), dim=-1).view(x.shape)
 
 
 class MultiHeadAttention(nn.Module):
@@ -108,8 +111,8 @@ class MultiHeadAttention(nn.Module):
         if self.rope:
             qk = rotate(qk, self.rotations[start : start + T])
         if self.qk_norm:  # Dehghani et al. 2023, arXiv:2302.05442; here RMSNorm without gains
-            qk = F.rms_norm(qk, (self.head_size,), eps=QK_EPSILON).type_as(v)
-        q, k = qk.transpose(1, 2).chunk(2, dim=1)
+            qk = F.rms_norm(qk, (self.head_size,), eps=QK_EPSILON)
+        q, k = qk.type_as(v).transpose(1, 2).chunk(2, dim=1)
         return q, k, v.transpose(1, 2)
 
 

@@ -248,7 +248,7 @@ class TrainingState:
 
     def sync_losses(self) -> None:
         """Read the unread losses. Raises NonFiniteLoss naming the step of a bad one."""
-        losses = [loss.item() for loss in self.unread_losses]
+        losses = torch.stack(self.unread_losses).tolist() if self.unread_losses else []
         for step, loss in enumerate(losses, self.progress.step - len(losses) + 1):
             if not math.isfinite(loss):
                 raise NonFiniteLoss(step)
@@ -416,7 +416,8 @@ class _Steps:
         dense = [p for p in self.parameters if p.grad is None or not p.grad.is_sparse]
         norm = torch.nn.utils.clip_grad_norm_(dense, config.grad_clip or math.inf)
         step_loss += 0 * norm
-        self.parallel_map(lambda optimizer: optimizer.step(), optimizers)
+        with self.device.autocast():  # on a GPU Muon's products are in bfloat16, too
+            self.parallel_map(lambda optimizer: optimizer.step(), optimizers)
         for optimizer in optimizers:
             optimizer.zero_grad()
         return step_loss
@@ -439,6 +440,8 @@ class _Steps:
         for p, *grads in zip(self.parameters, *by_thread, strict=True):
             if grads[0] is not None:
                 total = reduce(torch.add, grads)
+                if not total.is_sparse:  # AdamW's kernel reads numbers as they lie in memory
+                    total = total.contiguous()
                 p.grad = total if p.grad is None else p.grad + total
         return reduce(torch.add, losses)
 

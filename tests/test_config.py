@@ -127,7 +127,8 @@ def test_a_gated_layer_has_as_many_weights():
 
 def test_from_dict_gives_back_what_was_saved():
     for preset in PRESETS.values():
-        for original in (preset.model, preset.train, RunConfig(device="cpu", compile=True)):
+        runs = (RunConfig(device="cpu", compile=said) for said in (True, False, None))
+        for original in (preset.model, preset.train, *runs):
             assert from_dict(type(original), dataclasses.asdict(original)) == original
     assert from_dict(ModelConfig, {"dropout": 0}) == ModelConfig()
 

@@ -374,13 +374,14 @@ def test_the_real_torchrun_does_so_too(project, expected, size, status):
         assert_same_run(project / "out", expected)
 
 
-def test_on_gpus_there_is_a_micro_step_for_each(monkeypatch):
+def test_on_gpus_there_is_a_micro_step_for_each_and_losses_are_read_seldom(monkeypatch):
     for name, found in (("is_available", True), ("is_bf16_supported", True)):
         monkeypatch.setattr(torch.cuda, name, lambda found=found, **options: found)
     given = {"preset": "base", "dtype": "bfloat16"}
     for processes in (1, 8):
         options = setup.preset_options(given, processes=processes)
         assert options.train.gradient_accumulation_steps == processes
+        assert options.train.log_interval == 100
 
 
 # --- a world of its own ---------------------------------------------------------------------

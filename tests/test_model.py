@@ -21,6 +21,7 @@ from sancho.model import (
     MultiHeadAttention,
     NgramEmbedding,
     cross_entropy,
+    rotate,
 )
 from sancho.presets import PRESETS
 
@@ -161,6 +162,24 @@ def test_angles_equal_the_formula_to_the_last_position(length, channels):
     assert positions.dtype == torch.float32
     assert_close(positions[:, ::2], np.sin(expected), atol=1e-7)
     assert_close(positions[:, 1::2], np.cos(expected), atol=1e-7)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16], ids=str)
+def test_real_pairs_are_rotated_as_complex_numbers_are(monkeypatch, dtype):
+    """The ones where the model is compiled or on a GPU, the others on a CPU."""
+    rotations = MultiHeadAttention(replace(SMALL, position="rope")).rotations
+    x = random_tensor(3, 8, 4, 8, dtype=dtype).requires_grad_()  # (B, T, 2H, D)
+    found = [rotate(x, rotations)]
+    with monkeypatch.context() as patch:
+        patch.setattr(torch.compiler, "is_compiling", lambda: True)
+        patch.setattr(torch, "view_as_complex", lambda _: pytest.fail("it is complex"))
+        found.append(rotate(x, rotations))
+    of_texts_and_heads = torch.vmap(torch.vmap(rotated_by_hand, 1, 1))
+    gradients = [torch.autograd.grad(y.square().sum(), x)[0] for y in found]
+    for y, gradient in zip(found, gradients, strict=True):
+        assert y.dtype == torch.promote_types(dtype, torch.float32)
+        assert_close(y, of_texts_and_heads(x.double()), atol=1e-6)
+        assert_close(gradient.float(), 2 * x.float(), atol=1e-6)  # lengths stay as they are
 
 
 def test_cross_entropy_equals_formula():

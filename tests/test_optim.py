@@ -94,6 +94,12 @@ def test_orthogonalise_equals_the_polynomial_near_the_polar_factor(shape, scale)
     assert torch.equal(matrices, before)
     in_float32 = orthogonalise(matrices.float())
     assert_close(in_float32, orthogonalise(matrices), atol=1e-3)
+    with torch.autocast("cpu", torch.bfloat16):  # as on a GPU
+        in_bfloat16 = orthogonalise(matrices.float())
+    assert 0 < torch.linalg.matrix_norm(in_bfloat16 - in_float32, 2).max() < 0.1
+    for result in (in_float32, in_bfloat16):
+        assert result.dtype == torch.float32
+        assert result.is_contiguous()
     assert (orthogonalise(torch.zeros(shape)) == 0).all()
 
 

@@ -9,6 +9,7 @@ from typing import Any, Literal, get_args, get_origin
 
 import numpy as np
 import pytest
+import torch
 from conftest import CPU, ROOT, prepared, small_options
 from hypothesis import example, given
 from hypothesis import strategies as st
@@ -186,6 +187,26 @@ def test_what_is_given_wins_over_the_length_of_the_text():
 
 
 # --- the state ------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("said", "device", "max_iters", "expected"),
+    [
+        (None, "cuda", 1000, True),
+        (None, "cuda", 999, False),
+        (None, "cpu", 5000, False),
+        (None, "mps", 5000, False),
+        (True, "cpu", 5, True),
+        (False, "cuda", 5000, False),
+    ],
+)
+def test_what_is_compiled(corpus, monkeypatch, said, device, max_iters, expected):
+    """And the run keeps it, wherever and however long it goes on."""
+    start = TrainingState.start
+    monkeypatch.setattr(TrainingState, "start", lambda *args: start(*args[:2], CPU))
+    options = replace(small_options(max_iters=max_iters), run=RunConfig(compile=said))
+    state, _ = make_state(options, None, corpus, replace(CPU, torch_device=torch.device(device)))
+    assert state.run.compile is expected
 
 
 def test_a_state_from_other_weights_begins_anew(tmp_path, corpus, initial):

@@ -2,6 +2,7 @@ import functools
 import io
 import itertools
 import math
+import re
 import sys
 from collections.abc import Iterable, Iterator
 from copy import deepcopy
@@ -496,6 +497,20 @@ def test_every_weight_moves_and_no_gradient_stays(corpus):
     assert all(p.grad is None for p in state.model.parameters())
 
 
+def test_gradients_may_have_any_strides(corpus, monkeypatch):
+    """As those of a compiled model have."""
+    whole, state = (start_preset(corpus, "mini") for _ in range(2))
+    expected, grad = run(whole, corpus), torch.autograd.grad
+
+    def transposed(*args, **options) -> list[torch.Tensor | None]:
+        found = grad(*args, **options)
+        return [g if g is None or g.is_sparse else g.t().clone().t() for g in found]
+
+    monkeypatch.setattr(torch.autograd, "grad", transposed)
+    assert run(state, corpus) == expected
+    assert bits_of(state) == bits_of(whole)
+
+
 def multiply_gradient(module: torch.nn.Module, factor: float) -> None:
     """From now on, give `factor` times the gradient to all that a module computes its output of."""
 
@@ -552,9 +567,13 @@ def graphs(monkeypatch) -> Iterator[list]:
 
 @pytest.mark.parametrize("device", [CPU, pytest.param(CPU_BFLOAT16, marks=slow)], ids=str)
 @pytest.mark.parametrize("preset", ALL_PRESETS)
-def test_a_compiled_run_is_the_same_run(tmp_path, corpus, graphs, recwarn, preset, device):
+def test_a_compiled_run_is_the_same_run(
+    tmp_path, corpus, graphs, recwarn, monkeypatch, preset, device
+):
     whole, state = (start_preset(corpus, preset) for _ in range(2))
-    expected = run(whole, corpus, device=device)
+    with monkeypatch.context() as patch:  # on some CPUs complex products round otherwise
+        patch.setattr(torch.compiler, "is_compiling", lambda: True)
+        expected = run(whole, corpus, device=device)
     seen = run(state, corpus, 1, device, compile=True)
     begun = len(graphs)
     seen += run(state, corpus, 6, device, compile=True)
@@ -569,8 +588,7 @@ def test_a_compiled_run_is_the_same_run(tmp_path, corpus, graphs, recwarn, prese
     assert run(state, corpus, device=device, compile=True) == graphs == []
 
 
-@slow
-@pytest.mark.parametrize("device", [CPU, *GPUS], ids=str)
+@pytest.mark.parametrize("device", [pytest.param(CPU, marks=slow), *GPUS], ids=str)
 @pytest.mark.parametrize("preset", sorted(PRESETS))
 def test_a_run_that_is_really_compiled_has_nearly_the_same_losses(corpus, recwarn, preset, device):
     """Without dropout, which a compiled model draws in its own way."""
@@ -578,7 +596,8 @@ def test_a_run_that_is_really_compiled_has_nearly_the_same_losses(corpus, recwar
     expected = losses_of(run(start_preset(corpus, preset, 0.0), corpus))
     state = start_preset(corpus, preset, 0.0, device)
     found = losses_of(run(state, corpus, device=device, compile=True))
-    assert [str(w.message) for w in recwarn if "going on without" in str(w.message)] == []
+    notes = "going on without|Torchinductor does not support"
+    assert [str(w.message) for w in recwarn if re.search(notes, str(w.message))] == []
     assert found == pytest.approx(expected, abs=tolerance(device))
     torch.compiler.reset()
 

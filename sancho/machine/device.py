@@ -76,21 +76,19 @@ def has_bfloat16(device: str) -> bool:
 def compiled(model: nn.Module, probe: Callable[[nn.Module], Tensor]) -> nn.Module:
     """Return torch.compile(model) if it works here, else the model itself, with a warning.
 
-    probe: a call like those that will follow, whose loss it returns. A module whose class says
-    `compilable = False` stays in eager PyTorch.
+    probe: a call like those that will follow, whose loss it returns; its gradients are taken as
+    training takes them. A module whose class says `compilable = False` stays in eager PyTorch.
     """
     try:
         for module in model.modules():
             if not getattr(module, "compilable", True):
                 module.forward = torch.compiler.disable(module.forward)
         fast = cast(nn.Module, torch.compile(model))
-        probe(fast).backward()
+        torch.autograd.grad(probe(fast), list(model.parameters()), allow_unused=True)
     except Exception as error:
         reason = " ".join(str(error).split())[:200] or type(error).__name__
         warnings.warn(f"torch.compile does not work here, going on without: {reason}", stacklevel=2)
         return model
-    finally:
-        model.zero_grad()
     return fast
 
 

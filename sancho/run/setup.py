@@ -24,6 +24,7 @@ from sancho.training import TrainingState
 # Options of a model that change no weight's shape or meaning.
 FREE_TO_CHANGE = {"vocab_size", "dropout", "ngram_dropout"}
 FINE_TUNING_RATE = 0.2  # of the preset's peak learning rates
+COMPILED_FROM = 1_000  # steps on a CUDA GPU: fewer may not repay the compiling
 ADAMW_AND_MUON = ("learning_rate", "muon_learning_rate")
 FINE_TUNING_EPOCHS = 0.5  # of the preset's most epochs
 READ_AGAIN = 200_000
@@ -65,7 +66,8 @@ def preset_options(
     """Return the options that hold for a new run where nothing is given for them.
 
     They are those of a preset: the given one, that of the initial model, or what suits the device.
-    A new run on several GPUs gives each of them a micro-batch of the preset's size.
+    A new run on several GPUs gives each of them a micro-batch of the preset's size. On a GPU losses
+    are read less often: it waits meanwhile.
     """
     run = with_given(RunConfig(), given)
     is_gpu = choose_device(run).torch_device.type == "cuda"
@@ -77,7 +79,7 @@ def preset_options(
         rates = {n: FINE_TUNING_RATE * getattr(train, n) for n in ADAMW_AND_MUON}
         model, train = initial.model, replace(train, **rates)
     if is_gpu:
-        train = replace(train, gradient_accumulation_steps=processes)
+        train = replace(train, gradient_accumulation_steps=processes, log_interval=100)
     return TrainOptions(model=model, train=train, run=RunConfig(preset=name))
 
 
@@ -171,7 +173,9 @@ def make_state(
             initial = with_new_characters(initial, corpus)
             state = TrainingState.start_from(initial.build_model(), options.train, device)
         corpus = remap_ids(corpus, initial.tokenizer)
-    state.run = replace(options.run, dtype=device.dtype_name)
+    is_long = device.torch_device.type == "cuda" and options.train.max_iters >= COMPILED_FROM
+    compile = is_long if options.run.compile is None else options.run.compile
+    state.run = replace(options.run, dtype=device.dtype_name, compile=compile)
     return state, corpus
 
 
