@@ -97,7 +97,8 @@ class MultiHeadAttention(nn.Module):
         if start and T > 1:  # query t of the new ones sees all old keys and t + 1 new ones
             mask = torch.ones(T, start + T, dtype=torch.bool, device=x.device).tril(start)
         # The weights are not dropped out: PyTorch has no fast kernel for that on a CPU.
-        y = F.scaled_dot_product_attention(q, k, v, mask, is_causal=start == 0)  # (B, H, T, D)
+        with torch.autocast("cpu", enabled=False):
+            y = F.scaled_dot_product_attention(q, k, v, mask, is_causal=start == 0)  # (B, H, T, D)
         return self.proj(y.transpose(1, 2).reshape(B, T, C))
 
     def queries_keys_values(self, x: Tensor, start: int = 0) -> tuple[Tensor, Tensor, Tensor]:
@@ -107,6 +108,8 @@ class MultiHeadAttention(nn.Module):
         """
         B, T, _ = x.shape
         heads = self.qkv(x).view(B, T, 3 * self.n_head, self.head_size)  # (B, T, 3H, D)
+        if x.is_cpu:  # there attention's gradient takes longer in bfloat16
+            heads = heads.type_as(x)
         qk, v = heads.tensor_split((2 * self.n_head,), dim=2)  # (B, T, 2H, D), (B, T, H, D)
         if self.rope:
             qk = rotate(qk, self.rotations[start : start + T])

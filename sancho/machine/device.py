@@ -68,7 +68,7 @@ def choose_device(config: DeviceConfig) -> Device:
 def has_bfloat16(device: str) -> bool:
     """Return whether a device of that type has instructions for bfloat16."""
     if device == "cpu":
-        features = getattr(torch.cpu, "get_capabilities", dict)()  # older torch can't say
+        features: dict = getattr(torch.cpu, "get_capabilities", dict)()  # older torch can't say
         return any(features.get(name) for name in ("avx512_bf16", "amx_bf16"))
     return device == "cuda" and torch.cuda.is_bf16_supported(including_emulation=False)
 
