@@ -17,7 +17,7 @@ from sancho.errors import UserError
 
 Config = TypeVar("Config")
 UnknownPolicy = Literal["error", "skip", "nearest"]
-PresetName = Literal["auto", "mini", "classic", "base"]
+PresetName = Literal["auto", "mini", "midi", "classic", "base"]
 DType = Literal["auto", "float32", "bfloat16"]
 QK_EPSILON = 1e-6  # what the norm of queries and keys adds to the mean of their squares
 
@@ -246,7 +246,8 @@ class RunConfig(DeviceConfig):
     """Device and preset: what a run keeps when it goes on."""
 
     preset: PresetName = "auto"
-    """A model and its training: mini for a CPU, base for a CUDA GPU, classic as in the course."""
+    """A model and its training: mini for a CPU, midi for ten minutes of it, base for a CUDA GPU,
+    classic as in the course."""
     compile: bool | None = None
     """Compile the model with torch.compile; auto: on a CUDA GPU, for 1,000 steps or more."""
     tensorboard: bool = False

@@ -1,6 +1,6 @@
 """The presets: a model, its training, and the most epochs over a short text."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from sancho.config import ModelConfig, PresetName, TrainConfig
 
@@ -21,6 +21,13 @@ MINI = Preset(
     epochs=6.5,
 )
 """The fast one for a CPU: a minute or two on two cores."""
+
+MIDI = Preset(
+    model=replace(MINI.model, n_embd=144, n_head=3),
+    train=replace(MINI.train, max_iters=5000),
+    epochs=MINI.epochs,
+)
+"""The better one for a CPU: ten minutes on two cores."""
 
 CLASSIC = Preset(
     model=ModelConfig(
@@ -54,4 +61,4 @@ BASE = Preset(
 )
 """For a CUDA GPU."""
 
-PRESETS: dict[PresetName, Preset] = {"mini": MINI, "classic": CLASSIC, "base": BASE}
+PRESETS: dict[PresetName, Preset] = {"mini": MINI, "midi": MIDI, "classic": CLASSIC, "base": BASE}

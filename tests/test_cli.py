@@ -311,7 +311,7 @@ def test_train_from_beginning_to_end(project):
     assert (best.train.max_iters, best.corpus_name) == (6, "tiny")
     assert best.train.eval_interval == 6  # it follows the length
     dtype = choose_device(DeviceConfig(device="cpu")).dtype_name
-    assert best.run == RunConfig(device="cpu", dtype=dtype, preset="mini")
+    assert best.run == RunConfig(device="cpu", dtype=dtype, compile=False, preset="mini")
     assert best.model == replace(PRESETS["mini"].model, vocab_size=len(set(TEXT)), **SHAPE)
 
 
