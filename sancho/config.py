@@ -194,6 +194,9 @@ class TrainConfig(Checked):
     """Steps in which the learning rate rises to its peak."""
     look_ahead: Annotated[int, Range(0, 16)] = 0
     """Auxiliary multi-token-prediction heads, in training only; 0: none."""
+    logit_scale: Annotated[float, Range(1e-3, 1e3)] = 1.0
+    """Factor of the logits in training alone: above 1, the trained model is less sure of what it
+    has read; follows the text's length, if you don't say."""
     decay_fraction: Fraction = 0.6
     """Fraction of the steps, at the end, in which the learning rate falls linearly to zero."""
     eval_interval: Count = 900

@@ -40,12 +40,12 @@ class Objective(nn.Module):
     arXiv:2404.19737; for characters: Al-Rfou et al. 2018, arXiv:1808.04444.
     """
 
-    def __init__(self, model: GPT, look_ahead: int) -> None:
-        """Add `look_ahead` prediction heads, all zero like a new output head."""
+    def __init__(self, model: GPT, config: TrainConfig) -> None:
+        """Add `config.look_ahead` prediction heads, all zero like a new output head."""
         super().__init__()
-        self.model = model
-        like = model.head.weight  # (V, C)
-        self.look_ahead = nn.ParameterList(torch.zeros_like(like) for _ in range(look_ahead))
+        self.model, self.logit_scale = model, config.logit_scale
+        heads = (torch.zeros_like(model.head.weight) for _ in range(config.look_ahead))  # (V, C)
+        self.look_ahead = nn.ParameterList(heads)
 
     def forward(self, ids: Tensor, targets: Tensor, weight: Tensor | None) -> tuple[Tensor, Tensor]:
         """Return the loss of the model, (), and that with the prediction heads, ().
@@ -53,7 +53,7 @@ class Objective(nn.Module):
         ids, targets: (B, T). weight: what `look_ahead_weight` returns.
         """
         features = self.model.features(ids)  # (B, T, C)
-        loss = total = cross_entropy(self.model.head(features), targets)
+        loss = total = cross_entropy(self.logit_scale * self.model.head(features), targets)
         if weight is not None:
             for j, head in enumerate(self.look_ahead[: ids.shape[1] - 1], 1):
                 ahead = cross_entropy(F.linear(features[:, :-j], head), targets[:, j:])
@@ -198,7 +198,7 @@ class TrainingState:
         if not config.threads:
             cores = torch.get_num_threads() if device.on_cpu else 1
             config = replace(config, threads=min(cores, config.batch_size))
-        objective = Objective(model.to(device.torch_device), config.look_ahead)
+        objective = Objective(model.to(device.torch_device), config)
         optimizers = optim.make_optimizers(model, config, list(objective.look_ahead))
         return cls(objective, optimizers, config)
 

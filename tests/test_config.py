@@ -46,6 +46,7 @@ EDGES = [
     ([-1.0, NAN, INFINITE], [0.0, 1e308], "grad_clip"),
     ([-1, 2**31], [0, 10**6], "warmup_iters patience"),
     ([-1, 17], [0, 16], "look_ahead"),
+    ([0, -1.0, NAN, 1001], [1e-3, 1000], "logit_scale"),
     ([-0.1, 1.1, NAN, INFINITE], [0.0, 1.0], "decay_fraction top_p min_p"),
     ([-1, 2**128], [0, 2**64, 2**128 - 1], "seed"),
     ([-1, 1025], [0, 1, 1024], "threads"),

@@ -145,16 +145,20 @@ def test_evaluations_are_few_and_take_a_fifth_at_most(length, name, max_iters, b
     assert evaluations <= 10
     if evaluations > 1:
         assert 5 * evaluations * len(corpus.val) <= characters_read(found)
-    same = {"max_iters": max_iters, "eval_interval": options.train.eval_interval}
+    same = {"max_iters": max_iters, "eval_interval": options.train.eval_interval, "logit_scale": 1}
     assert replace(found.train, **same) == options.train
 
 
-def test_what_is_read_more_often_is_dropped_more():
+def test_what_is_read_more_often_is_dropped_more_and_made_less_sure():
     lengths = [10_000, 200_000, 600_000, 900_000, 1_500_000, 2_500_000, 5_000_000]
-    mini, classic, base = (
-        [follow_text(options_of(name), corpus_of(n), {}).model for n in lengths]
+    found = {
+        name: [follow_text(options_of(name), corpus_of(n), {}) for n in lengths]
         for name in ("mini", "classic", "base")
-    )
+    }
+    mini, classic, base = ([each.model for each in suited] for suited in found.values())
+    scales = [each.train.logit_scale for each in found["mini"]]
+    assert 1.2 > scales[0] > scales[3] > scales[-1] == 1 and scales == sorted(scales, reverse=True)
+    assert {each.train.logit_scale for each in found["classic"] + found["base"]} == {1}
     dropped = [model.ngram_dropout for model in mini]
     assert dropped == sorted(dropped, reverse=True)
     assert 0.9 > dropped[0] > dropped[-1] + 0.3 >= 0.3
@@ -178,9 +182,10 @@ def test_a_tuned_model_reads_half_as_often_and_drops_nothing_where_little_is_rea
 def test_what_is_given_wins_over_the_length_of_the_text():
     options, short = options_of("mini", max_iters=300, eval_interval=200), corpus_of(60)
     steps = follow_text(options, short, {"max_iters": 300})
-    assert steps.train == replace(options.train, eval_interval=30)  # ten evaluations
+    suited = {"eval_interval": 30, "logit_scale": 1.13}  # ten evaluations
+    assert steps.train == replace(options.train, **suited)
     assert steps.model.ngram_dropout > options.model.ngram_dropout
-    other = {"eval_interval": 200, "ngram_dropout": options.model.ngram_dropout}
+    other = {"eval_interval": 200, "ngram_dropout": 0.0, "logit_scale": 1.0}
     found = follow_text(options, short, other)
     assert found.train.max_iters < 300
     assert found == replace(options, train=replace(options.train, max_iters=found.train.max_iters))

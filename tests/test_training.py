@@ -38,7 +38,7 @@ from runs import (
 )
 
 from sancho import checkpoint
-from sancho.config import SampleConfig
+from sancho.config import SampleConfig, TrainConfig
 from sancho.corpus import Corpus, prepare
 from sancho.errors import UserError
 from sancho.generate import continue_text
@@ -316,10 +316,11 @@ def loss_by_hand(objective: Objective, ids: torch.Tensor, after: torch.Tensor, w
     vectors, (B, T) = objective.model.features(ids).double(), ids.shape
     text = torch.cat((ids[:, :1], after), dim=1)  # character t + 1 of it follows place t
     weights, total = (1.0, 0.3 * weight, 0.15 * weight, 0.075 * weight), 0.0
+    scales = [objective.logit_scale, 1, 1, 1]
     for j, head in enumerate([objective.model.head.weight, *objective.look_ahead]):
         surprises = []
         for b, t in itertools.product(range(B), range(T - j)):
-            logits = head.double() @ vectors[b, t]
+            logits = scales[j] * head.double() @ vectors[b, t]
             surprises.append(logits.logsumexp(0) - logits[text[b, t + 1 + j]])
         if surprises:
             total += weights[j] * sum(surprises) / len(surprises)
@@ -330,23 +331,24 @@ def loss_by_hand(objective: Objective, ids: torch.Tensor, after: torch.Tensor, w
 @pytest.mark.parametrize("look_ahead", [0, 1, 3])
 @torch.no_grad()
 def test_head_j_names_the_character_j_places_after_the_next(look_ahead, length):
-    objective = randomise(Objective(GPT(SMALL), look_ahead))
+    objective = randomise(Objective(GPT(SMALL), TrainConfig(look_ahead=look_ahead, logit_scale=2)))
     text = torch.from_numpy(random_ids(2, length + 1))
     ids, after = text[:, :-1], text[:, 1:]
     loss, total = objective(ids, after, torch.tensor(0.5))
     assert total.item() == pytest.approx(loss_by_hand(objective, ids, after, 0.5), abs=1e-5)
     alone, same = objective(ids, after, None)
     assert alone.item() == same.item() == loss.item()
-    expected = loss_by_hand(Objective(objective.model, 0), ids, after, 0.0)
+    headless = Objective(objective.model, TrainConfig(logit_scale=2))
+    expected = loss_by_hand(headless, ids, after, 0.0)
     assert loss.item() == pytest.approx(expected, abs=1e-5)
 
 
 def test_the_weight_of_the_heads_falls_from_one_to_nothing_at_seven_tenths():
-    objective = Objective(GPT(SMALL), 2)
+    objective = Objective(GPT(SMALL), TrainConfig(look_ahead=2))
     weights = [objective.look_ahead_weight(step, 10) for step in range(10)]
     assert [w.item() for w in weights[:7]] == pytest.approx([1 - step / 7 for step in range(7)])
     assert weights[7:] == [None] * 3
-    assert Objective(objective.model, 0).look_ahead_weight(0, 10) is None
+    assert Objective(objective.model, TrainConfig()).look_ahead_weight(0, 10) is None
 
 
 def test_heads_change_what_is_learned_but_not_what_is_told(corpus):

@@ -88,7 +88,8 @@ def follow_text(options: TrainOptions, corpus: Corpus, given: Mapping[str, objec
 
     A short text is read as often as the preset allows, at most. Up to ten evaluations take a fifth
     of the characters that are trained on, or less. The more often a text is read, the more the
-    n-gram table would learn it by heart, so the more of it is dropped (benchmarks/README.md).
+    n-gram table would learn it by heart, so the more of it is dropped, and the surer a model would
+    be of what it has read, so the more its logits are scaled in training (benchmarks/README.md).
     """
     if options.folder.resume:
         return options
@@ -107,7 +108,8 @@ def follow_text(options: TrainOptions, corpus: Corpus, given: Mapping[str, objec
     if options.folder.init_from and characters - len(corpus.train) < READ_AGAIN:
         suited["dropout"] = 0.0
     if options.model.ngram_size > 1:
-        suited["ngram_dropout"] = round(max(0.0, 0.85 - 1.35 * len(corpus.train) / characters), 2)
+        dropped = max(0.0, 0.85 - 1.35 * len(corpus.train) / characters)
+        suited |= {"ngram_dropout": round(dropped, 2), "logit_scale": round(1 + 0.15 * dropped, 2)}
     return with_given(options, {n: value for n, value in suited.items() if n not in given})
 
 
