@@ -44,7 +44,7 @@ SHAPES = {
     | {"position": "sinusoidal", "activation": "silu", "bias": True, "tie_embeddings": True},
     "rest": {"norm": "layernorm", "position": "learned", "ngram_size": 3, "ngram_rows": 64},
 }
-FAST = {"classic": GPT2, "qwen": QWEN3, "mini": SANCHO}
+FAST = {"classic": GPT2, "qwen": QWEN3, "mini": SANCHO, "vocabulary": SANCHO}
 SLOW = {
     **dict.fromkeys(("gpt", "gpt-sinusoidal"), GPT2),
     **dict.fromkeys(("qwen-tied", "qwen-swiglu", "window"), QWEN3),
@@ -208,13 +208,14 @@ def answers(name, ids):
     model.save_pretrained(f"{name}-again")
     tokenizer.save_pretrained(f"{name}-again")
     found["again"] = load(f"{name}-again")[0](ids).logits[0].tolist()
-    # From the shape alone; then the weights, but none that isn't trained.
+    # From the shape alone; then what is learned of a text, but none that follows from the shape.
     anew = type(model)(model.config).eval()
-    anew.load_state_dict(dict(model.named_parameters()), strict=False)
+    keys = {key: tensor for key, tensor in model.named_buffers() if key.endswith("keys")}
+    anew.load_state_dict(dict(model.named_parameters()) | keys, strict=False)
     found["anew"] = anew(ids).logits[0].tolist()
     if name == "window":
         found["long"] = model(torch.tensor([given["long"]])).logits[0].tolist()
-    return found | (with_a_cache(model, ids) if name == "mini" else {})
+    return found | (with_a_cache(model, ids) if name in ("mini", "vocabulary") else {})
 
 def with_a_cache(model, ids):
     cache = model(ids[:, :9], use_cache=True).past_key_values
@@ -317,8 +318,9 @@ def test_qwen_attends_to_one_block_and_no_further(answer):
     np.testing.assert_allclose(answer("window")["long"][BLOCK - 1 :], logits, rtol=0, atol=1e-4)
 
 
-def test_with_a_cache_the_table_asks_for_what_came_before(answer):
-    found = answer("mini")
+@pytest.mark.parametrize("name", ["mini", "vocabulary"])
+def test_with_a_cache_the_table_asks_for_what_came_before(answer, name):
+    found = answer(name)
     needs = "ValueError: with a cache this model needs 4 previous_ids; see forward()"
     past = "ValueError: 17 characters do not fit block_size, 16"
     assert found["refused"] == [needs, needs, past]

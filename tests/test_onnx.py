@@ -27,9 +27,9 @@ needs_libraries = pytest.mark.skipif(bool(MISSING), reason=f"not installed: {', 
 BLOCK = SIZE["block_size"]
 HOSTILE = "\n aé\0—\u2028𝕏x"
 # To export one takes seconds.
-FAST = "classic"
-SLOW = [pytest.param(name, marks=pytest.mark.slow) for name in FAMILIES if name != FAST]
-all_families = pytest.mark.parametrize("family", [FAST, *SLOW])
+FAST = ("classic", "vocabulary")
+SLOW = [pytest.param(name, marks=pytest.mark.slow) for name in FAMILIES if name not in FAST]
+all_families = pytest.mark.parametrize("family", [*FAST, *SLOW])
 
 
 def hostile(family: str) -> Checkpoint:
@@ -109,7 +109,7 @@ def test_what_the_blocks_share_is_in_the_file_once(exported):
 
 @needs_libraries
 def test_the_ten_lines_that_write_with_it(exported, monkeypatch):
-    monkeypatch.chdir(exported(FAST))
+    monkeypatch.chdir(exported("classic"))
     pages = [ROOT / "docs/exports.md", ROOT / "docs/es/exportaciones.md"]
     code, same = (
         re.search("```python\n(import json.*?)```", page.read_text("utf-8"), re.DOTALL)[1]

@@ -300,9 +300,9 @@ def tab(visit, mini) -> Tab:
     return visit(mini, "float16", course="curso")
 
 
-of_each_family = pytest.mark.parametrize(
-    "family", [x if x == "mini" else pytest.param(x, marks=pytest.mark.slow) for x in FAMILIES]
-)
+FAST = ("mini", "vocabulary")
+SLOW = [pytest.param(name, marks=pytest.mark.slow) for name in FAMILIES if name not in FAST]
+of_each_family = pytest.mark.parametrize("family", [*FAST, *SLOW])
 
 
 @of_each_family
@@ -509,6 +509,8 @@ def test_every_station_has_its_numbers_and_nothing_moves_unasked(visit, family):
         titles.append(tab.shown(STATION))
         assert tab.texts(".room .vector") or titles == ["La letra"]
         assert "NaN" not in tab.shown(".room")
+        shared = "secuencias más frecuentes tiene su propia fila" in tab.shown(".room")
+        assert shared == (saved.model.ngram_vocabulary and titles[-1] == "Tabla de secuencias")
         assert tab.find(".room a").get_attribute("href").endswith(".ipynb")
     config = saved.model
     stations = 4 + 2 * 2 + (config.ngram_size > 1) + (config.position != "rope")

@@ -226,7 +226,7 @@ def as_sancho(config: ModelConfig, weights: Weights) -> Export:
         found["positions"] = config.sinusoids.astype(np.float32)
     own = (
         "block_size n_layer n_head n_embd bias norm position activation qk_norm ngram_size "
-        "ngram_rows embedding_skip"
+        "ngram_rows ngram_vocabulary embedding_skip"
     ).split()
     facts = {
         "architectures": ["SanchoForCausalLM"],

@@ -11,6 +11,7 @@ from transformers import DynamicCache, GenerationMixin, PretrainedConfig, PreTra
 from transformers.modeling_outputs import CausalLMOutputWithPast
 
 FACTOR = 0x9E3779B1  # 2^32 divided by the golden ratio (Knuth, volume 3, section 6.4)
+NO_KEY = 2**31 - 1  # of the rows that no n-gram has for its own
 
 
 class SanchoConfig(PretrainedConfig):
@@ -19,7 +20,8 @@ class SanchoConfig(PretrainedConfig):
     vocab_size, block_size (longest context), n_layer, n_head, n_embd, hidden_units (of the
     feed-forward layer), bias; norm: layernorm or rmsnorm; position: learned, sinusoidal or rope;
     activation: relu, gelu, silu, relu2, geglu or swiglu; qk_norm; ngram_size and ngram_rows of the
-    n-gram table (1: no table); embedding_skip.
+    n-gram table (1: no table); ngram_vocabulary: whether keys say whose its rows are, or a hash;
+    embedding_skip.
     """
 
     model_type = "sancho"
@@ -138,6 +140,8 @@ class SanchoForCausalLM(PreTrainedModel, GenerationMixin):
         self.token_embedding = nn.Embedding(config.vocab_size, config.n_embd)
         if config.ngram_size > 1:
             self.ngram_embedding = nn.Embedding(config.ngram_rows, config.n_embd)
+            keys = torch.full((config.ngram_rows,), NO_KEY, dtype=torch.int32)  # ascending
+            self.ngram_embedding.register_buffer("keys", keys if config.ngram_vocabulary else None)
         # Positions are kept with the weights: what is left out there comes back uninitialised.
         if config.position == "learned":
             self.position_embedding = nn.Embedding(config.block_size, config.n_embd)
@@ -213,16 +217,28 @@ class SanchoForCausalLM(PreTrainedModel, GenerationMixin):
         """(B, T) ids -> (B, T, C): embeddings of character, n-grams and position, added."""
         x = self.token_embedding(ids)  # (B, T, C)
         if self.config.ngram_size > 1:
-            for rows in self.hashed_rows(ids, previous_ids, real):
-                x = x + self.ngram_embedding(rows)
+            for key in self.ngram_keys(ids, previous_ids, real):
+                x = x + self.ngram_embedding(self.ngram_rows(key))
         if self.config.position == "learned":
             return x + self.position_embedding(positions)
         return x + self.positions[positions] if self.config.position == "sinusoidal" else x
 
-    def hashed_rows(self, ids: Tensor, previous_ids: Tensor | None, real: Tensor) -> list[Tensor]:
-        """Return the rows of the n-grams of 2, 3, … ngram_size ids at each place, each (B, T).
+    def ngram_rows(self, key: Tensor) -> Tensor:
+        """Return the rows of n-grams by their keys, (B, T): the last one for an unknown n-gram.
 
-        Its key is the sum of (id + 2) · FACTOR^age modulo 2^64, age 0 being the newest;
+        A vocabulary knows the lower 32 bits of a key; without one, a hash says the row.
+        """
+        keys, n_rows = self.ngram_embedding.keys, self.config.ngram_rows
+        if keys is None:
+            return (((key ^ (key >> 17)) * 0x85EBCA6B) & 0x7FFFFFFF) % n_rows
+        key = key.int()
+        rows = torch.searchsorted(keys, key)
+        return torch.where(keys[rows] == key, rows, n_rows - 1)
+
+    def ngram_keys(self, ids: Tensor, previous_ids: Tensor | None, real: Tensor) -> list[Tensor]:
+        """Return the keys of the n-grams of 2, 3, … ngram_size ids at each place, each (B, T).
+
+        A key is the sum of (id + 2) · FACTOR^age modulo 2^64, age 0 being the newest;
         an id of −1 stands before the first character.
         """
         T, before = ids.shape[1], self.config.ngram_size - 1
@@ -237,8 +253,7 @@ class SanchoForCausalLM(PreTrainedModel, GenerationMixin):
         for age in range(1, self.config.ngram_size):
             power = (FACTOR**age + 2**63) % 2**64 - 2**63  # as a signed number
             keys = keys + text[:, before - age : before - age + T] * power
-            mixed = ((keys ^ (keys >> 17)) * 0x85EBCA6B) & 0x7FFFFFFF
-            found.append(mixed % self.config.ngram_rows)
+            found.append(keys)
         return found
 
     def prepare_inputs_for_generation(

@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 
 from sancho import checkpoint
 from sancho.checkpoint import Checkpoint, count_parameters
@@ -72,12 +73,32 @@ def onnx_file(saved: Checkpoint) -> bytes:
             output_names=["logits"],
             dynamic_shapes={"ids": {0: "B", 1: "T"}},
             dynamo=True,
+            custom_translation_table={torch.ops.aten.searchsorted.Tensor: _searchsorted},
             verbose=False,
         )
     assert program is not None  # it is for every export with dynamo
     program.model.metadata_props["characters"] = json.dumps(saved.characters)
     program.model.metadata_props["config"] = json.dumps(asdict(saved.model))
     return program.model_proto.SerializeToString()
+
+
+def _searchsorted(ascending: Any, numbers: Any, **options: object) -> Any:
+    """Return how many of ascending numbers, (n,), are less than each of other numbers, (…).
+
+    The last of the former must not be less than any of the latter. ONNX has no such operator; this
+    is a binary search, which finds the result bit by bit, the highest first.
+    """
+    from onnxscript import opset18  # not above: it may not be installed
+
+    op: Any = opset18  # whose types ask for more than it does
+    n = ascending.shape[0]
+    found = op.Constant(value_int=0)
+    for bit in reversed(range(n.bit_length())):
+        more = op.Add(found, op.Constant(value_int=1 << bit))
+        # Past the end the last number stands in: it is not less.
+        newest = op.Min(op.Sub(more, op.Constant(value_int=1)), op.Constant(value_int=n - 1))
+        found = op.Where(op.Less(op.Gather(ascending, newest), numbers), more, found)
+    return found
 
 
 @contextmanager

@@ -1,9 +1,9 @@
 """Write the golden files: tiny models of every family, and what they say to a text.
 
-    python tests/golden/make.py
+    python tests/golden/make.py NAME...
 
-It was run once. What it wrote stays, so that later implementations of the model are held to the
-same numbers: each NAME.safetensors is a checkpoint with random weights, and NAME.json has
+It was run once for each. What it wrote stays, so that later implementations of the model are held
+to the same numbers: each NAME.safetensors is a checkpoint with random weights, and NAME.json has
 
 - ids and logits: a text as long as the block, and the logits after each of its characters,
 - greedy and seeded: how the text `start` goes on, far past the block: always with the likeliest
@@ -25,8 +25,8 @@ import torch
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
-from sancho import checkpoint
-from sancho.checkpoint import Checkpoint, Progress, weight_shapes
+from sancho import checkpoint, ngrams
+from sancho.checkpoint import NGRAM_KEYS, Checkpoint, Progress, weight_shapes
 from sancho.config import ModelConfig, TrainConfig
 from sancho.model import GPT
 from sancho.tokenizer import CharTokenizer
@@ -40,6 +40,7 @@ FAMILIES = {
         norm="layernorm", position="learned", activation="relu", qk_norm=False, bias=True, **SIZE
     ),
     "mini": ModelConfig(ngram_size=5, ngram_rows=64, **BASE, **SIZE),
+    "vocabulary": ModelConfig(ngram_size=5, ngram_rows=64, ngram_vocabulary=True, **BASE, **SIZE),
     "base": ModelConfig(**BASE, **SIZE),
     "gated": ModelConfig(
         norm="layernorm", position="rope", activation="swiglu", qk_norm=False, **SIZE
@@ -54,7 +55,7 @@ FAMILIES = {
     ),
 }
 # Of their weights; others have little to say but one letter, over and over.
-SEEDS = {"classic": 4, "mini": 4, "base": 9, "gated": 2, "sinusoidal": 18}
+SEEDS = {"classic": 4, "mini": 4, "vocabulary": 111, "base": 9, "gated": 2, "sinusoidal": 18}
 START, COUNT, TEMPERATURE, SEED = "en un lugar", 60, 0.8, 1605
 
 
@@ -66,12 +67,31 @@ def random_weights(config: ModelConfig, seed: int) -> dict[str, np.ndarray]:
     random = np.random.Generator(np.random.PCG64(seed))
     weights = {}
     for name, shape in weight_shapes(config).items():
+        if name == NGRAM_KEYS:
+            weights[name] = half_known(config, seed)
+            continue
         centre = 1 if name.endswith(("norm.weight", "norm1.weight", "norm2.weight")) else 0
         values = centre + 0.3 * 3**0.5 * (2 * random.random(shape) - 1)
         weights[name] = values.astype(np.float32)
     if config.tie_embeddings:
         weights["head.weight"] = weights["token_embedding.weight"].copy()
     return weights
+
+
+def text_ids(config: ModelConfig, seed: int) -> list[int]:
+    """Return a text as long as the block."""
+    random = np.random.Generator(np.random.PCG64(seed + 1000))
+    return (random.random(config.block_size) * config.vocab_size).astype(int).tolist()
+
+
+def half_known(config: ModelConfig, seed: int) -> np.ndarray:
+    """Return the keys of a vocabulary: the text's first half, and two of each character in a row.
+
+    So some n-grams of what is read and written have a row of their own, and others have not.
+    """
+    half = text_ids(config, seed)[: config.block_size // 2]
+    thrice = [i for i in range(config.vocab_size) for _ in range(3)]
+    return ngrams.vocabulary(np.array(2 * half + thrice), config.ngram_size, config.ngram_rows)
 
 
 @torch.inference_mode()
@@ -122,8 +142,7 @@ def make(name: str) -> tuple[Checkpoint, dict]:
         weights=random_weights(config, seed),
     )
     model = saved.build_model().double()
-    random = np.random.Generator(np.random.PCG64(seed + 1000))
-    ids = (random.random(config.block_size) * config.vocab_size).astype(int).tolist()
+    ids = text_ids(config, seed)
     # What the generator of sampling (3) draws for the first sample (0).
     sequence = np.random.SeedSequence(SEED, spawn_key=(3, 0))
     uniforms = np.random.Generator(np.random.PCG64(sequence)).random(COUNT)
@@ -139,7 +158,7 @@ def make(name: str) -> tuple[Checkpoint, dict]:
 
 
 if __name__ == "__main__":
-    for family in FAMILIES:
+    for family in sys.argv[1:]:
         model, answers = make(family)
         checkpoint.save(FOLDER / f"{family}.safetensors", model)
         text = json.dumps(answers, ensure_ascii=False, separators=(",", ":"))

@@ -260,6 +260,8 @@ function embeddingStation() {
 
 function tableStation() {
   const { ngram_size, n_embd } = app.model.config;
+  const keys = app.model.weights[NGRAM_KEYS];
+  const known = keys && thousands(countLess(keys, NO_KEY));
   const added = ({ notes }, sum = new Float32Array(n_embd)) => {
     for (const row of notes.tableRows) add(sum, app.model.row('ngram_embedding.weight', row));
     return sum;
@@ -268,15 +270,22 @@ function tableStation() {
     name: 'Tabla de secuencias',
     chapters: ['06_bloque_y_gpt'],
     say: () =>
-      `Las dos últimas letras juntas señalan una fila de una tabla grande; las tres últimas, ` +
-      `otra; y así hasta ${ngram_size}. Esas filas se suman al embedding: lo que se repite ` +
-      `mucho no hay que deducirlo, se recuerda.`,
+      (keys
+        ? `Las dos últimas letras juntas son una secuencia; las tres últimas, otra; y así hasta ` +
+          `${ngram_size}. En una tabla grande, cada una de las ${known} secuencias más ` +
+          `frecuentes tiene su propia fila, y todas las demás comparten la última.`
+        : `Las dos últimas letras juntas señalan una fila de una tabla grande; las tres últimas, ` +
+          `otra; y así hasta ${ngram_size}.`) +
+      ` Esas filas se suman al embedding: lo que se repite mucho no hay que deducirlo, se ` +
+      `recuerda.`,
     show: ({ notes, i, start }) => {
       const rows = notes.tableRows.map((row, n) => {
         const from = Math.max(start, i - n - 2);
         const sequence = story.ids.slice(from, i).map(characterOf).map(visible);
         const vector = app.model.row('ngram_embedding.weight', row);
-        return [glyph(sequence.join('')), thousands(row), decimals(lengthOf(vector))];
+        const isShared = keys && row === keys.length - 1;
+        const place = isShared ? 'la última' : thousands(row);
+        return [glyph(sequence.join('')), place, decimals(lengthOf(vector))];
       });
       return [table('', ['secuencia', 'fila', 'longitud'], rows)];
     },

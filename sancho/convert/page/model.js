@@ -5,6 +5,8 @@
 
 const NORM_EPSILON = { layernorm: 1e-5, rmsnorm: 1e-6 };
 const QK_EPSILON = 1e-6;
+const NGRAM_KEYS = 'ngram_embedding.keys';
+const NO_KEY = 2 ** 31 - 1; // of the rows that no n-gram has for its own
 
 const ACTIVATIONS = {
   relu: (x) => Math.max(x, 0),
@@ -151,7 +153,10 @@ function anglesAt(t, n) {
 }
 
 class GPT {
-  /** config: ModelConfig and what it derives; weights: by name, each a Float32Array. */
+  /**
+   * config: ModelConfig and what it derives; weights: by name, each a Float32Array, but the keys of
+   * n-grams an Int32Array.
+   */
   constructor(config, weights) {
     this.config = config;
     this.weights = weights;
@@ -269,16 +274,11 @@ class Reader {
 
   /** Returns the rows of the table for the last 2, 3, … characters at t, as ngrams.py. */
   tableRows(t) {
-    const rows = [];
-    let key = 0n;
-    let power = 1n;
-    for (let age = 0; age < this.model.config.ngram_size; age++) {
-      const symbol = age <= t ? this.ids[t - age] + 2 : 1;
-      key = BigInt.asIntN(64, key + BigInt(symbol) * power);
-      power = BigInt.asUintN(64, power * 0x9e3779b1n);
-      if (age) rows.push(Number(hash(key) % BigInt(this.model.config.ngram_rows)));
-    }
-    return rows;
+    const { ngram_size, ngram_rows } = this.model.config;
+    const symbol = (age) => (age <= t ? this.ids[t - age] + 2 : 1);
+    const newestFirst = Array.from({ length: ngram_size }, (_, age) => symbol(age));
+    const keys = this.model.weights[NGRAM_KEYS];
+    return keys ? knownRows(newestFirst, keys) : hashedRows(newestFirst, ngram_rows);
   }
 
   /** Returns what leaves the last block at t; tells `note` of every step on the way. */
@@ -361,7 +361,39 @@ class Reader {
   }
 }
 
-/** The hash of a key, a signed 64-bit number. */
-function hash(key) {
-  return ((key ^ (key >> 17n)) * 0x85ebca6bn) & 0x7fffffffn;
+/** Returns the row of each n-gram that a vocabulary knows, and the last one for all others. */
+function knownRows(newestFirst, keys) {
+  let key = 0;
+  let power = 1;
+  const rows = newestFirst.map((symbol) => {
+    key = (key + Math.imul(symbol, power)) | 0;
+    power = Math.imul(power, 0x9e3779b1);
+    const row = countLess(keys, key);
+    return keys[row] === key ? row : keys.length - 1;
+  });
+  return rows.slice(1);
+}
+
+/** Returns how many of ascending numbers are less than one. */
+function countLess(ascending, number) {
+  let [low, high] = [0, ascending.length];
+  while (low < high) {
+    const middle = (low + high) >> 1;
+    if (ascending[middle] < number) low = middle + 1;
+    else high = middle;
+  }
+  return low;
+}
+
+/** Returns the row of each n-gram by its hash, of a key of 64 bits. */
+function hashedRows(newestFirst, n_rows) {
+  let key = 0n;
+  let power = 1n;
+  const rows = newestFirst.map((symbol) => {
+    key = BigInt.asIntN(64, key + BigInt(symbol) * power);
+    power = BigInt.asUintN(64, power * 0x9e3779b1n);
+    const hash = ((key ^ (key >> 17n)) * 0x85ebca6bn) & 0x7fffffffn;
+    return Number(hash % BigInt(n_rows));
+  });
+  return rows.slice(1);
 }

@@ -1,7 +1,9 @@
 """The weights of a page: rounded, laid out, compressed; and how much loss that costs.
 
 They are laid out as planes: the first byte of every number, then the second one of every number,
-and so on. The byte with sign and exponent repeats itself, and beside its like it compresses.
+and so on. The byte with sign and exponent repeats itself, and beside its like it compresses. After
+them come the keys of n-grams, if there are any, as planes too: of their differences, which are
+small, for they ascend.
 """
 
 import base64
@@ -13,7 +15,7 @@ from typing import Literal
 import numpy as np
 
 from sancho import corpus
-from sancho.checkpoint import Checkpoint, weight_shapes
+from sancho.checkpoint import NGRAM_KEYS, Checkpoint, weight_shapes
 from sancho.config import ModelConfig
 from sancho.errors import UserError
 
@@ -38,10 +40,13 @@ class PackingCost:
 def rounded(saved: Checkpoint, precision: PagePrecision) -> Checkpoint:
     """Return the checkpoint with the weights that a page of this precision holds.
 
-    Raises UserError where a weight is too large for half precision.
+    The keys of n-grams stay whole numbers. Raises UserError where a weight is too large for half
+    precision.
     """
-    weights = {}
+    weights = dict(saved.weights)
     for name, array in saved.weights.items():
+        if name == NGRAM_KEYS:
+            continue
         with np.errstate(over="ignore"):
             weights[name] = array.astype(TYPES[precision]).astype(np.float32)
         if not np.isfinite(weights[name]).all():
@@ -53,8 +58,12 @@ def rounded(saved: Checkpoint, precision: PagePrecision) -> Checkpoint:
 
 
 def stored_shapes(config: ModelConfig) -> list[tuple[str, tuple[int, ...]]]:
-    """Return name and shape of each weight in the page, in their order; a tied head is left out."""
+    """Return name and shape of each weight in the page, in their order.
+
+    Without a tied head, and without the keys of n-grams, which come after them all.
+    """
     shapes = weight_shapes(config)
+    shapes.pop(NGRAM_KEYS, None)
     if config.tie_embeddings:
         del shapes["head.weight"]
     return list(shapes.items())
@@ -64,9 +73,15 @@ def pack(saved: Checkpoint, precision: PagePrecision) -> str:
     """Return the weights in base64: their numbers' bytes, plane after plane, compressed."""
     names = [name for name, _ in stored_shapes(saved.model)]
     numbers = np.concatenate([saved.weights[name].reshape(-1) for name in names])
-    numbers = numbers.astype(TYPES[precision])  # (numbers,)
-    planes = numbers.view(np.uint8).reshape(len(numbers), -1).T  # (bytes of a number, numbers)
-    return base64.b64encode(zlib.compress(planes.tobytes(), 9)).decode()
+    keys = saved.weights.get(NGRAM_KEYS, np.empty(0, np.int32))
+    differences = np.diff(keys, prepend=np.int32(0))  # modulo 2^32
+    content = _planes(numbers.astype(TYPES[precision])) + _planes(differences.astype("<i4"))
+    return base64.b64encode(zlib.compress(content, 9)).decode()
+
+
+def _planes(numbers: np.ndarray) -> bytes:
+    """Return the first bytes of (n,) numbers, then the second ones, and so on."""
+    return numbers.view(np.uint8).reshape(len(numbers), numbers.itemsize).T.tobytes()
 
 
 def packing_cost(

@@ -5,8 +5,8 @@ const FIRST_TEXT = [200, 1000]; // letters; between the two it ends with a sente
 async function open() {
   app.facts = JSON.parse($('facts').textContent);
   const { config, characters, nearest, precision, layout } = app.facts;
-  const planes = await inflate($('weights').textContent);
-  app.model = new GPT(config, namedWeights(numbersOf(planes, precision), layout));
+  const bytes = await inflate($('weights').textContent);
+  app.model = new GPT(config, namedWeights(bytes, precision, layout));
   app.vocabulary = new Vocabulary(characters, nearest);
   openWriting();
   openAsking();

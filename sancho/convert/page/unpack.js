@@ -27,13 +27,17 @@ function numbersOf(planes, precision) {
 }
 
 function singles(planes) {
+  return new Float32Array(wholeNumbers(planes).buffer);
+}
+
+function wholeNumbers(planes) {
   const n = planes.length / 4;
-  const bits = new Uint32Array(n);
+  const bits = new Int32Array(n);
   for (let i = 0; i < n; i++) {
     bits[i] =
       planes[i] | (planes[n + i] << 8) | (planes[2 * n + i] << 16) | (planes[3 * n + i] << 24);
   }
-  return new Float32Array(bits.buffer);
+  return bits;
 }
 
 function halves(planes) {
@@ -54,14 +58,25 @@ function halfPrecision(bits) {
   return sign * (1024 + fraction) * 2 ** (exponent - 25);
 }
 
-/** Returns the weights by name; layout: [name, shape] of each, in their order. */
-function namedWeights(numbers, layout) {
+/**
+ * Returns the weights by name; layout: [name, shape] of each, in their order.
+ *
+ * What comes after them are the keys of n-grams: of each, how much more it is than the one before.
+ */
+function namedWeights(bytes, precision, layout) {
+  const sizes = layout.map(([, shape]) => shape.reduce((a, b) => a * b, 1));
+  const end = sizes.reduce((a, b) => a + b, 0) * (precision === 'float32' ? 4 : 2);
+  const numbers = numbersOf(bytes.subarray(0, end), precision);
   const weights = {};
   let start = 0;
-  for (const [name, shape] of layout) {
-    const end = start + shape.reduce((a, b) => a * b, 1);
-    weights[name] = numbers.subarray(start, end);
-    start = end;
+  for (const [i, [name]] of layout.entries()) {
+    weights[name] = numbers.subarray(start, start + sizes[i]);
+    start += sizes[i];
+  }
+  if (end < bytes.length) {
+    let key = 0;
+    const differences = wholeNumbers(bytes.subarray(end));
+    weights[NGRAM_KEYS] = differences.map((more) => (key = (key + more) | 0));
   }
   return weights;
 }
