@@ -21,6 +21,7 @@ import safetensors.numpy
 from sancho.config import ModelConfig, RunConfig, TrainConfig, from_dict
 from sancho.errors import MissingFile, UserError
 from sancho.machine.files import atomic_write, existing_file
+from sancho.ngrams import NO_KEY
 from sancho.tokenizer import CharTokenizer
 
 if TYPE_CHECKING:
@@ -214,6 +215,9 @@ def _check_weights(checkpoint: Checkpoint) -> None:
     for name, weight in checkpoint.weights.items():
         if not np.isfinite(weight).all():
             raise ValueError(f"tensor {name} holds numbers that are not finite")
+    keys = checkpoint.weights.get(NGRAM_KEYS, np.array([NO_KEY]))
+    if keys[-1] != NO_KEY or (keys[1:] < keys[:-1]).any():
+        raise ValueError(f"tensor {NGRAM_KEYS} does not ascend to {NO_KEY}")
     if not checkpoint.optimizer:
         return
     heads = {f"look_ahead.{j}": shapes["head.weight"] for j in range(checkpoint.train.look_ahead)}

@@ -32,7 +32,7 @@ FORMATS = {
         {301: 0.118633, 302: 0.161160, 303: 0.142592},
     ),
     "format-3": (
-        RunConfig(device="cpu", preset="mini", tensorboard=True),
+        RunConfig(device="cpu", compile=False, preset="mini", tensorboard=True),
         "En un lugar de de loss de lanza en un hidaluchha,rlyo de cosEyo yostilllga ero.\n"
         "yo idn acorvíar de  quipiera u la mpo tiempgo qe viv",
         {301: 0.092295, 302: 0.130382, 303: 0.130507},

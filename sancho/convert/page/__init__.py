@@ -145,7 +145,6 @@ def page_facts(
         "seed": SEED,
         "parameters": count_parameters(config),
         "corpus": saved.corpus_name,
-        "train": asdict(saved.train),
         "progress": {
             "step": saved.progress.step,
             "tokens": saved.progress.tokens,
