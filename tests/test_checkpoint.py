@@ -24,9 +24,8 @@ from sancho.model import GPT
 from sancho.presets import PRESETS
 from sancho.training import TrainingState
 
-TINY = replace(
-    SMALL, vocab_size=3, block_size=4, n_layer=1, n_head=1, n_embd=2, ngram_size=2, ngram_rows=5
-)
+SHAPE = {"vocab_size": 3, "block_size": 4, "n_layer": 1, "n_head": 1, "n_embd": 2}
+TINY = replace(SMALL, ngram_size=2, ngram_rows=5, ngram_vocabulary=True, **SHAPE)
 
 
 def make_checkpoint(config: ModelConfig = TINY, optimizer: str = "muon") -> Checkpoint:
@@ -325,6 +324,7 @@ def test_a_wrong_checksum_or_none(tmp_path, content, tensors, missing):
 
 HEAD = "model.head.weight"  # (3, 2)
 FLOAT = np.float32
+KEYS = "model.ngram_embedding.keys"  # (5,)
 LOOK_AHEAD, HEADS = "optimizer.look_ahead.0.weight", np.ones((3, 2), FLOAT)
 
 
@@ -336,6 +336,9 @@ LOOK_AHEAD, HEADS = "optimizer.look_ahead.0.weight", np.ones((3, 2), FLOAT)
         ({HEAD: np.ones((2, 3), FLOAT)}, "is float32 (2, 3); there should be float32 (3, 2)"),
         ({HEAD: np.array([[1, 1], [1, 1], [1, np.nan]], FLOAT)}, "head.weight holds numbers that"),
         ({HEAD: np.array([[1, 1], [1, 1], [1, -np.inf]], FLOAT)}, "are not finite"),
+        ({KEYS: np.zeros(5, FLOAT)}, "is float32 (5,); there should be int32 (5,)"),
+        ({KEYS: np.arange(5, dtype=np.int32)}, "keys does not ascend to 2147483647"),
+        ({KEYS: np.array([0, 2, 1, 3, 2**31 - 1], np.int32)}, "keys does not ascend"),
         ({"optimizer.spare.weight.momentum": np.ones(2, FLOAT)}, "spare.weight.momentum belongs"),
         ({"optimizer.head.weight": np.ones((3, 2), FLOAT)}, "head.weight belongs to no weight"),
         ({"optimizer.head.weight.exp_avg": np.ones(2, FLOAT)}, "exp_avg is float32 (2,)"),
