@@ -95,11 +95,6 @@ class Checkpoint:
 
         return NumpyGPT(self.model, self.weights)
 
-    def in_half_precision(self) -> "Checkpoint":
-        """Return it with float16 weights and no optimizer: half the size, to hand on."""
-        floats = {n: a.astype(np.float16) for n, a in self.weights.items() if n != NGRAM_KEYS}
-        return replace(self, weights=self.weights | floats, optimizer={})
-
 
 def save(path: Path, checkpoint: Checkpoint) -> None:
     """Write a checkpoint; whatever happens, `path` holds the old one or the new one, whole."""
@@ -155,9 +150,10 @@ def load(path: Path) -> Checkpoint:
         _check_weights(checkpoint)
     except (ValueError, KeyError, TypeError, RecursionError) as error:
         raise _damaged(path, error) from None
-    loaded = checkpoint.weights
-    halves = {n: a.astype(np.float32) for n, a in loaded.items() if a.dtype == np.float16}
-    return replace(checkpoint, weights=loaded | halves)
+    for name, weight in checkpoint.weights.items():
+        if weight.dtype == np.float16:
+            checkpoint.weights[name] = weight.astype(np.float32)
+    return checkpoint
 
 
 def _read(path: Path) -> tuple[dict[str, str], Arrays]:

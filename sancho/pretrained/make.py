@@ -112,7 +112,8 @@ def main() -> None:
         val_loss=loss,
         best_val_loss=loss,
     )
-    checkpoint.save(options.output, replace(made, progress=progress).in_half_precision())
+    halves = {name: weight.astype(np.float16) for name, weight in made.weights.items()}
+    checkpoint.save(options.output, replace(made, progress=progress, weights=halves, optimizer={}))
     print(f"{options.output}: validation loss {loss:.4f}")
 
 
