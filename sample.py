@@ -31,7 +31,8 @@ from sancho.machine.files import existing_file
 SAMPLES_AT_ONCE = 8
 """Samples in a batch, each in its own cache."""
 LARGEST_ON_CPU = 15_000_000
-"""Parameters of a model that writes on the CPU by default; base has 11 million."""
+"""Parameters of a model that writes on the CPU by default; base has 11 million. From where on a GPU
+is faster was not measured (benchmarks/gpu.py)."""
 
 
 @dataclass(frozen=True, kw_only=True)

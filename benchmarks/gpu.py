@@ -1,19 +1,21 @@
 """Training and writing on a CUDA GPU: the preset base beside nanoGPT's recipe for characters.
 
-    python benchmarks/gpu.py BOOK [--nanogpt DIR] [--rows nanogpt base short table skip]
+    python benchmarks/gpu.py [--nanogpt DIR] [--texts quijote shakespeare]
+        [--rows nanogpt base short table skip writing] [--options "OPTIONS"]
 
-Trains on the same clean text, one after the other, each in a process of its own and compiled:
-nanoGPT with config/train_shakespeare_char.py as it is (64 windows of 256 characters a step,
-6 layers, 6 heads, 384 wide, dropout 0.2, 5,000 steps); the preset base; base in --short steps; and
-base with one option changed, the n-gram table or embedding_skip. Seconds are those of the whole
-process, the interpreter, compilation and evaluations included; both evaluate every 250 steps,
-nanoGPT on 200 random batches of both parts, base on the whole validation text. Losses are over the
-whole validation text in windows of 256 characters; nanoGPT's is that of the best model that it
-saved. The speed is that between evaluations; the fraction of the peak is the arithmetic of a step
-(see throughput.py) divided by what a large matrix product reaches in bfloat16. Then untrained
-models write, alone and ten texts side by side, their context full: base on the GPU, base on the CPU
-(where sample.py lets it write), and nanoGPT on the GPU.
-Prints two reports, then one line of JSON.
+Trains on each text, the same clean one for all, one after the other, each in a process of its own
+and compiled: nanoGPT with config/train_shakespeare_char.py as it is (64 windows of 256 characters
+a step, 6 layers, 6 heads, 384 wide, dropout 0.2, 5,000 steps); the preset base; base in --short
+steps; and base with one option changed, the n-gram table or embedding_skip. Seconds are those of
+the whole process, the interpreter, compilation and evaluations included; both evaluate every 250
+steps, nanoGPT on 200 random batches of both parts, base on the whole validation text. Losses are
+over the whole validation text in windows of 256 characters; nanoGPT's is that of the best model
+that it saved, and the target of the others. The speed is that between evaluations; the fraction of
+the peak is the arithmetic of a step (see throughput.py) divided by what a large matrix product
+reaches in bfloat16. Then untrained models write, alone and ten texts side by side, their context
+full: base on the GPU, base in NumPy (where sample.py lets it write), and nanoGPT on the GPU;
+`--rows writing` does that alone. OPTIONS are train.py's; `--device cpu` only tries the script.
+Prints a report for each text and one of the writing, then one line of JSON.
 """
 
 import argparse
@@ -31,14 +33,14 @@ from pathlib import Path
 import nanogpt
 import numpy as np
 import torch
-from common import ROOT, copied, parser_of
+from common import ROOT, parser_of
 from throughput import peak, work
 from time_to_loss import judge
 from torch import nn
 
 from sancho import checkpoint
 from sancho.config import DeviceConfig, ModelConfig
-from sancho.corpus import Corpus
+from sancho.corpus import Corpus, open_dataset
 from sancho.generate import generate
 from sancho.machine.device import Device, choose_device
 from sancho.model import GPT
@@ -46,9 +48,10 @@ from sancho.presets import PRESETS
 
 Row = dict[str, object]
 EVERY = 250  # steps between evaluations, as in nanoGPT's recipe
+# copy_with_text calls every text quijote.
 NANOGPT_RECIPE = "train.py config/train_shakespeare_char.py --dataset=quijote --out_dir=out"
 NANOGPT = ModelConfig(block_size=256, n_layer=6, n_head=6, n_embd=384, dropout=0.2)
-OURS = ["--preset", "base", "--device", "cuda", "--compile", "--eval_interval", str(EVERY)]
+OURS = ["--preset", "base", "--compile", "--eval_interval", str(EVERY)]
 TABLE = ["--ngram_size", "5", "--ngram_dropout", "0.2"]
 WARM_UP, WRITTEN = 200, 384  # characters: after the first ones the context is refilled twice
 
@@ -121,12 +124,11 @@ def characters_per_second(steps: list[tuple[int, float]], per_step: int) -> floa
     )
 
 
-def train_ours(book: Path, options: list[str]) -> Row:
+def train_ours(folder: Path, options: list[str]) -> Row:
     """Run train.py; return its steps, seconds, evaluations, best loss and speed."""
-    out = Path(tempfile.mkdtemp(dir=book.parent))
-    command = ["train.py", *OURS, "--corpus", str(book), "--out_dir", str(out), *options]
-    log = book.with_name("log")
-    lines, seconds = follow(command, ROOT, log, out / "metrics.jsonl")
+    out = Path(tempfile.mkdtemp(dir=folder))
+    command = ["train.py", *OURS, "--out_dir", str(out), *options]
+    lines, seconds = follow(command, ROOT, folder / "log", out / "metrics.jsonl")
     metrics = [(when, json.loads(line)) for when, line in lines]
     best = checkpoint.load(out / "best.safetensors")
     per_step = best.train.characters_per_step(best.model)
@@ -144,7 +146,8 @@ def train_ours(book: Path, options: list[str]) -> Row:
 def train_nanogpt(checkout: Path, folder: Path, corpus: Corpus, device: Device) -> Row:
     """Run nanoGPT's recipe in a copy of a checkout; return the same."""
     copy, log = nanogpt.copy_with_text(checkout, folder, corpus), folder / "nanogpt.log"
-    lines, seconds = follow(NANOGPT_RECIPE.split(), copy, log, log)
+    gpu = device.torch_device
+    lines, seconds = follow([*NANOGPT_RECIPE.split(), f"--device={gpu}"], copy, log, log)
     steps, evaluations, per_step = [], [], 0
     for when, line in lines:
         if found := re.match(r"tokens per iteration will be: ([\d,]+)", line):
@@ -153,7 +156,6 @@ def train_nanogpt(checkout: Path, folder: Path, corpus: Corpus, device: Device) 
             evaluations.append((when, float(found[1])))
         elif found := re.match(r"iter (\d+): loss", line):
             steps.append((int(found[1]), when))
-    gpu = device.torch_device
     model = nanogpt.trained_model(copy)[0].to(gpu)
 
     def logits_of(inputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
@@ -199,25 +201,26 @@ def write_nanogpt(model: nn.Module, n_texts: int, device: Device) -> float:
 
 
 def compare_training(
-    options: argparse.Namespace, book: Path, corpus: Corpus, device: Device
+    options: argparse.Namespace, text: str, folder: Path, device: Device, fastest: float
 ) -> list[Row]:
-    """Fill the rows of the first report and print each as it comes."""
-    fastest, target, rows = peak(device), options.target, []
-    print(f"A large matrix product: {fastest / 1e12:,.0f} TFLOP/s, {device}")
-    print(f"{'':28}{'steps':>7}{'seconds':>9}{'best loss':>11}{'to the target':>15}", end="")
-    print(f"{'characters/s':>14}{'of the peak':>13}", flush=True)
+    """Fill the rows of a text's report and print each as it comes."""
+    corpus, target, rows = open_dataset(ROOT / "data", text), options.target, []
+    print(f"{corpus.name:28}{'steps':>7}{'seconds':>9}{'best loss':>11}", end="")
+    print(f"{'to the target':>15}{'characters/s':>14}{'of the peak':>13}", flush=True)
     ours = rows_of_ours(options.short)
     for key in options.rows:
         if key == "nanogpt":
             name = "nanoGPT, its recipe"
-            row = train_nanogpt(options.nanogpt, book.parent, corpus, device)
+            row = train_nanogpt(options.nanogpt, folder, corpus, device)
             target = row["val_loss"] if options.target is None else target
             row["to_target"] = min(row["evaluations"], key=lambda found: found[1])[0]
         else:
             name, extra = ours[key]
-            row = train_ours(book, extra)
+            given = ["--dataset", text, "--device", str(device.torch_device)]
+            row = train_ours(folder, [*given, *options.options.split(), *extra])
             row["to_target"] = seconds_to(target, row)
-        row |= {"row": name, "target": target, "fraction": row["speed"] * row["work"] / fastest}
+        row |= {"text": corpus.name, "row": name, "target": target}
+        row["fraction"] = row["speed"] * row["work"] / fastest
         rows.append(row)
         to_target = f"{row['to_target']:.1f}" if row["to_target"] else "–"
         print(
@@ -228,20 +231,19 @@ def compare_training(
     return rows
 
 
-def compare_writing(checkout: Path | None, vocab_size: int, device: Device) -> list[Row]:
+def compare_writing(checkout: Path | None, device: Device) -> list[Row]:
     """Let untrained models write; print a line for each."""
-    cpu = choose_device(DeviceConfig(device="cpu"))
-    base = replace(PRESETS["base"].model, vocab_size=vocab_size)
+    cpu, base = choose_device(DeviceConfig(device="cpu")), PRESETS["base"].model
     writers = [
-        ("base on the GPU", write_ours, GPT(base).to(device.torch_device).eval(), device),
-        ("base on the CPU", write_ours, GPT(base).eval(), cpu),
+        (f"base, {device}", write_ours, GPT(base).to(device.torch_device).eval(), device),
+        ("base in NumPy", write_ours, GPT(base).eval(), cpu),
     ]
     if checkout:
         theirs = nanogpt.model_module(checkout)
         names = ("block_size", "n_layer", "n_head", "n_embd", "bias")
         size = {name: getattr(NANOGPT, name) for name in names}
-        model = theirs.GPT(theirs.GPTConfig(**size, vocab_size=vocab_size)).eval()
-        writers.append(("nanoGPT on the GPU", write_nanogpt, model.to(device.torch_device), device))
+        model = theirs.GPT(theirs.GPTConfig(**size, vocab_size=base.vocab_size)).eval()
+        writers.append((f"nanoGPT, {device}", write_nanogpt, model.to(device.torch_device), device))
     print(f"{'characters/s, writing':28}{'alone':>10}{'ten texts':>11}", flush=True)
     rows = []
     for name, write, model, where in writers:
@@ -253,23 +255,35 @@ def compare_writing(checkout: Path | None, vocab_size: int, device: Device) -> l
 
 def main() -> None:
     """Read the options, measure, show."""
-    parser = parser_of(__doc__, book=True, nanogpt=True)
-    keys = ["nanogpt", *rows_of_ours(0)]
-    parser.add_argument("--rows", nargs="+", choices=keys, default=keys, help="what to train")
+    parser = parser_of(__doc__, nanogpt=True)
+    keys = ["nanogpt", *rows_of_ours(0), "writing"]
+    texts = ["quijote", "shakespeare"]
+    parser.add_argument("--texts", nargs="+", default=texts, help="folders or texts in data/")
+    parser.add_argument("--rows", nargs="+", choices=keys, default=keys, help="what to measure")
     parser.add_argument("--short", type=int, default=1000, help="steps of the row short")
     parser.add_argument("--target", type=float, help="loss to reach, if not nanoGPT's best")
+    words = "cpu only tries the script"
+    parser.add_argument("--device", default="cuda", choices=["cuda", "cpu"], help=words)
+    parser.add_argument("--options", default="", help='of train.py, as "--max_iters 3000"')
     options = parser.parse_args()
-    if not torch.cuda.is_available():
+    if options.device == "cuda" and not torch.cuda.is_available():
         raise SystemExit(f"gpu.py needs a CUDA GPU; torch {torch.__version__} finds none here")
+    device = choose_device(DeviceConfig(device=options.device))
     chosen = set(options.rows) - (set() if options.nanogpt else {"nanogpt"})
-    options.rows = [key for key in keys if key in chosen]  # nanoGPT first: it sets the target
-    device = choose_device(DeviceConfig(device="cuda"))
-    gpu = torch.cuda.get_device_name()
-    print(f"{gpu}, torch {torch.__version__}")
-    with copied(options.book, "gpu-benchmark") as (book, corpus):
-        rows = compare_training(options, book, corpus, device)
-    writers = compare_writing(options.nanogpt, corpus.tokenizer.vocab_size, device)
-    print(json.dumps({"gpu": gpu, "torch": torch.__version__, "rows": rows, "writing": writers}))
+    options.rows = [key for key in keys[:-1] if key in chosen]  # nanoGPT first: it sets the target
+    machine = torch.cuda.get_device_name() if options.device == "cuda" else "CPU"
+    print(f"{machine}, torch {torch.__version__}")
+    rows, writers = [], []
+    if options.rows:
+        fastest = peak(device)
+        print(f"A large matrix product: {fastest / 1e12:,.2f} TFLOP/s, {device}")
+    for text in options.texts if options.rows else []:
+        with tempfile.TemporaryDirectory() as folder:
+            rows += compare_training(options, text, Path(folder), device, fastest)
+    if "writing" in chosen:
+        writers = compare_writing(options.nanogpt, device)
+    found = {"gpu": machine, "torch": torch.__version__, "rows": rows, "writing": writers}
+    print(json.dumps(found))
 
 
 if __name__ == "__main__":

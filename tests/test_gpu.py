@@ -1,4 +1,7 @@
-"""A CUDA GPU does what the CPU does. Without one all of this is skipped; more: test_training.py."""
+"""A CUDA GPU does what the CPU does. Without one all of this is skipped.
+
+More: test_training.py (compiled runs too), test_model.py, test_optim.py, test_device.py.
+"""
 
 from collections.abc import Iterator
 from dataclasses import replace
@@ -6,16 +9,13 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
-from architectures import assert_close, random_tensor
 from conftest import CPU, random_gpt
 from runs import (
     GPU,
-    GPU_BFLOAT16,
     GPUS,
     SHAPE,
     corpus_of,
     losses_of,
-    needs_bfloat16,
     needs_gpu,
     resume,
     run,
@@ -24,11 +24,10 @@ from runs import (
     tolerance,
 )
 
-from sancho.config import ModelConfig, SampleConfig
+from sancho.config import SampleConfig
 from sancho.corpus import Corpus
 from sancho.generate import generate, incremental_decoder
-from sancho.model import CachedDecoder, MultiHeadAttention, rotate
-from sancho.optim import orthogonalise
+from sancho.model import CachedDecoder
 from sancho.presets import PRESETS
 from sancho.training import Batches, NonFiniteLoss, fit
 
@@ -69,24 +68,6 @@ def test_a_text_of_many_characters_is_cut_into_the_windows_of_the_cpu():
             for here, there in zip(ours.get(*place), theirs.get(*place), strict=True):
                 assert here.device.type == "cuda"
                 assert torch.equal(here.cpu(), there)
-
-
-def test_real_pairs_are_rotated_as_complex_numbers_are_on_the_cpu():
-    parts = random_tensor(3, 8, 4, 8), MultiHeadAttention(ModelConfig(**SHAPE)).rotations
-    found = rotate(*(part.to(GPU.torch_device) for part in parts))
-    assert_close(found.cpu(), rotate(*parts), atol=1e-6)
-
-
-@needs_bfloat16
-@pytest.mark.parametrize("shape", [(3, 24, 8), (2, 8, 24), (1, 384, 1536)], ids=str)
-def test_muon_in_bfloat16_is_near_that_in_float32(shape):
-    """And in the type and the layout that a step on all matrices at once takes."""
-    found = []
-    for device in (GPU, GPU_BFLOAT16):
-        with device.autocast():
-            found.append(orthogonalise(random_tensor(*shape).float().to(device.torch_device)))
-    assert 0 < torch.linalg.matrix_norm(found[0] - found[1], 2).max() < 0.1
-    assert all(each.dtype == torch.float32 and each.is_contiguous() for each in found)
 
 
 def test_losses_are_read_in_one_copy(corpus):

@@ -13,6 +13,7 @@ from architectures import (
 )
 from architectures import random_ids as random_arrays
 from conftest import random_gpt, randomise
+from runs import needs_gpu
 from torch import nn
 
 from sancho.model import (
@@ -164,16 +165,17 @@ def test_angles_equal_the_formula_to_the_last_position(length, channels):
     assert_close(positions[:, 1::2], np.cos(expected), atol=1e-7)
 
 
+@pytest.mark.parametrize("where", ["cpu", pytest.param("cuda", marks=needs_gpu)])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16], ids=str)
-def test_real_pairs_are_rotated_as_complex_numbers_are(monkeypatch, dtype):
+def test_real_pairs_are_rotated_as_complex_numbers_are(monkeypatch, dtype, where):
     """The ones where the model is compiled or on a GPU, the others on a CPU."""
     rotations = MultiHeadAttention(replace(SMALL, position="rope")).rotations
     x = random_tensor(3, 8, 4, 8, dtype=dtype).requires_grad_()  # (B, T, 2H, D)
     found = [rotate(x, rotations)]
     with monkeypatch.context() as patch:
-        patch.setattr(torch.compiler, "is_compiling", lambda: True)
+        patch.setattr(torch.compiler, "is_compiling", lambda: where == "cpu")
         patch.setattr(torch, "view_as_complex", lambda _: pytest.fail("it is complex"))
-        found.append(rotate(x, rotations))
+        found.append(rotate(x.to(where), rotations.to(where)).cpu())
     of_texts_and_heads = torch.vmap(torch.vmap(rotated_by_hand, 1, 1))
     gradients = [torch.autograd.grad(y.square().sum(), x)[0] for y in found]
     for y, gradient in zip(found, gradients, strict=True):

@@ -199,9 +199,7 @@ def test_what_is_given_wins_over_the_length_of_the_text():
     [
         (None, "cuda", 1000, True),
         (None, "cuda", 999, False),
-        (None, "cpu", 5000, False),
         (None, "mps", 5000, False),
-        (True, "cpu", 5, True),
         (False, "cuda", 5000, False),
     ],
 )
