@@ -1,17 +1,14 @@
 """Download with a time-out and a check, from one of several addresses."""
 
-import hashlib
 import http.client
 import urllib.error
 import urllib.request
-from collections.abc import Callable, Sequence
-from pathlib import Path
+from collections.abc import Callable, Iterable
 from urllib.parse import urlsplit
 
 from tqdm import tqdm
 
 from sancho.errors import UserError
-from sancho.machine.files import atomic_write
 
 USER_AGENT = "sancho-mini (a small language model that learns Spanish; Python urllib)"
 ANSWER_SECONDS = 30.0  # for which a server may be silent
@@ -21,29 +18,20 @@ class DownloadError(UserError):
     """The file could not be had, or was not the right one."""
 
 
-def download(urls: Sequence[str], path: Path, check: Callable[[bytes], None]) -> Path:
-    """Download to `path` what the first of `urls` has that passes `check`; return `path`.
+def download(urls: Iterable[str], check: Callable[[bytes], None]) -> bytes:
+    """Return what the first of `urls` has that passes `check`.
 
     check: raises UserError for bytes that are not the right ones. Raises DownloadError with what
-    each address answered; `path` is then as it was before.
+    each address answered.
     """
     answers = []
     for url in urls:
         try:
             check(raw := _read(url))
-            with atomic_write(path) as out:
-                out.write(raw)
-            return path
+            return raw
         except UserError as error:
             answers.append(f"{urlsplit(url).netloc}: {error}")
     raise DownloadError("; ".join(answers))
-
-
-def check_sha256(expected: str, raw: bytes) -> None:
-    """Raise UserError unless these bytes have that sha256, in hexadecimal digits."""
-    if (found := hashlib.sha256(raw).hexdigest()) != expected:
-        sent = f"{len(raw)} bytes with the sha256 {found[:8]}…"
-        raise UserError(f"it sent another text: {sent}, not {expected[:8]}…")
 
 
 def _read(url: str) -> bytes:
