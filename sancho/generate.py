@@ -2,7 +2,7 @@
 
 import unicodedata
 from collections.abc import Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
@@ -12,9 +12,11 @@ from sancho.numpy_model import NumpyGPT
 from sancho.tokenizer import CharTokenizer
 
 if TYPE_CHECKING:
-    from sancho.model import GPT
+    from sancho.model import GPT, CachedDecoder
+    from sancho.numpy_model import Decoder as NumpyDecoder
 
 Model: TypeAlias = "GPT | NumpyGPT"
+Decoder: TypeAlias = "CachedDecoder | NumpyDecoder"
 
 
 def softmax(logits: np.ndarray) -> np.ndarray:
@@ -87,16 +89,6 @@ def sample_ids(logits: np.ndarray, uniforms: np.ndarray) -> np.ndarray:
     cumulated = exponentials(logits).cumsum(-1)  # (B, V)
     thresholds = uniforms[:, None] * cumulated[:, -1:]
     return (cumulated <= thresholds).sum(-1)
-
-
-class Decoder(Protocol):
-    """An incremental decoder of B texts."""
-
-    def read(self, ids: np.ndarray) -> np.ndarray:
-        """Append the next ids of each text, (B, T); return the logits after the last, (B, V)."""
-
-    def restart(self) -> None:
-        """Begin new texts."""
 
 
 def incremental_decoder(model: Model, batch_size: int) -> Decoder:
