@@ -6,7 +6,7 @@ import time
 import warnings
 from contextlib import AbstractContextManager, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import Any
 
 from sancho import checkpoint
 from sancho.checkpoint import Checkpoint
@@ -16,9 +16,6 @@ from sancho.errors import UserError
 from sancho.machine.files import atomic_write, locked, replace
 from sancho.run.curve import draw_curve
 from sancho.training import Report, TrainingState
-
-if TYPE_CHECKING:
-    from torch.utils.tensorboard import SummaryWriter
 
 SAVE_SECONDS = 60.0  # last.safetensors is never older, so a kill costs no more of a run
 
@@ -34,10 +31,14 @@ class RunFolder:
         self.metrics = path / "metrics.jsonl"
         self.curve = path / "curve.svg"
         self.events = path / "tensorboard"
-        self._writer: SummaryWriter | None = None
+        self._writer: Any = None
+        self._new_writer: Any = None
         self._last_save = time.monotonic()
         try:
-            self._new_writer = _summary_writer() if tensorboard else None
+            if tensorboard:
+                from torch.utils.tensorboard import SummaryWriter
+
+                self._new_writer = SummaryWriter
         except ImportError:
             advice = "install it (pip install tensorboard), or leave --tensorboard out"
             raise UserError(f"--tensorboard needs the package tensorboard; {advice}") from None
@@ -153,12 +154,6 @@ def _save(path: Path, saved: Checkpoint) -> None:
         warnings.warn(f"another program has {path} open; {where}", stacklevel=2)
     else:
         beside.unlink(missing_ok=True)
-
-
-def _summary_writer() -> "type[SummaryWriter]":
-    from torch.utils.tensorboard import SummaryWriter
-
-    return SummaryWriter
 
 
 def _step_of(line: bytes) -> float:
