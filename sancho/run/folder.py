@@ -18,6 +18,7 @@ from sancho.run.curve import draw_curve
 from sancho.training import Report, TrainingState
 
 SAVE_SECONDS = 60.0  # last.safetensors is never older, so a kill costs no more of a run
+FIGURES = "train_loss val_loss val_bpc lr tokens_per_second".split()
 
 
 class RunFolder:
@@ -90,16 +91,14 @@ class RunFolder:
         """Append a line to metrics.jsonl if the report has figures."""
         if report.train_loss is None:
             return
-        names = (
-            "step tokens seconds train_loss val_loss val_bpc lr tokens_per_second sample".split()
-        )
+        names = ("step", "tokens", "seconds", *FIGURES, "sample")
         line = {name: getattr(report, name) for name in names}
         line["seconds"] = round(report.seconds, 3)
         line["tokens_per_second"] = round(report.tokens_per_second)
         with open(self.metrics, "a", encoding="utf-8", newline="\n") as file:
             file.write(json.dumps(line) + "\n")
         if self._writer:
-            for name in names[3:-1]:
+            for name in FIGURES:
                 if line[name] is not None:
                     self._writer.add_scalar(name, line[name], report.step)
             self._writer.flush()
