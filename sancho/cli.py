@@ -144,8 +144,7 @@ def _helps(cls: type) -> dict[str, str]:
     helps = {}
     for owner in filter(is_dataclass, reversed(cls.__mro__)):
         (definition,) = ast.parse(inspect.cleandoc(inspect.getsource(owner))).body
-        assert isinstance(definition, ast.ClassDef)
-        for pair in pairwise(definition.body):
+        for pair in pairwise(ast.iter_child_nodes(definition)):
             match pair:
                 case ast.AnnAssign(target=ast.Name(name)), ast.Expr(ast.Constant(str(text))):
                     helps[name] = " ".join(text.split())
