@@ -163,11 +163,11 @@ class _Block:
         if config.position == "rope":
             rotations = scale * np.exp(1j * config.rotary_angles)  # (block, D/2)
             self.rotations = rotations[:, None].astype(np.complex64)
-        self.project = _linear(*_onto_stream(config, weights, f"{name}.attention.proj"))
+        self.project = _onto_stream(config, weights, f"{name}.attention.proj")
         self.expand = _linear(
             *_after_norm(config, weights, f"{name}.norm2", f"{name}.feed_forward.expand")
         )
-        self.contract = _linear(*_onto_stream(config, weights, f"{name}.feed_forward.proj"))
+        self.contract = _onto_stream(config, weights, f"{name}.feed_forward.proj")
         self.activation = ACTIVATIONS[config.activation]
 
     def attend(self, x: np.ndarray, keys: np.ndarray, values: np.ndarray, start: int) -> np.ndarray:
@@ -221,13 +221,11 @@ def _after_norm(config: ModelConfig, weights: Weights, norm: str, name: str) -> 
     return matrix * weights.get(f"{norm}.weight", 1) * config.n_embd**0.5, bias
 
 
-def _onto_stream(config: ModelConfig, weights: Weights, name: str) -> Affine:
+def _onto_stream(config: ModelConfig, weights: Weights, name: str) -> Function:
     """Return a layer that writes to the residual stream."""
-    matrix = weights[f"{name}.weight"].astype(np.float64)  # (out, in)
-    bias = np.zeros(len(matrix)) + weights.get(f"{name}.bias", 0)
-    if config.norm == "layernorm":
-        matrix, bias = matrix - matrix.mean(0), bias - bias.mean()
-    return matrix, bias
+    centred = config.norm == "layernorm"
+    bias = weights.get(f"{name}.bias", np.zeros(config.n_embd))
+    return _linear(_rows(weights[f"{name}.weight"].T, centred).T, _rows(bias, centred))
 
 
 def _linear(matrix: np.ndarray, bias: np.ndarray) -> Function:
