@@ -20,7 +20,6 @@ from sancho.config import QK_EPSILON, ModelConfig
 
 Function = Callable[[np.ndarray], np.ndarray]
 Weights = dict[str, np.ndarray]
-Affine = tuple[np.ndarray, np.ndarray]  # a matrix, (out, in), and a bias, in float64
 
 
 def silu(x: np.ndarray) -> np.ndarray:
@@ -72,7 +71,7 @@ class NumpyGPT:
             self.positions = _rows(config.sinusoids, centred)
         self.blocks = [_Block(config, weights, layer) for layer in range(config.n_layer)]
         self.normalise = _normaliser(config.n_embd, config.norm_epsilon)
-        self.head = _linear(*_after_norm(config, weights, "norm", "head"))
+        self.head = _after_norm(config, weights, "norm", "head")
 
     def decoder(self, batch_size: int) -> "Decoder":
         """Return an incremental decoder of B texts."""
@@ -148,25 +147,19 @@ class _Block:
         name = f"blocks.{layer}"
         self.config = config
         self.skip = np.float32(weights["skips"][layer]) if config.embedding_skip and layer else None
-        matrix, bias = _after_norm(config, weights, f"{name}.norm1", f"{name}.attention.qkv")
         scale = config.head_size**-0.25  # of queries and keys: together 1/√D
-        self.rotations = None
-        if config.qk_norm:
-            scale = 1 / scale  # both lose a factor √D to their normalisation
-        else:
-            matrix[: 2 * config.n_embd] *= scale
-            bias[: 2 * config.n_embd] *= scale
-            scale = 1.0
-        self.qkv = _linear(matrix, bias)
-        self.scale = np.float32(scale)
+        # Both lose a factor √D to their normalisation.
+        before, after = (1.0, 1 / scale) if config.qk_norm else (scale, 1.0)
+        scales = np.repeat((before, before, 1.0), config.n_embd)  # (3C,)
+        self.qkv = _after_norm(config, weights, f"{name}.norm1", f"{name}.attention.qkv", scales)
+        self.scale = np.float32(after)
         self.normalise = _normaliser(config.head_size, QK_EPSILON)
+        self.rotations = None
         if config.position == "rope":
-            rotations = scale * np.exp(1j * config.rotary_angles)  # (block, D/2)
+            rotations = after * np.exp(1j * config.rotary_angles)  # (block, D/2)
             self.rotations = rotations[:, None].astype(np.complex64)
         self.project = _onto_stream(config, weights, f"{name}.attention.proj")
-        self.expand = _linear(
-            *_after_norm(config, weights, f"{name}.norm2", f"{name}.feed_forward.expand")
-        )
+        self.expand = _after_norm(config, weights, f"{name}.norm2", f"{name}.feed_forward.expand")
         self.contract = _onto_stream(config, weights, f"{name}.feed_forward.proj")
         self.activation = ACTIVATIONS[config.activation]
 
@@ -213,12 +206,15 @@ def _rows(rows: np.ndarray, centred: bool) -> np.ndarray:
     return rows.astype(np.float32, copy=False)
 
 
-def _after_norm(config: ModelConfig, weights: Weights, norm: str, name: str) -> Affine:
-    """Return a layer for x / |x| instead of norm(x)."""
+def _after_norm(
+    config: ModelConfig, weights: Weights, norm: str, name: str, scales: np.ndarray | float = 1.0
+) -> Function:
+    """Return a layer for x / |x| instead of norm(x), its outputs multiplied by `scales`, (out,)."""
     matrix = weights[f"{name}.weight"].astype(np.float64)  # (out, in)
     bias = np.zeros(len(matrix)) + weights.get(f"{name}.bias", 0)
     bias += matrix @ weights.get(f"{norm}.bias", np.zeros(config.n_embd))
-    return matrix * weights.get(f"{norm}.weight", 1) * config.n_embd**0.5, bias
+    matrix = matrix * weights.get(f"{norm}.weight", 1) * config.n_embd**0.5
+    return _linear((matrix.T * scales).T, bias * scales)
 
 
 def _onto_stream(config: ModelConfig, weights: Weights, name: str) -> Function:
