@@ -49,11 +49,16 @@ class RunFolder:
         return locked(self.path)
 
     def start(self, config: FolderConfig, step: int) -> None:
-        """Make the folder ready for a run that goes on after `step`, or else to `begin` one."""
+        """Make the folder ready for a run that goes on after `step`, or else to `begin` one.
+
+        TensorBoard gets a file that hides the events of later steps.
+        """
         if config.resume:
             self.go_on(step)
         else:
             self.begin(overwrite=config.overwrite)
+        if self._new_writer:
+            self._writer = self._new_writer(str(self.events), purge_step=step + 1)
 
     def begin(self, *, overwrite: bool = False) -> None:
         """Make the folder ready for a new run. Raises UserError where that would lose another one.
@@ -73,7 +78,6 @@ class RunFolder:
             raise UserError(f"{folders[0]} is a folder where the run keeps a file; {advice}")
         for path in old:
             path.unlink(missing_ok=True)
-        self._open_events(0)
 
     def go_on(self, step: int) -> None:
         """Make the folder ready for a run that goes on after `step`: drop what came later."""
@@ -81,7 +85,6 @@ class RunFolder:
             lines = self.metrics.read_bytes().splitlines(keepends=True)
             with atomic_write(self.metrics) as out:
                 out.writelines(line for line in lines if _step_of(line) <= step)
-        self._open_events(step)
 
     def load_last(self) -> Checkpoint:
         """Return the last checkpoint that was saved."""
@@ -127,11 +130,6 @@ class RunFolder:
         """Close TensorBoard's file."""
         if self._writer:
             self._writer.close()
-
-    def _open_events(self, step: int) -> None:
-        """Begin a file of TensorBoard's events, which hides those of later steps."""
-        if self._new_writer:
-            self._writer = self._new_writer(str(self.events), purge_step=step + 1)
 
 
 def newest(path: Path) -> Path:
