@@ -116,30 +116,24 @@ class Decoder:
 
     def features(self, ids: np.ndarray) -> np.ndarray:
         """Append the next ids of each text; return what the output head reads, (B, T, C)."""
-        start, end = self.length, self.length + ids.shape[1]
-        if end > self.model.config.block_size:
+        model, start, end = self.model, self.length, self.length + ids.shape[1]
+        if end > model.config.block_size:
             raise ValueError(f"{end} characters do not fit block_size")
-        normalise = self.model.normalise
-        x = embedding = self._embed(ids, start, end)  # (B, T, C)
-        for block, keys, values in zip(self.model.blocks, self.keys, self.values, strict=True):
+        embedding = model.token_embedding.take(ids, axis=0)  # (B, T, C)
+        if model.config.ngram_size > 1:
+            self.ids[:, start:end] = ids
+            rows = model.ngram_rows(self.newest_first[:, start:end])  # (B, T, ngram_size − 1)
+            embedding += model.ngram_embedding.take(rows, axis=0).sum(2)
+        if model.positions is not None:
+            embedding += model.positions[start:end]
+        x = embedding
+        for block, keys, values in zip(model.blocks, self.keys, self.values, strict=True):
             if block.skip:
                 x = x + block.skip * embedding
-            x = x + block.attend(normalise(x), keys, values, start)
-            x = x + block.feed_forward(normalise(x))
+            x = x + block.attend(model.normalise(x), keys, values, start)
+            x = x + block.feed_forward(model.normalise(x))
         self.length = end
-        return normalise(x)
-
-    def _embed(self, ids: np.ndarray, start: int, end: int) -> np.ndarray:
-        model, config = self.model, self.model.config
-        x = model.token_embedding.take(ids, axis=0)  # (B, T, C)
-        if config.ngram_size > 1:
-            self.ids[:, start:end] = ids
-            n_grams = self.newest_first[:, start:end]  # (B, T, ngram_size)
-            rows = model.ngram_rows(n_grams)  # (B, T, ngram_size − 1)
-            x += model.ngram_embedding.take(rows, axis=0).sum(2)  # (B, T, ngram_size − 1, C) summed
-        if model.positions is not None:
-            x += model.positions[start:end]
-        return x
+        return model.normalise(x)
 
 
 class _Block:
