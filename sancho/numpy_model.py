@@ -99,12 +99,11 @@ class Decoder:
         shape = (config.n_layer, batch_size, config.n_head, config.block_size, config.head_size)
         self.keys, self.values = np.zeros((2, *shape), np.float32)  # each (n_layer, B, H, block, D)
         self.length = 0
-        if config.ngram_size > 1:
-            before = config.ngram_size - 1
-            ids = np.full((batch_size, before + config.block_size), ngrams.NOTHING, np.int64)
-            self.ids = ids[:, before:]
-            windows = np.lib.stride_tricks.sliding_window_view(ids, before + 1, axis=1)
-            self.newest_first = windows[..., ::-1]  # (B, block, ngram_size)
+        before = config.ngram_size - 1
+        ids = np.full((batch_size, before + config.block_size), ngrams.NOTHING, np.int64)
+        self.ids = ids[:, before:]
+        windows = np.lib.stride_tricks.sliding_window_view(ids, before + 1, axis=1)
+        self.newest_first = windows[..., ::-1]  # (B, block, ngram_size)
 
     def restart(self) -> None:
         """Begin new texts."""
