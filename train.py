@@ -72,7 +72,8 @@ def follow(
 ) -> int:
     """Train: show, record and save; return the signal that stopped it, or 0 at its end."""
     with cli.stop_signals(world) as received:
-        for report in cli.with_progress(reports, state, world):
+        shown = cli.with_progress(reports, state) if world.is_first else reports
+        for report in shown:
             signal, save_is_due = world.maxima(max(received, default=0), folder.is_save_due)
             if world.is_first:
                 folder.record(report)

@@ -237,17 +237,15 @@ def stop_signals(world: "World") -> Iterator[list[int]]:
                 signal.signal(number, handler)
 
 
-def with_progress(
-    reports: "Iterable[Report]", state: "TrainingState", world: "World"
-) -> "Iterator[Report]":
+def with_progress(reports: "Iterable[Report]", state: "TrainingState") -> "Iterator[Report]":
     """Pass reports on, and show on stderr steps, losses, time left and samples.
 
     Where lines can't be drawn over, in a log file or a notebook, a line now and then.
     """
     losses: dict[str, str] = {}
     first, total, last_line = state.progress.step, state.config.max_iters, time.monotonic()
-    hidden = None if world.is_first else True  # None: where stderr is no terminal
-    with tqdm(total=total, initial=first, unit="step", dynamic_ncols=True, disable=hidden) as bar:
+    # disable=None: where stderr is no terminal.
+    with tqdm(total=total, initial=first, unit="step", dynamic_ncols=True, disable=None) as bar:
         for report in reports:
             bar.update(report.step - bar.n)
             if report.train_loss is not None:
@@ -257,8 +255,8 @@ def with_progress(
                 is_due = time.monotonic() - last_line >= LINE_SECONDS
                 if bar.disable and (is_due or report.val_loss is not None):
                     last_line = time.monotonic()
-                    say(_as_line(report, losses, total), world)
-            if report.sample is not None and world.is_first:
+                    say(_as_line(report, losses, total))
+            if report.sample is not None:
                 bar.write(f"    {' '.join(report.sample.split())}", file=sys.stderr)
             yield report
 
