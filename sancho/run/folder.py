@@ -1,7 +1,6 @@
 """What a run leaves in its folder: two checkpoints, metrics and their curve."""
 
 import json
-import math
 import time
 import warnings
 from contextlib import AbstractContextManager, suppress
@@ -84,7 +83,7 @@ class RunFolder:
         if self.metrics.exists():
             lines = self.metrics.read_bytes().splitlines(keepends=True)
             with atomic_write(self.metrics) as out:
-                out.writelines(line for line in lines if _step_of(line) <= step)
+                out.writelines(line for line in lines if _is_until(line, step))
 
     def load_last(self) -> Checkpoint:
         """Return the last checkpoint that was saved."""
@@ -153,10 +152,8 @@ def _save(path: Path, saved: Checkpoint) -> None:
         beside.unlink(missing_ok=True)
 
 
-def _step_of(line: bytes) -> float:
-    """Return the step of a line of metrics; a torn line counts as never reached."""
-    try:
-        step = json.loads(line)["step"]
-    except (ValueError, KeyError, TypeError):
-        return math.inf
-    return step if isinstance(step, int) and line.endswith(b"\n") else math.inf
+def _is_until(line: bytes, step: int) -> bool:
+    """Return whether a line of metrics is whole and was written up to `step`."""
+    with suppress(ValueError, KeyError, TypeError):
+        return line.endswith(b"\n") and json.loads(line)["step"] <= step
+    return False
