@@ -48,10 +48,10 @@ def main(args: Sequence[str]) -> int:
             if world.is_first:
                 until_end.enter_context(folder.lock())
                 folder.start(options.folder, state.progress.step)
-        for line in setup.describe(options, state, corpus, initial):
-            cli.say(line, world)
-        processes = f", {world.size} processes" if world.size > 1 else ""
-        cli.say(f"{device}{processes}", world)
+        if world.is_first:
+            processes = f", {world.size} processes" if world.size > 1 else ""
+            lines = setup.describe(options, state, corpus, initial)
+            cli.say("\n".join([*lines, f"{device}{processes}"]))
         try:
             signal = follow(reports, state, corpus, folder, world)
         except NonFiniteLoss:  # in every process, and one says it

@@ -199,10 +199,9 @@ def _fail(message: str) -> NoReturn:
     sys.exit(2)
 
 
-def say(message: str, world: "World | None" = None) -> None:
-    """Tell the user something on stderr; of several processes only the first one speaks."""
-    if world is None or world.is_first:
-        print(message, file=sys.stderr, flush=True)
+def say(message: str) -> None:
+    """Tell the user something on stderr."""
+    print(message, file=sys.stderr, flush=True)
 
 
 def command(script: str, *args: str | Path) -> str:
