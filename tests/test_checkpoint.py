@@ -13,6 +13,7 @@ import safetensors.numpy
 import safetensors.torch
 import torch
 from architectures import EACH_CHOICE, ODD_SHAPES, OTHERS, SMALL
+from audit import Hostile
 from conftest import CPU, assert_same_arrays
 from runs import corpus_of, run, train_config
 
@@ -236,16 +237,6 @@ def test_a_head_that_is_not_ours(tmp_path):
 
 
 # --- files of another kind ------------------------------------------------------------------
-
-
-class Hostile:
-    """When it is unpickled, it makes a file."""
-
-    def __init__(self, marker: Path) -> None:
-        self.marker = marker
-
-    def __reduce__(self):
-        return Path.touch, (self.marker,)
 
 
 @pytest.mark.parametrize(

@@ -18,7 +18,7 @@ import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
-from audit import nothing_executed
+from audit import Hostile, nothing_executed
 from conftest import HERE, ROOT, assert_refused, assert_same_arrays, run
 
 from sancho import checkpoint
@@ -227,20 +227,10 @@ def test_the_two_gelus_differ_by_no_more_than_is_said():
 # --- hostile, damaged, and other files ------------------------------------------------------
 
 
-class Call:
-    """A pickle of it makes a folder when it is opened."""
-
-    def __init__(self, folder: Path) -> None:
-        self.folder = str(folder)
-
-    def __reduce__(self) -> tuple:
-        return os.mkdir, (self.folder,)
-
-
 @pytest.mark.parametrize("name", ["meta.pkl", "ckpt.pt"])
 @pytest.mark.parametrize("protocol", range(pickle.HIGHEST_PROTOCOL + 1))
 def test_what_calls_something_is_refused_by_name(tmp_path, name, protocol):
-    call = Call(tmp_path / "opened")
+    call = Hostile(tmp_path / "opened")
     if name == "meta.pkl":
         done = convert(tmp_path, meta=their_meta() | {"stoi": call}, protocol=protocol)
     else:
