@@ -218,6 +218,10 @@ def assert_refused(result: SimpleNamespace, name: str, *parts: str) -> None:
         assert part in result.err
 
 
+def names_in(folder: Path) -> list[str]:
+    return sorted(path.name for path in folder.iterdir())
+
+
 def everything(folder: Path) -> dict[Path, bytes]:
     """Return all files but .lock, which Windows can't read where it locks."""
     files = (path for path in folder.rglob("*") if path.is_file() and path.name != ".lock")
