@@ -48,11 +48,11 @@ def main(args: Sequence[str]) -> int:
             if world.is_first:
                 until_end.enter_context(folder.lock())
                 folder.start(options.folder, state.progress.step)
-        for line in setup.describe(options, state, corpus, initial):
-            cli.say(line, world)
-        compiled = ", compiled" if state.run.compile else ""
-        processes = f", {world.size} processes" if world.size > 1 else ""
-        cli.say(f"{device}{compiled}{processes}", world)
+        if world.is_first:
+            lines = setup.describe(options, state, corpus, initial)
+            compiled = ", compiled" if state.run.compile else ""
+            processes = f", {world.size} processes" if world.size > 1 else ""
+            cli.say("\n".join([*lines, f"{device}{compiled}{processes}"]))
         try:
             signal = follow(reports, state, corpus, folder, world)
         except NonFiniteLoss:  # in every process, and one says it
@@ -73,7 +73,8 @@ def follow(
 ) -> int:
     """Train: show, record and save; return the signal that stopped it, or 0 at its end."""
     with cli.stop_signals(world) as received:
-        for report in cli.with_progress(reports, state, world):
+        shown = cli.with_progress(reports, state) if world.is_first else reports
+        for report in shown:
             signal, save_is_due = world.maxima(max(received, default=0), folder.is_save_due)
             if world.is_first:
                 folder.record(report)

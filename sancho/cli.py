@@ -144,8 +144,7 @@ def _helps(cls: type) -> dict[str, str]:
     helps = {}
     for owner in filter(is_dataclass, reversed(cls.__mro__)):
         (definition,) = ast.parse(inspect.cleandoc(inspect.getsource(owner))).body
-        assert isinstance(definition, ast.ClassDef)
-        for pair in pairwise(definition.body):
+        for pair in pairwise(ast.iter_child_nodes(definition)):
             match pair:
                 case ast.AnnAssign(target=ast.Name(name)), ast.Expr(ast.Constant(str(text))):
                     helps[name] = " ".join(text.split())
@@ -200,10 +199,9 @@ def _fail(message: str) -> NoReturn:
     sys.exit(2)
 
 
-def say(message: str, world: "World | None" = None) -> None:
-    """Tell the user something on stderr; of several processes only the first one speaks."""
-    if world is None or world.is_first:
-        print(message, file=sys.stderr, flush=True)
+def say(message: str) -> None:
+    """Tell the user something on stderr."""
+    print(message, file=sys.stderr, flush=True)
 
 
 def command(script: str, *args: str | Path) -> str:
@@ -238,17 +236,15 @@ def stop_signals(world: "World") -> Iterator[list[int]]:
                 signal.signal(number, handler)
 
 
-def with_progress(
-    reports: "Iterable[Report]", state: "TrainingState", world: "World"
-) -> "Iterator[Report]":
+def with_progress(reports: "Iterable[Report]", state: "TrainingState") -> "Iterator[Report]":
     """Pass reports on, and show on stderr steps, losses, time left and samples.
 
     Where lines can't be drawn over, in a log file or a notebook, a line now and then.
     """
     losses: dict[str, str] = {}
     first, total, last_line = state.progress.step, state.config.max_iters, time.monotonic()
-    hidden = None if world.is_first else True  # None: where stderr is no terminal
-    with tqdm(total=total, initial=first, unit="step", dynamic_ncols=True, disable=hidden) as bar:
+    # disable=None: where stderr is no terminal.
+    with tqdm(total=total, initial=first, unit="step", dynamic_ncols=True, disable=None) as bar:
         for report in reports:
             bar.update(report.step - bar.n)
             if report.train_loss is not None:
@@ -258,8 +254,8 @@ def with_progress(
                 is_due = time.monotonic() - last_line >= LINE_SECONDS
                 if bar.disable and (is_due or report.val_loss is not None):
                     last_line = time.monotonic()
-                    say(_as_line(report, losses, total), world)
-            if report.sample is not None and world.is_first:
+                    say(_as_line(report, losses, total))
+            if report.sample is not None:
                 bar.write(f"    {' '.join(report.sample.split())}", file=sys.stderr)
             yield report
 

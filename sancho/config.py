@@ -317,14 +317,10 @@ def with_given(options: Any, given: Mapping[str, object]) -> Any:
 
     A name that is no field of theirs is left alone. Raises UserError for a value out of range.
     """
-    changes = {}
-    for option in fields(options):
-        value = getattr(options, option.name)
-        if is_dataclass(value):
-            changes[option.name] = with_given(value, given)
-        elif option.name in given:
-            changes[option.name] = given[option.name]
-    return replace(options, **changes)
+    values = vars(options)
+    inner = {name: with_given(x, given) for name, x in values.items() if is_dataclass(x)}
+    own = {name: x for name, x in given.items() if name in values}
+    return replace(options, **own | inner)
 
 
 def from_dict(cls: type[Config], values: object) -> Config:

@@ -2,7 +2,7 @@
 
 import unicodedata
 from collections.abc import Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
@@ -12,9 +12,11 @@ from sancho.numpy_model import NumpyGPT
 from sancho.tokenizer import CharTokenizer
 
 if TYPE_CHECKING:
-    from sancho.model import GPT
+    from sancho.model import GPT, CachedDecoder
+    from sancho.numpy_model import Decoder as NumpyDecoder
 
 Model: TypeAlias = "GPT | NumpyGPT"
+Decoder: TypeAlias = "CachedDecoder | NumpyDecoder"
 
 
 def softmax(logits: np.ndarray) -> np.ndarray:
@@ -29,12 +31,13 @@ def exponentials(logits: np.ndarray) -> np.ndarray:
         return np.exp(logits - logits.max(-1, keepdims=True))
 
 
-def keep_top_k(logits: np.ndarray, k: int) -> np.ndarray:
-    """Keep the k likeliest ids, exactly k even where several are equally likely."""
-    dropped = np.argsort(-logits, axis=-1, kind="stable")[:, k:]
-    logits = logits.copy()
-    np.put_along_axis(logits, dropped, -np.inf, axis=-1)
-    return logits
+def keep_top_k(logits: np.ndarray, k: int | np.ndarray) -> np.ndarray:
+    """Keep the k likeliest ids, exactly k even where several are equally likely.
+
+    k: for all rows, or for each, (B, 1).
+    """
+    ranks = np.argsort(-logits, axis=-1, kind="stable").argsort(-1)
+    return np.where(ranks < k, logits, -np.inf)
 
 
 def keep_top_p(logits: np.ndarray, p: float) -> np.ndarray:
@@ -44,13 +47,9 @@ def keep_top_p(logits: np.ndarray, p: float) -> np.ndarray:
     """
     if p == 1:
         return logits
-    order = np.argsort(-logits, axis=-1, kind="stable")
-    probabilities = softmax(np.take_along_axis(logits, order, axis=-1))
-    keep = probabilities.cumsum(-1) - probabilities < p
-    keep[:, 0] = True
-    unordered = np.empty_like(keep)
-    np.put_along_axis(unordered, order, keep, axis=-1)
-    return np.where(unordered, logits, -np.inf)
+    probabilities = softmax(-np.sort(-logits))
+    before = probabilities.cumsum(-1) - probabilities  # of all that are likelier
+    return keep_top_k(logits, (before < p).sum(-1, keepdims=True).clip(1))
 
 
 def keep_min_p(logits: np.ndarray, p: float) -> np.ndarray:
@@ -58,9 +57,7 @@ def keep_min_p(logits: np.ndarray, p: float) -> np.ndarray:
 
     Nguyen et al. 2024, arXiv:2407.01082, section 3.
     """
-    probabilities = softmax(logits)
-    keep = probabilities >= p * probabilities.max(-1, keepdims=True)
-    return np.where(keep, logits, -np.inf)
+    return np.where(exponentials(logits) >= p, logits, -np.inf)
 
 
 def shape_logits(logits: np.ndarray, config: SampleConfig) -> np.ndarray:
@@ -92,16 +89,6 @@ def sample_ids(logits: np.ndarray, uniforms: np.ndarray) -> np.ndarray:
     cumulated = exponentials(logits).cumsum(-1)  # (B, V)
     thresholds = uniforms[:, None] * cumulated[:, -1:]
     return (cumulated <= thresholds).sum(-1)
-
-
-class Decoder(Protocol):
-    """An incremental decoder of B texts."""
-
-    def read(self, ids: np.ndarray) -> np.ndarray:
-        """Append the next ids of each text, (B, T); return the logits after the last, (B, V)."""
-
-    def restart(self) -> None:
-        """Begin new texts."""
 
 
 def incremental_decoder(model: Model, batch_size: int) -> Decoder:

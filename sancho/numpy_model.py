@@ -20,7 +20,6 @@ from sancho.config import QK_EPSILON, ModelConfig
 
 Function = Callable[[np.ndarray], np.ndarray]
 Weights = dict[str, np.ndarray]
-Affine = tuple[np.ndarray, np.ndarray]  # a matrix, (out, in), and a bias, in float64
 
 
 def silu(x: np.ndarray) -> np.ndarray:
@@ -72,7 +71,7 @@ class NumpyGPT:
             self.positions = _rows(config.sinusoids, centred)
         self.blocks = [_Block(config, weights, layer) for layer in range(config.n_layer)]
         self.normalise = _normaliser(config.n_embd, config.norm_epsilon)
-        self.head = _linear(*_after_norm(config, weights, "norm", "head"))
+        self.head = _after_norm(config, weights, "norm", "head")
 
     def decoder(self, batch_size: int) -> "Decoder":
         """Return an incremental decoder of B texts."""
@@ -100,12 +99,11 @@ class Decoder:
         shape = (config.n_layer, batch_size, config.n_head, config.block_size, config.head_size)
         self.keys, self.values = np.zeros((2, *shape), np.float32)  # each (n_layer, B, H, block, D)
         self.length = 0
-        if config.ngram_size > 1:
-            before = config.ngram_size - 1
-            ids = np.full((batch_size, before + config.block_size), ngrams.NOTHING, np.int64)
-            self.ids = ids[:, before:]
-            windows = np.lib.stride_tricks.sliding_window_view(ids, before + 1, axis=1)
-            self.newest_first = windows[..., ::-1]  # (B, block, ngram_size)
+        before = config.ngram_size - 1
+        ids = np.full((batch_size, before + config.block_size), ngrams.NOTHING, np.int64)
+        self.ids = ids[:, before:]
+        windows = np.lib.stride_tricks.sliding_window_view(ids, before + 1, axis=1)
+        self.newest_first = windows[..., ::-1]  # (B, block, ngram_size)
 
     def restart(self) -> None:
         """Begin new texts."""
@@ -117,30 +115,24 @@ class Decoder:
 
     def features(self, ids: np.ndarray) -> np.ndarray:
         """Append the next ids of each text; return what the output head reads, (B, T, C)."""
-        start, end = self.length, self.length + ids.shape[1]
-        if end > self.model.config.block_size:
+        model, start, end = self.model, self.length, self.length + ids.shape[1]
+        if end > model.config.block_size:
             raise ValueError(f"{end} characters do not fit block_size")
-        normalise = self.model.normalise
-        x = embedding = self._embed(ids, start, end)  # (B, T, C)
-        for block, keys, values in zip(self.model.blocks, self.keys, self.values, strict=True):
+        embedding = model.token_embedding.take(ids, axis=0)  # (B, T, C)
+        if model.config.ngram_size > 1:
+            self.ids[:, start:end] = ids
+            rows = model.ngram_rows(self.newest_first[:, start:end])  # (B, T, ngram_size − 1)
+            embedding += model.ngram_embedding.take(rows, axis=0).sum(2)
+        if model.positions is not None:
+            embedding += model.positions[start:end]
+        x = embedding
+        for block, keys, values in zip(model.blocks, self.keys, self.values, strict=True):
             if block.skip:
                 x = x + block.skip * embedding
-            x = x + block.attend(normalise(x), keys, values, start)
-            x = x + block.feed_forward(normalise(x))
+            x = x + block.attend(model.normalise(x), keys, values, start)
+            x = x + block.feed_forward(model.normalise(x))
         self.length = end
-        return normalise(x)
-
-    def _embed(self, ids: np.ndarray, start: int, end: int) -> np.ndarray:
-        model, config = self.model, self.model.config
-        x = model.token_embedding.take(ids, axis=0)  # (B, T, C)
-        if config.ngram_size > 1:
-            self.ids[:, start:end] = ids
-            n_grams = self.newest_first[:, start:end]  # (B, T, ngram_size)
-            rows = model.ngram_rows(n_grams)  # (B, T, ngram_size − 1)
-            x += model.ngram_embedding.take(rows, axis=0).sum(2)  # (B, T, ngram_size − 1, C) summed
-        if model.positions is not None:
-            x += model.positions[start:end]
-        return x
+        return model.normalise(x)
 
 
 class _Block:
@@ -148,26 +140,20 @@ class _Block:
         name = f"blocks.{layer}"
         self.config = config
         self.skip = np.float32(weights["skips"][layer]) if config.embedding_skip and layer else None
-        matrix, bias = _after_norm(config, weights, f"{name}.norm1", f"{name}.attention.qkv")
         scale = config.head_size**-0.25  # of queries and keys: together 1/√D
-        self.rotations = None
-        if config.qk_norm:
-            scale = 1 / scale  # both lose a factor √D to their normalisation
-        else:
-            matrix[: 2 * config.n_embd] *= scale
-            bias[: 2 * config.n_embd] *= scale
-            scale = 1.0
-        self.qkv = _linear(matrix, bias)
-        self.scale = np.float32(scale)
+        # Both lose a factor √D to their normalisation.
+        before, after = (1.0, 1 / scale) if config.qk_norm else (scale, 1.0)
+        scales = np.repeat((before, before, 1.0), config.n_embd)  # (3C,)
+        self.qkv = _after_norm(config, weights, f"{name}.norm1", f"{name}.attention.qkv", scales)
+        self.scale = np.float32(after)
         self.normalise = _normaliser(config.head_size, QK_EPSILON)
+        self.rotations = None
         if config.position == "rope":
-            rotations = scale * np.exp(1j * config.rotary_angles)  # (block, D/2)
+            rotations = after * np.exp(1j * config.rotary_angles)  # (block, D/2)
             self.rotations = rotations[:, None].astype(np.complex64)
-        self.project = _linear(*_onto_stream(config, weights, f"{name}.attention.proj"))
-        self.expand = _linear(
-            *_after_norm(config, weights, f"{name}.norm2", f"{name}.feed_forward.expand")
-        )
-        self.contract = _linear(*_onto_stream(config, weights, f"{name}.feed_forward.proj"))
+        self.project = _onto_stream(config, weights, f"{name}.attention.proj")
+        self.expand = _after_norm(config, weights, f"{name}.norm2", f"{name}.feed_forward.expand")
+        self.contract = _onto_stream(config, weights, f"{name}.feed_forward.proj")
         self.activation = ACTIVATIONS[config.activation]
 
     def attend(self, x: np.ndarray, keys: np.ndarray, values: np.ndarray, start: int) -> np.ndarray:
@@ -213,21 +199,22 @@ def _rows(rows: np.ndarray, centred: bool) -> np.ndarray:
     return rows.astype(np.float32, copy=False)
 
 
-def _after_norm(config: ModelConfig, weights: Weights, norm: str, name: str) -> Affine:
-    """Return a layer for x / |x| instead of norm(x)."""
+def _after_norm(
+    config: ModelConfig, weights: Weights, norm: str, name: str, scales: np.ndarray | float = 1.0
+) -> Function:
+    """Return a layer for x / |x| instead of norm(x), its outputs multiplied by `scales`, (out,)."""
     matrix = weights[f"{name}.weight"].astype(np.float64)  # (out, in)
     bias = np.zeros(len(matrix)) + weights.get(f"{name}.bias", 0)
     bias += matrix @ weights.get(f"{norm}.bias", np.zeros(config.n_embd))
-    return matrix * weights.get(f"{norm}.weight", 1) * config.n_embd**0.5, bias
+    matrix = matrix * weights.get(f"{norm}.weight", 1) * config.n_embd**0.5
+    return _linear((matrix.T * scales).T, bias * scales)
 
 
-def _onto_stream(config: ModelConfig, weights: Weights, name: str) -> Affine:
+def _onto_stream(config: ModelConfig, weights: Weights, name: str) -> Function:
     """Return a layer that writes to the residual stream."""
-    matrix = weights[f"{name}.weight"].astype(np.float64)  # (out, in)
-    bias = np.zeros(len(matrix)) + weights.get(f"{name}.bias", 0)
-    if config.norm == "layernorm":
-        matrix, bias = matrix - matrix.mean(0), bias - bias.mean()
-    return matrix, bias
+    centred = config.norm == "layernorm"
+    bias = weights.get(f"{name}.bias", np.zeros(config.n_embd))
+    return _linear(_rows(weights[f"{name}.weight"].T, centred).T, _rows(bias, centred))
 
 
 def _linear(matrix: np.ndarray, bias: np.ndarray) -> Function:

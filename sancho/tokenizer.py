@@ -103,8 +103,7 @@ class CharTokenizer:
 
     @cached_property
     def _first_with_base(self) -> dict[str, str]:
-        bases = ((unicodedata.normalize("NFD", c)[0], c) for c in reversed(self.characters))
-        return dict(bases)
+        return {unicodedata.normalize("NFD", c)[0]: c for c in reversed(self.characters)}
 
     def _replace_unknown(self, text: str, unknown: UnknownPolicy) -> str:
         strange = dict.fromkeys(c for c in text if c not in self._known)

@@ -1,9 +1,11 @@
 """Sees what Python is asked to execute while it reads what others have written."""
 
+import os
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cache
+from pathlib import Path
 
 FORBIDDEN = set(
     "exec import marshal.loads pickle.find_class code.__new__ ctypes.dlopen "
@@ -34,3 +36,13 @@ def nothing_executed() -> Iterator[None]:
         yield
     finally:
         assert watching.pop() == []
+
+
+class Hostile:
+    """A pickle of it makes a folder when it is opened."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = str(folder)
+
+    def __reduce__(self) -> tuple:
+        return os.mkdir, (self.folder,)

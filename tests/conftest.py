@@ -98,6 +98,15 @@ def random_gpt(config: ModelConfig, std: float = 0.3, seed: int = 0) -> GPT:
     return model
 
 
+def assert_same_arrays(ours: dict[str, np.ndarray], theirs: dict[str, np.ndarray]) -> None:
+    """Compare names, types, shapes and bits."""
+    assert ours.keys() == theirs.keys()
+    for name, array in ours.items():
+        other = theirs[name]
+        assert (array.dtype, array.shape) == (other.dtype, other.shape), name
+        assert array.tobytes() == other.tobytes(), name
+
+
 @pytest.fixture(scope="session")
 def one_thread() -> None:
     assert torch.get_num_threads() == 1
@@ -210,6 +219,10 @@ def assert_refused(result: SimpleNamespace, name: str, *parts: str) -> None:
         assert part in result.err
 
 
+def names_in(folder: Path) -> list[str]:
+    return sorted(path.name for path in folder.iterdir())
+
+
 def everything(folder: Path) -> dict[Path, bytes]:
     """Return all files but .lock, which Windows can't read where it locks."""
     files = (path for path in folder.rglob("*") if path.is_file() and path.name != ".lock")
@@ -306,10 +319,8 @@ def metrics_of(out: Path) -> list[dict]:
 def assert_same_run(out: Path, expected: Path) -> None:
     """Compare weights, optimizer, losses and metrics bit for bit."""
     for ours, theirs in zip(what_was_saved(out), what_was_saved(expected), strict=True):
-        for part in ("weights", "optimizer"):
-            ours_part, theirs_part = getattr(ours, part), getattr(theirs, part)
-            assert ours_part.keys() == theirs_part.keys()
-            assert all(np.array_equal(ours_part[name], theirs_part[name]) for name in ours_part)
+        assert_same_arrays(ours.weights, theirs.weights)
+        assert_same_arrays(ours.optimizer, theirs.optimizer)
         assert ours.progress.step == theirs.progress.step
         assert ours.progress.best_val_loss == theirs.progress.best_val_loss
     assert metrics_of(out) == metrics_of(expected)

@@ -13,7 +13,8 @@ import safetensors.numpy
 import safetensors.torch
 import torch
 from architectures import EACH_CHOICE, ODD_SHAPES, OTHERS, SMALL
-from conftest import CPU
+from audit import Hostile
+from conftest import CPU, assert_same_arrays
 from runs import corpus_of, run, train_config
 
 from sancho import checkpoint
@@ -47,14 +48,6 @@ def make_checkpoint(config: ModelConfig = TINY, optimizer: str = "muon") -> Chec
         ),
         corpus_name="a text",
     )
-
-
-def assert_same_arrays(ours: dict, theirs: dict) -> None:
-    assert ours.keys() == theirs.keys()
-    for name, array in ours.items():
-        other = theirs[name]
-        assert (array.dtype, array.shape) == (other.dtype, other.shape), name
-        assert array.tobytes() == other.tobytes(), name
 
 
 def assert_same(ours: Checkpoint, theirs: Checkpoint) -> None:
@@ -242,16 +235,6 @@ def test_a_head_that_is_not_ours(tmp_path):
 
 
 # --- files of another kind ------------------------------------------------------------------
-
-
-class Hostile:
-    """When it is unpickled, it makes a file."""
-
-    def __init__(self, marker: Path) -> None:
-        self.marker = marker
-
-    def __reduce__(self):
-        return Path.touch, (self.marker,)
 
 
 @pytest.mark.parametrize(

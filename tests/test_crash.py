@@ -12,13 +12,13 @@ from pathlib import Path
 import pytest
 from conftest import assert_same_run, metrics_of, start_process, train_quietly, what_was_saved
 from faults import Disk, fail
+from runs import ALL_PRESETS, slow
 
 import train
 from sancho.run.folder import RunFolder
 
 pytestmark = pytest.mark.usefixtures("project", "one_thread", "server_of_processes")
 posix = pytest.mark.skipif(sys.platform == "win32", reason="here: no SIGKILL of POSIX")
-slow = pytest.mark.slow
 
 
 def is_done(out: Path, steps: int) -> bool:
@@ -94,9 +94,7 @@ def train_until(number: int, act: Callable[[], None], project: Path, out: Path, 
         train_quietly(project, out, *args)
 
 
-@pytest.mark.parametrize(
-    "preset", ["mini", pytest.param("classic", marks=slow), pytest.param("base", marks=slow)]
-)
+@pytest.mark.parametrize("preset", ALL_PRESETS)
 @pytest.mark.parametrize("act", [pytest.param(die, marks=posix), fail])
 def test_a_run_that_ends_wherever_it_writes_syncs_or_renames_loses_nothing(project, act, preset):
     """What is killed in between leaves the disk as it is before the next of these moments.

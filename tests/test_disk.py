@@ -28,6 +28,7 @@ from sancho.corpus import is_prepared, open_prepared, prepare_files
 
 pytestmark = pytest.mark.usefixtures("project", "one_thread")
 
+FULL = "No space left on device; nothing that was saved before is lost"
 PAGE = 4096  # of which such a file system is made
 
 
@@ -76,9 +77,7 @@ def test_a_disk_that_fills_up_while_training(project, disk, monkeypatch, room):
         watch_reports(patch, lambda report: report.step == 2 and fill(disk, room))
         result = run("train.py", *line, out)
     for refused in (result, run("train.py", "--resume", "--out_dir", out)):
-        assert_ends_refused(
-            refused, "No space left on device; nothing that was saved before is lost"
-        )
+        assert_ends_refused(refused, FULL)
         assert [saved.progress.step for saved in what_was_saved(out)][1:] == [1]
         assert not list(out.glob("*.sancho-tmp"))
     (disk / "filler").unlink()
@@ -97,10 +96,7 @@ def test_preparing_a_text_for_which_there_is_no_room(project, disk, monkeypatch,
     line = ["--input", "mine.txt", "--name", "mine", "--overwrite"]
     for pages in (0, 4, 8, 10):  # for the text, for its ids
         fill(disk, pages * PAGE)
-        result = run("prepare.py", *line)
-        assert_ends_refused(
-            result, "No space left on device; nothing that was saved before is lost"
-        )
+        assert_ends_refused(run("prepare.py", *line), FULL)
         (disk / "filler").unlink()
         assert is_prepared(folder) == old
         if old:
@@ -117,9 +113,7 @@ def test_a_text_that_cannot_be_written(tmp_path):
     line = [sys.executable, ROOT / "sample.py", "--checkpoint", checkpoint.PRETRAINED]
     with open("/dev/full", "wb") as full:
         result = subprocess.run(line, stdout=full, stderr=subprocess.PIPE)
-    assert result.stderr.decode().splitlines() == [
-        "sample.py: error: No space left on device; nothing that was saved before is lost"
-    ]
+    assert result.stderr.decode().splitlines() == [f"sample.py: error: {FULL}"]
     assert result.returncode == 2
 
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
-from conftest import start_process
+from conftest import names_in, start_process
 from faults import Disk, fail
 from filelock import FileLock
 
@@ -86,10 +86,6 @@ def assert_free(folder: Path) -> None:
 def assert_taken(folder: Path, by: str) -> None:
     with somebody(folder, f"{folder.name} is in use by {by}"):
         pass
-
-
-def names_in(folder: Path) -> list[str]:
-    return sorted(path.name for path in folder.iterdir())
 
 
 # --- whole or not at all --------------------------------------------------------------------

@@ -218,11 +218,11 @@ def events_in(folder: RunFolder) -> dict[str, list[tuple[int, float]]]:
 def test_tensorboard_shows_what_metrics_hold_after_a_resume_too(tmp_path):
     pytest.importorskip("tensorboard")
     with closing(RunFolder(tmp_path, tensorboard=True)) as folder:
-        folder.begin()
+        folder.start(FolderConfig(), 0)
         for step in range(1, 6):
             folder.record(report_at(step, train_loss=1 / step))
     with closing(RunFolder(tmp_path, tensorboard=True)) as folder:
-        folder.go_on(2)
+        folder.start(FolderConfig(resume=True), 2)
         for step in range(3, 9):
             val_loss = 1 + step if step % 3 else None
             folder.record(report_at(step, train_loss=2 / step, val_loss=val_loss))
@@ -233,7 +233,7 @@ def test_tensorboard_shows_what_metrics_hold_after_a_resume_too(tmp_path):
         expected = [(line["step"], line[name]) for line in lines if line[name] is not None]
         assert found[name] == [(step, pytest.approx(value, rel=1e-6)) for step, value in expected]
     with closing(RunFolder(tmp_path, tensorboard=True)) as folder:
-        folder.begin(overwrite=True)
+        folder.start(FolderConfig(overwrite=True), 0)
     assert not any(events_in(folder).values())
 
 

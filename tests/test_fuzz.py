@@ -11,10 +11,9 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import SimpleNamespace
 
-import numpy as np
 import pytest
 from audit import nothing_executed
-from conftest import make_project, run, use_data
+from conftest import ARGS, assert_same_arrays, make_project, run, succeed, use_data
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
@@ -22,9 +21,6 @@ from sancho import checkpoint
 from sancho.corpus import prepare_files
 from sancho.errors import UserError
 
-TINY = (
-    "--n_layer=1 --n_head=2 --n_embd=8 --block_size=8 --ngram_rows=16 --batch_size=2 --device=cpu"
-).split()
 ANYTHING = [HealthCheck.too_slow, HealthCheck.function_scoped_fixture]
 
 
@@ -47,8 +43,7 @@ def project(tmp_path_factory, one_thread) -> Iterator[Path]:
     with pytest.MonkeyPatch.context() as patch:
         use_data(patch, folder / "data")
         patch.chdir(folder)
-        result = run("train.py", *TINY, "--dataset=tiny", "--max_iters=3")
-        assert result.status == 0, result.err
+        succeed("train.py", *ARGS, "--max_iters=3")
         yield folder
 
 
@@ -137,7 +132,7 @@ TRAINING_VALUES = st.one_of(
 
 
 def training_line(pairs: list[tuple[str, str]]) -> list[str]:
-    line = [*TINY, "--dataset=tiny", "--out_dir=fuzzed", "--overwrite", "--max_iters=1"]
+    line = [*ARGS, "--out_dir=fuzzed", "--overwrite", "--max_iters=1"]
     return line + [f"--{n}" if n in SWITCHES else f"--{n}={value}" for n, value in pairs]
 
 
@@ -235,9 +230,7 @@ def check_changed_checkpoint(project, changes, in_head):
     # What is not covered by the checksum (blanks in the head) may change, and nothing else.
     expected = checkpoint.load(project / "out" / "last.safetensors")
     assert found.model == expected.model
-    assert found.weights.keys() == expected.weights.keys()
-    for name, weight in expected.weights.items():
-        assert np.array_equal(found.weights[name], weight)
+    assert_same_arrays(found.weights, expected.weights)
 
 
 test_changed_checkpoints, test_thousands_of_changed_checkpoints = few_and_many(

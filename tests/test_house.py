@@ -6,7 +6,6 @@ import subprocess
 import sys
 from collections.abc import Iterable
 from functools import cache
-from itertools import chain
 from pathlib import Path
 
 import pytest
@@ -238,19 +237,3 @@ def test_a_function_fits_on_a_screen(path):
     for node in ast.walk(tree_of(path)):
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
             assert node.end_lineno - node.lineno < 60, node.name
-
-
-def test_every_option_has_its_help():
-    """The help of a field stands under the field."""
-    seen = 0
-    for node in chain.from_iterable(tree_of(path).body for path in (*LIBRARY, *SCRIPTS)):
-        is_class = isinstance(node, ast.ClassDef)
-        if not is_class or not re.search("(Config|Options?)$", node.name):
-            continue
-        for field, after in zip(node.body, [*node.body[1:], None], strict=True):
-            is_field = isinstance(field, ast.AnnAssign)
-            if is_field and not ast.unparse(field.annotation).endswith("Config"):
-                is_text = isinstance(after, ast.Expr) and isinstance(after.value, ast.Constant)
-                assert is_text, f"{node.name}.{ast.unparse(field.target)}"
-                seen += 1
-    assert seen > 60

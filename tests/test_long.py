@@ -1,6 +1,5 @@
 """Long runs: memory stays what it is."""
 
-import io
 import itertools
 import json
 import os
@@ -9,11 +8,11 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from conftest import CPU, TEXT
+from conftest import CPU, TEXT, prepared
 from runs import corpus_of
 
 from sancho.config import TrainConfig
-from sancho.corpus import open_prepared, prepare
+from sancho.corpus import open_prepared
 from sancho.generate import generate
 from sancho.model import GPT
 from sancho.numpy_model import NumpyGPT
@@ -52,7 +51,7 @@ def test_twenty_thousand_steps_hold_their_memory(preset):
 def test_a_gigabyte_of_text_is_trained_on_where_it_lies(tmp_path):
     """The files are as large as that of a text of 1.1 GB, and take no room on the disk."""
     folder, length = tmp_path / "large", 1_000_000_000
-    prepare([("text", io.BytesIO(b"En un lugar de la Mancha\n" * 50))], folder, "a test")
+    prepared("En un lugar de la Mancha\n" * 50, folder)
     for name, size in (("train.bin", length), ("val.bin", length // 10)):
         os.truncate(folder / name, size)
     meta = json.loads((folder / "meta.json").read_text("utf-8"))

@@ -18,8 +18,8 @@ import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
-from audit import nothing_executed
-from conftest import HERE, ROOT, assert_refused, run
+from audit import Hostile, nothing_executed
+from conftest import HERE, ROOT, assert_refused, assert_same_arrays, run
 
 from sancho import checkpoint
 from sancho.checkpoint import Checkpoint
@@ -187,9 +187,8 @@ def test_what_torch_compile_and_old_versions_add_is_dropped(tmp_path):
     weights = {f"_orig_mod.{name}": tensor for name, tensor in their_weights().items()}
     mask = torch.ones(BLOCK, BLOCK).tril().view(1, 1, BLOCK, BLOCK)
     weights |= {f"_orig_mod.transformer.h.{layer}.attn.bias": mask for layer in (0, 1)}
-    plain, compiled = converted(tmp_path).weights, converted(tmp_path, model=weights).weights
-    assert plain.keys() == compiled.keys()
-    assert all((plain[name] == array).all() for name, array in compiled.items())
+    compiled = converted(tmp_path, model=weights)
+    assert_same_arrays(compiled.weights, converted(tmp_path).weights)
 
 
 def test_a_head_that_is_not_tied_stays_so(tmp_path):
@@ -228,20 +227,10 @@ def test_the_two_gelus_differ_by_no_more_than_is_said():
 # --- hostile, damaged, and other files ------------------------------------------------------
 
 
-class Call:
-    """A pickle of it makes a folder when it is opened."""
-
-    def __init__(self, folder: Path) -> None:
-        self.folder = str(folder)
-
-    def __reduce__(self) -> tuple:
-        return os.mkdir, (self.folder,)
-
-
 @pytest.mark.parametrize("name", ["meta.pkl", "ckpt.pt"])
 @pytest.mark.parametrize("protocol", range(pickle.HIGHEST_PROTOCOL + 1))
 def test_what_calls_something_is_refused_by_name(tmp_path, name, protocol):
-    call = Call(tmp_path / "opened")
+    call = Hostile(tmp_path / "opened")
     if name == "meta.pkl":
         done = convert(tmp_path, meta=their_meta() | {"stoi": call}, protocol=protocol)
     else:

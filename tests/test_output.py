@@ -4,14 +4,11 @@ import os
 from pathlib import Path
 
 import pytest
+from conftest import names_in
 from faults import Disk
 
 from sancho.convert.output import check_new, new_folder
 from sancho.errors import UserError
-
-
-def names_in(folder: Path) -> list[str]:
-    return sorted(path.name for path in folder.iterdir())
 
 
 @pytest.mark.parametrize("empty", [False, True])

@@ -10,7 +10,7 @@ from typing import Any, Literal, get_args, get_origin
 import numpy as np
 import pytest
 import torch
-from conftest import CPU, ROOT, prepared, small_options
+from conftest import CPU, ROOT, assert_same_arrays, prepared, small_options
 from hypothesis import example, given
 from hypothesis import strategies as st
 
@@ -42,11 +42,6 @@ def initial(corpus) -> Checkpoint:
     state, corpus = make_state(small_options(), None, corpus, CPU)
     assert [report.step for report in fit(state, corpus, CPU)] == [1, 2, 3, 4, 5, 6]
     return state.to_checkpoint(corpus, with_optimizer=True)
-
-
-def assert_same_arrays(ours: dict, theirs: dict) -> None:
-    assert ours.keys() == theirs.keys()
-    assert all(np.array_equal(ours[name], theirs[name]) for name in ours)
 
 
 def chosen(processes: int = 1, **given: Any) -> tuple[TrainOptions, Checkpoint | None]:

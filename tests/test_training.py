@@ -1,5 +1,4 @@
 import functools
-import io
 import itertools
 import math
 import re
@@ -14,7 +13,7 @@ import numpy as np
 import pytest
 import torch
 from architectures import SMALL, assert_close, random_ids
-from conftest import CPU, ROOT, randomise
+from conftest import CPU, ROOT, prepared, randomise
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from runs import (
@@ -39,7 +38,7 @@ from runs import (
 
 from sancho import checkpoint
 from sancho.config import SampleConfig, TrainConfig
-from sancho.corpus import Corpus, prepare
+from sancho.corpus import Corpus
 from sancho.errors import UserError
 from sancho.generate import continue_text
 from sancho.machine.distributed import World
@@ -77,8 +76,7 @@ def short_samples(monkeypatch) -> None:
 @pytest.fixture(scope="module")
 def corpus(tmp_path_factory) -> Corpus:
     text = (ROOT / "data" / "apocrifo.txt").read_text(encoding="utf-8")[:2000]
-    folder = tmp_path_factory.mktemp("data") / "tiny"
-    return prepare([("tiny", io.BytesIO(text.encode()))], folder, "a test")
+    return prepared(text, tmp_path_factory.mktemp("data") / "tiny")
 
 
 # --- one seed, one run ----------------------------------------------------------------------

@@ -38,7 +38,8 @@ def draw_curve(records: Sequence[dict]) -> str:
     lines = ("train", "training", 90, train), ("val", "validation", 200, val)
     for name, word, right, points in lines:
         if points:
-            parts.append(_path(name, [(x(step), y(loss)) for step, loss in _thinned(points)]))
+            shown = points[: -1 : len(points) // POINTS + 1] + points[-1:]
+            parts.append(_path(name, [(x(step), y(loss)) for step, loss in shown]))
             parts.append(_path(f"{name} key", [(WIDTH - right - 30, 20), (WIDTH - right - 8, 20)]))
             parts.append(_text(WIDTH - right, 24, word, "start"))
     words = (
@@ -52,10 +53,6 @@ def draw_curve(records: Sequence[dict]) -> str:
         words += f" The lowest validation loss was {loss:.4f}, at step {step:,}."
     template = Template(Path(__file__).with_name("curve.svg").read_text(encoding="utf-8"))
     return template.substitute(words=words, parts="\n".join(parts))
-
-
-def _thinned(points: list[tuple[int, float]]) -> list[tuple[int, float]]:
-    return points[: -1 : len(points) // POINTS + 1] + points[-1:]
 
 
 def _path(name: str, points: list[tuple[float, float]]) -> str:

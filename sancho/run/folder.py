@@ -1,12 +1,11 @@
 """What a run leaves in its folder: two checkpoints, metrics and their curve."""
 
 import json
-import math
 import time
 import warnings
 from contextlib import AbstractContextManager, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import Any
 
 from sancho import checkpoint
 from sancho.checkpoint import Checkpoint
@@ -17,10 +16,8 @@ from sancho.machine.files import atomic_write, locked, replace
 from sancho.run.curve import draw_curve
 from sancho.training import Report, TrainingState
 
-if TYPE_CHECKING:
-    from torch.utils.tensorboard import SummaryWriter
-
 SAVE_SECONDS = 60.0  # last.safetensors is never older, so a kill costs no more of a run
+FIGURES = "train_loss val_loss val_bpc lr tokens_per_second".split()
 
 
 class RunFolder:
@@ -34,10 +31,14 @@ class RunFolder:
         self.metrics = path / "metrics.jsonl"
         self.curve = path / "curve.svg"
         self.events = path / "tensorboard"
-        self._writer: SummaryWriter | None = None
+        self._writer: Any = None
+        self._new_writer: Any = None
         self._last_save = time.monotonic()
         try:
-            self._new_writer = _summary_writer() if tensorboard else None
+            if tensorboard:
+                from torch.utils.tensorboard import SummaryWriter
+
+                self._new_writer = SummaryWriter
         except ImportError:
             advice = "install it (pip install tensorboard), or leave --tensorboard out"
             raise UserError(f"--tensorboard needs the package tensorboard; {advice}") from None
@@ -47,11 +48,16 @@ class RunFolder:
         return locked(self.path)
 
     def start(self, config: FolderConfig, step: int) -> None:
-        """Make the folder ready for a run that goes on after `step`, or else to `begin` one."""
+        """Make the folder ready for a run that goes on after `step`, or else to `begin` one.
+
+        TensorBoard gets a file that hides the events of later steps.
+        """
         if config.resume:
             self.go_on(step)
         else:
             self.begin(overwrite=config.overwrite)
+        if self._new_writer:
+            self._writer = self._new_writer(str(self.events), purge_step=step + 1)
 
     def begin(self, *, overwrite: bool = False) -> None:
         """Make the folder ready for a new run. Raises UserError where that would lose another one.
@@ -71,15 +77,13 @@ class RunFolder:
             raise UserError(f"{folders[0]} is a folder where the run keeps a file; {advice}")
         for path in old:
             path.unlink(missing_ok=True)
-        self._open_events(0)
 
     def go_on(self, step: int) -> None:
         """Make the folder ready for a run that goes on after `step`: drop what came later."""
         if self.metrics.exists():
             lines = self.metrics.read_bytes().splitlines(keepends=True)
             with atomic_write(self.metrics) as out:
-                out.writelines(line for line in lines if _step_of(line) <= step)
-        self._open_events(step)
+                out.writelines(line for line in lines if _is_until(line, step))
 
     def load_last(self) -> Checkpoint:
         """Return the last checkpoint that was saved."""
@@ -89,16 +93,14 @@ class RunFolder:
         """Append a line to metrics.jsonl if the report has figures."""
         if report.train_loss is None:
             return
-        names = (
-            "step tokens seconds train_loss val_loss val_bpc lr tokens_per_second sample".split()
-        )
+        names = ("step", "tokens", "seconds", *FIGURES, "sample")
         line = {name: getattr(report, name) for name in names}
         line["seconds"] = round(report.seconds, 3)
         line["tokens_per_second"] = round(report.tokens_per_second)
         with open(self.metrics, "a", encoding="utf-8", newline="\n") as file:
             file.write(json.dumps(line) + "\n")
         if self._writer:
-            for name in names[3:-1]:
+            for name in FIGURES:
                 if line[name] is not None:
                     self._writer.add_scalar(name, line[name], report.step)
             self._writer.flush()
@@ -128,11 +130,6 @@ class RunFolder:
         if self._writer:
             self._writer.close()
 
-    def _open_events(self, step: int) -> None:
-        """Begin a file of TensorBoard's events, which hides those of later steps."""
-        if self._new_writer:
-            self._writer = self._new_writer(str(self.events), purge_step=step + 1)
-
 
 def newest(path: Path) -> Path:
     """Return where the newest checkpoint is that belongs to `path`: there, or beside it."""
@@ -155,16 +152,8 @@ def _save(path: Path, saved: Checkpoint) -> None:
         beside.unlink(missing_ok=True)
 
 
-def _summary_writer() -> "type[SummaryWriter]":
-    from torch.utils.tensorboard import SummaryWriter
-
-    return SummaryWriter
-
-
-def _step_of(line: bytes) -> float:
-    """Return the step of a line of metrics; a torn line counts as never reached."""
-    try:
-        step = json.loads(line)["step"]
-    except (ValueError, KeyError, TypeError):
-        return math.inf
-    return step if isinstance(step, int) and line.endswith(b"\n") else math.inf
+def _is_until(line: bytes, step: int) -> bool:
+    """Return whether a line of metrics is whole and was written up to `step`."""
+    with suppress(ValueError, KeyError, TypeError):
+        return line.endswith(b"\n") and json.loads(line)["step"] <= step
+    return False
