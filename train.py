@@ -5,21 +5,24 @@ if __name__ == "__main__":  # before NumPy and PyTorch are loaded
 
     configure_threads()
 
+import math
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack, closing
 from pathlib import Path
 
 from sancho import checkpoint, cli
+from sancho.checkpoint import Checkpoint, count_parameters
 from sancho.config import TrainOptions
 from sancho.corpus import Corpus, open_corpus
 from sancho.errors import AnotherProcessFailed
 from sancho.generate import continue_text
 from sancho.machine.device import choose_device
 from sancho.machine.distributed import World, process_group
+from sancho.optim import learning_rate_factor
 from sancho.run import setup
 from sancho.run.folder import RunFolder, newest
-from sancho.training import NonFiniteLoss, Report, TrainingState, bits_per_character, fit
+from sancho.training import NonFiniteLoss, Report, TrainingState, fit
 
 DATA = Path(__file__).resolve().parent / "data"
 
@@ -49,10 +52,10 @@ def main(args: Sequence[str]) -> int:
                 until_end.enter_context(folder.lock())
                 folder.start(options.folder, state.progress.step)
         if world.is_first:
-            lines = setup.describe(options, state, corpus, initial)
+            cli.say(describe(options, state, corpus, initial))
             compiled = ", compiled" if state.run.compile else ""
             processes = f", {world.size} processes" if world.size > 1 else ""
-            cli.say("\n".join([*lines, f"{device}{compiled}{processes}"]))
+            cli.say(f"{device}{compiled}{processes}")
         try:
             signal = follow(reports, state, corpus, folder, world)
         except NonFiniteLoss:  # in every process, and one says it
@@ -87,6 +90,39 @@ def follow(
     return 0
 
 
+def describe(
+    options: TrainOptions, state: TrainingState, corpus: Corpus, initial: Checkpoint | None
+) -> str:
+    """Say in a few lines where a run begins, what is trained on what, and for how long."""
+    model, train = state.model.config, state.config
+    shape = f"{model.n_layer} layers × {model.n_head} heads × {model.n_embd} wide"
+    epochs = train.max_iters * train.characters_per_step(model) / len(corpus.train)
+    lines = [
+        describe_start(options, state, initial),
+        f"{setup.preset_of(model) or shape}: {count_parameters(model):,} parameters; "
+        f"{corpus.name}: {len(corpus.train):,} characters to train on; {train.max_iters:,} steps, "
+        f"{epochs:,.1f} times the text",
+    ]
+    if initial and (new := corpus.tokenizer.characters[len(initial.characters) :]):
+        lines.append(f"characters that the model did not know: {' '.join(map(repr, new))}")
+    return "\n".join(lines)
+
+
+def describe_start(options: TrainOptions, state: TrainingState, initial: Checkpoint | None) -> str:
+    """Say whether a run is new, goes on, or is done."""
+    if not options.folder.resume or initial is None:
+        return f"a new run in {options.folder.out_dir}"
+    train, step, note = state.config, state.progress.step, ""
+    if state.is_done:
+        ended = step >= train.max_iters
+        patience = f"--patience {train.patience} ended it; --patience 0"
+        note = f"; it is done: {'a larger --max_iters' if ended else patience} goes on"
+    elif step >= initial.train.max_iters:
+        factor = learning_rate_factor(step, train)
+        note = f"; it was done: its learning rates rise again, to {factor:.2f} of the peak"
+    return f"going on with the run in {options.folder.out_dir} after step {step:,}{note}"
+
+
 def show_result(folder: RunFolder, state: TrainingState, signal: int) -> None:
     """Say how good the best model is and let it write a little; or how to go on."""
     if signal:
@@ -97,7 +133,7 @@ def show_result(folder: RunFolder, state: TrainingState, signal: int) -> None:
     path = newest(folder.best)
     best = checkpoint.load(path)
     if (loss := best.progress.val_loss) is not None:
-        bits = bits_per_character(loss)
+        bits = loss / math.log(2)
         cli.say(f"validation loss {loss:.4f} nats per character ({bits:.3f} bits)\n")
     tokenizer = best.tokenizer
     begin = tokenizer.encode("\n")

@@ -259,9 +259,8 @@ def weight_shapes(config: ModelConfig) -> Shapes:
       t / 10000^(2j/D) at position t, before they are normalised.
     - `feed_forward.expand` of a gated activation gives the factors first and then the gates: the
       output is factor · activation(gate).
-    - `ngram_embedding` is the table of ngrams.py, with the keys of its rows if it is a vocabulary;
-      `skips` are the strengths with which the embedding is added before each block (the first one
-      is not used).
+    - `ngram_embedding` is the table of ngrams.py; `skips` are the strengths with which the
+      embedding is added before each block (the first one is not used).
     - A tied output head is stored twice.
     """
     C, V, hidden = config.n_embd, config.vocab_size, config.hidden_size

@@ -195,8 +195,7 @@ class TrainConfig(Checked):
     look_ahead: Annotated[int, Range(0, 16)] = 0
     """Auxiliary multi-token-prediction heads, in training only; 0: none."""
     logit_scale: Annotated[float, Range(1e-3, 1e3)] = 1.0
-    """Factor of the logits in training alone: above 1, the trained model is less sure of what it
-    has read; follows the text's length, if you don't say."""
+    """Factor of the logits, in training only; follows the text's length, if you don't say."""
     decay_fraction: Fraction = 0.6
     """Fraction of the steps, at the end, in which the learning rate falls linearly to zero."""
     eval_interval: Count = 900
@@ -249,8 +248,7 @@ class RunConfig(DeviceConfig):
     """Device and preset: what a run keeps when it goes on."""
 
     preset: PresetName = "auto"
-    """A model and its training: mini for a CPU, midi for ten minutes of it, base for a CUDA GPU,
-    classic as in the course."""
+    """A model and its training: mini, midi (ten minutes), base (a GPU), classic (the course's)."""
     compile: bool | None = None
     """Compile the model with torch.compile; auto: on a CUDA GPU, for 1,000 steps or more."""
     tensorboard: bool = False

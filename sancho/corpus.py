@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from itertools import chain
 from pathlib import Path
-from typing import BinaryIO
+from typing import Any, BinaryIO
 
 import numpy as np
 
@@ -91,12 +91,12 @@ def open_dataset(data: Path, name: str) -> Corpus:
                 return open_prepared(folder)
             if text.is_file():
                 return prepare_files([text], folder)
-            raw = download(ONLINE[name][2], partial(check_text, name))
-            return prepare([(name, io.BytesIO(raw))], folder, ONLINE[name][2][0])
+            raw = download(ONLINE[name][2:], partial(check_text, name))
+            return prepare([(name, io.BytesIO(raw))], folder, ONLINE[name][2])
     except DownloadError as error:
         if name != BOOK:
             raise UserError(
-                f"{name} could not be fetched ({error}); get {ONLINE[name][2][0]} by hand, then "
+                f"{name} could not be fetched ({error}); get {ONLINE[name][2]} by hand, then "
                 f"data/prepare.py --input FILE --name {name}, or train.py --corpus FILE"
             ) from None
         warnings.warn(
@@ -109,27 +109,23 @@ def open_dataset(data: Path, name: str) -> Corpus:
 
 def check_text(name: str, raw: bytes) -> None:
     """Raise UserError unless the clean text of these bytes begins, and is as long, as it should."""
-    beginning, lengths, _ = ONLINE[name]
+    beginning, lengths, *_ = ONLINE[name]
     text = "".join(clean_text(read_text(io.BytesIO(raw), "what it sent")))
     if not text.startswith(beginning) or len(text) not in lengths:
         raise UserError(f"it sent another text: {len(text)} characters from {text[:20]!r} on")
 
 
-ONLINE = {
+ONLINE: dict[str, tuple[Any, ...]] = {
     BOOK: (
         "El ingenioso hidalgo",
-        range(2_050_000, 2_200_000),  # of which misprints are mended now and then
-        (
-            "https://www.gutenberg.org/cache/epub/2000/pg2000.txt",
-            "https://gutenberg.pglaf.org/cache/epub/2000/pg2000.txt",
-        ),
+        range(2_050_000, 2_200_000),  # misprints are mended now and then
+        "https://www.gutenberg.org/cache/epub/2000/pg2000.txt",
+        "https://gutenberg.pglaf.org/cache/epub/2000/pg2000.txt",
     ),
     "shakespeare": (
         "First Citizen:\nBefore we proceed any further",
         [1_115_390],
-        (
-            "https://raw.githubusercontent.com/karpathy/char-rnn/master/data/tinyshakespeare/input.txt",
-        ),
+        "https://raw.githubusercontent.com/karpathy/char-rnn/master/data/tinyshakespeare/input.txt",
     ),
 }
 """Texts that are fetched if they are missing: how they begin, how long they are, addresses."""

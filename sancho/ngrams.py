@@ -1,12 +1,9 @@
-"""Character n-grams: from ids to rows of an embedding table.
+"""Character n-grams: from ids to rows of an embedding table, in NumPy and in PyTorch.
 
 With a vocabulary, the most frequent n-grams of the training text have a row each and all others
-share the last one. Without, as in older models, a hash gives each of them one of the rows, and some
-share theirs (Bojanowski et al. 2017, arXiv:1607.04606, section 3.2). In a model that reads one
-character after the other: Pagnoni et al. 2024, arXiv:2412.09871, section 3.2.1.
-
-What both need is written once for NumPy arrays and for PyTorch tensors, whose operators are the
-same.
+share the last one. Without, as in older models, a hash says the row, and some share theirs
+(Bojanowski et al. 2017, arXiv:1607.04606, section 3.2). In a model that reads one character after
+the other: Pagnoni et al. 2024, arXiv:2412.09871, section 3.2.1.
 """
 
 from typing import TYPE_CHECKING, TypeVar
@@ -55,12 +52,11 @@ def vocabulary(ids: np.ndarray, size: int, n_rows: int) -> np.ndarray:
     starts = range(0, len(ids), PIECE * (1 + len(ids) // COUNTED))
     ids = np.concatenate([ids[start : start + PIECE] for start in starts])
     sums = values = ids.astype(np.int32) + 2
-    found, counts = [], []
+    found = []
     for n, power in enumerate(signed_powers(size)[1:], 2):
         sums = sums[1:] + values[: 1 - n] * np.int64(power).astype(np.int32)
-        of_length, number = np.unique(sums, return_counts=True)
-        found.append(of_length[number > 1])
-        counts.append(number[number > 1])
-    most = np.argsort(-np.concatenate(counts), kind="stable")[: n_rows - 1]
-    padding = np.full(n_rows - len(most), NO_KEY, np.int32)
-    return np.concatenate([np.sort(np.concatenate(found)[most]), padding])
+        found.append(np.unique(sums, return_counts=True))
+    keys, counts = map(np.concatenate, zip(*found, strict=True))
+    keys, counts = keys[counts > 1], counts[counts > 1]
+    most = np.sort(keys[np.argsort(-counts, kind="stable")[: n_rows - 1]])
+    return np.pad(most, (0, n_rows - len(most)), constant_values=NO_KEY)

@@ -129,11 +129,6 @@ def validation_loss(
     return total.item() / (len(ids) - 1)
 
 
-def bits_per_character(nats: float) -> float:
-    """Return bits for nats."""
-    return nats / math.log(2)
-
-
 class NonFiniteLoss(UserError):
     """The loss, the gradient or the weights became infinite or not a number, at a step (from 1)."""
 
@@ -168,7 +163,7 @@ class Report:
     @property
     def val_bpc(self) -> float | None:
         """val_loss in bits per character."""
-        return None if self.val_loss is None else bits_per_character(self.val_loss)
+        return None if self.val_loss is None else self.val_loss / math.log(2)
 
 
 @dataclass

@@ -11,12 +11,11 @@ from typing import Any
 import numpy as np
 
 from sancho import checkpoint
-from sancho.checkpoint import Checkpoint, count_parameters
+from sancho.checkpoint import Checkpoint
 from sancho.config import FolderConfig, ModelConfig, RunConfig, TrainOptions, with_given
 from sancho.corpus import Corpus, remap_ids
 from sancho.errors import UserError
 from sancho.machine.device import Device, choose_device, has_bfloat16
-from sancho.optim import learning_rate_factor
 from sancho.presets import PRESETS
 from sancho.run.folder import RunFolder
 from sancho.training import TrainingState
@@ -87,9 +86,9 @@ def follow_text(options: TrainOptions, corpus: Corpus, given: Mapping[str, objec
     """Return options that suit the length of the text, where they are not given, for a new run.
 
     A short text is read as often as the preset allows, at most. Up to ten evaluations take a fifth
-    of the characters that are trained on, or less. The more often a text is read, the more the
-    n-gram table would learn it by heart, so the more of it is dropped, and the surer a model would
-    be of what it has read, so the more its logits are scaled in training (benchmarks/README.md).
+    of the characters that are trained on, or less. The more often a text is read, the more of the
+    n-gram table is dropped and the more the logits are scaled, else it would be learned by heart
+    (benchmarks/README.md).
     """
     if options.folder.resume:
         return options
@@ -121,38 +120,6 @@ def preset_of(model: ModelConfig) -> str | None:
 
 def _fixed(model: ModelConfig) -> dict[str, object]:
     return {name: x for name, x in asdict(model).items() if name not in FREE_TO_CHANGE}
-
-
-def describe(
-    options: TrainOptions, state: TrainingState, corpus: Corpus, initial: Checkpoint | None
-) -> list[str]:
-    """Say in a few lines where a run begins, what is trained on what, and for how long."""
-    model, train = state.model.config, state.config
-    shape = f"{model.n_layer} layers × {model.n_head} heads × {model.n_embd} wide"
-    epochs = train.max_iters * train.characters_per_step(model) / len(corpus.train)
-    lines = [
-        _describe_start(options, state, initial),
-        f"{preset_of(model) or shape}: {count_parameters(model):,} parameters; {corpus.name}: "
-        f"{len(corpus.train):,} characters to train on; {train.max_iters:,} steps, {epochs:,.1f} "
-        "times the text",
-    ]
-    if initial and (new := corpus.tokenizer.characters[len(initial.characters) :]):
-        lines.append(f"characters that the model did not know: {' '.join(map(repr, new))}")
-    return lines
-
-
-def _describe_start(options: TrainOptions, state: TrainingState, initial: Checkpoint | None) -> str:
-    if not options.folder.resume or initial is None:
-        return f"a new run in {options.folder.out_dir}"
-    train, step, note = state.config, state.progress.step, ""
-    if state.is_done:
-        ended = step >= train.max_iters
-        patience = f"--patience {train.patience} ended it; --patience 0"
-        note = f"; it is done: {'a larger --max_iters' if ended else patience} goes on"
-    elif step >= initial.train.max_iters:
-        factor = learning_rate_factor(step, train)
-        note = f"; it was done: its learning rates rise again, to {factor:.2f} of the peak"
-    return f"going on with the run in {options.folder.out_dir} after step {step:,}{note}"
 
 
 def make_state(
