@@ -186,10 +186,9 @@ class _Block:
     def feed_forward(self, x: np.ndarray) -> np.ndarray:
         """(B, T, C) -> (B, T, C)"""
         x = self.expand(x)
-        if self.config.is_gated:
-            hidden = self.config.hidden_size
-            return self.contract(x[..., :hidden] * self.activation(x[..., hidden:]))
-        return self.contract(self.activation(x))
+        hidden = self.config.hidden_size
+        active = self.activation(x[..., -hidden:])
+        return self.contract(x[..., :hidden] * active if self.config.is_gated else active)
 
 
 def _rows(rows: np.ndarray, centred: bool) -> np.ndarray:

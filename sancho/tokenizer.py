@@ -106,13 +106,12 @@ class CharTokenizer:
         return {unicodedata.normalize("NFD", c)[0]: c for c in reversed(self.characters)}
 
     def _replace_unknown(self, text: str, unknown: UnknownPolicy) -> str:
-        strange = dict.fromkeys(c for c in text if c not in self._known)
-        if unknown == "skip":
-            return text.translate({ord(c): None for c in strange})
-        nearest = {c: self.nearest(c) for c in strange}
-        if unknown == "error" or None in nearest.values():
-            raise UserError(_unknown_message(text, nearest))
-        return text.translate({ord(c): near for c, near in nearest.items()})
+        replacements = dict.fromkeys(c for c in text if c not in self._known)  # None: left out
+        if unknown != "skip":
+            replacements = {c: self.nearest(c) for c in replacements}
+            if unknown == "error" or None in replacements.values():
+                raise UserError(_unknown_message(text, replacements))
+        return text.translate(str.maketrans(replacements))
 
 
 def _unknown_message(text: str, nearest: dict[str, str | None]) -> str:

@@ -84,10 +84,6 @@ def train_tiny(*args: str | Path) -> SimpleNamespace:
     return succeed("train.py", *TINY, "--dataset=tiny", *args)
 
 
-def files_in(folder: Path) -> list[str]:
-    return sorted(contents(folder))
-
-
 def steps_in(out: Path) -> list[int]:
     return [line["step"] for line in conftest.metrics_of(out)]
 
@@ -297,7 +293,7 @@ def test_train_from_beginning_to_end(project):
     result = train_tiny("--max_iters=6", "--log_interval=2")
     out = project / "out"
     assert first_line(result) == "a new run in out"
-    assert files_in(out) == RUN_FILES
+    assert sorted(contents(out)) == RUN_FILES
     longer = succeed("sample.py", "--max_new_tokens=800").out.removeprefix("\n")
     page = result.out
     assert longer.startswith(page) and set(page) <= set(TEXT)
@@ -384,7 +380,7 @@ def test_what_others_keep_in_out_dir_stays(project):
     for path in old:
         path.write_text("not replaced once, on Windows")
     train_tiny("--max_iters=1", "--overwrite")
-    assert files_in(project / "out") == sorted([*foreign[:4], *RUN_FILES])
+    assert sorted(contents(project / "out")) == sorted([*foreign[:4], *RUN_FILES])
     assert not any(path.exists() for path in old)
     train_tiny("--resume", "--max_iters=2")
     assert [path.read_text() for path in paths] == [path.name for path in paths]
@@ -556,7 +552,8 @@ def test_prepare_several_files_and_stdin(project):
     n_val = len(text) // 10
     assert f"data/new: {len(text)} characters, {len(set(text))} different" in result.err
     assert f"{len(text) - n_val} to train on and {n_val} to validate" in result.err
-    assert files_in(project / "data" / "new") == ["input.txt", "meta.json", "train.bin", "val.bin"]
+    made = contents(project / "data" / "new")
+    assert sorted(made) == ["input.txt", "meta.json", "train.bin", "val.bin"]
     succeed("prepare.py", *line[:3], "tiny.txt", "--overwrite")
     assert (project / "data" / "new" / "input.txt").read_text("utf-8") == TEXT
 
@@ -675,11 +672,11 @@ def test_a_run_can_be_read_but_not_touched_while_it_goes_on(project, server_of_p
 
     process.kill()
     process.join()
-    assert ".holder" in files_in(out)
+    assert ".holder" in contents(out)
     step = last_of(out).progress.step
     succeed("train.py", "--out_dir", out, "--resume", f"--max_iters={step + 1}")
     assert last_of(out).progress.step == step + 1
-    assert ".holder" not in files_in(out)
+    assert ".holder" not in contents(out)
 
 
 SETTINGS = {"OPENBLAS_NUM_THREADS": "1", "GOMP_SPINCOUNT": "20000", "KMP_BLOCKTIME": "0"}

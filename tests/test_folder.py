@@ -1,5 +1,6 @@
 """What a run leaves in its folder, what it goes on with, and what it never touches."""
 
+import errno
 import json
 import shutil
 import sys
@@ -10,6 +11,7 @@ from types import SimpleNamespace
 
 import pytest
 from conftest import ARGS, CPU, contents, everything, run, small_options
+from faults import Disk, fail
 
 from sancho import checkpoint
 from sancho.config import FolderConfig
@@ -152,16 +154,10 @@ def test_later_steps_and_incomplete_lines_are_dropped(tmp_path, tail):
 
 
 @pytest.fixture
-def open_files(monkeypatch) -> set[Path]:
-    """Files that can't be replaced; nobody waits for them."""
-    held, replace_file = set(), Path.replace
-
-    def replace_unless_open(path: Path, target: Path) -> Path:
-        if target in held:
-            raise PermissionError(13, "Access is denied", str(target))
-        return replace_file(path, target)
-
-    monkeypatch.setattr(Path, "replace", replace_unless_open)
+def open_files(tmp_path, monkeypatch) -> set[tuple[str, Path]]:
+    """What the disk refuses; nobody waits for it."""
+    held, disk = set(), Disk(monkeypatch, tmp_path)
+    disk.refuse = lambda *asked: asked in held and fail(errno.EACCES)
     monkeypatch.setattr(files, "PATIENCE_SECONDS", 0)
     return held
 
@@ -171,7 +167,7 @@ def open_files(monkeypatch) -> set[Path]:
 def test_a_checkpoint_that_is_open_does_not_end_the_run(folder, corpus, open_files, name):
     state, path = resumed(folder), folder.path / f"{name}.safetensors"
     before, beside = path.read_bytes(), folder.path / f"{name}.new.safetensors"
-    open_files.add(path)
+    open_files.add(("replace", path))
     for step in (7, 8):
         state.progress.step = step
         with pytest.warns(UserWarning, match=rf"{name}\.new\.safetensors until") as caught:
@@ -194,7 +190,7 @@ def test_a_checkpoint_that_is_open_does_not_end_the_run(folder, corpus, open_fil
 def test_a_curve_that_is_open_is_drawn_at_the_next_save(folder, corpus, open_files):
     state = resumed(folder)
     folder.curve.write_text("old")
-    open_files.add(folder.curve)
+    open_files.add(("replace", folder.curve))
     folder.save(state, corpus, is_best=False)
     assert folder.curve.read_text() == "old"
     open_files.clear()

@@ -25,11 +25,14 @@ def rows_of(ids, size, rows):
     return found
 
 
-def row_by_hand(newest_first, rows):
-    """Return the row of an n-gram in whole numbers without end, cut to 64 bits."""
-    values = [1 if i is None else i + 2 for i in newest_first]
-    key = sum(value * 0x9E3779B1**age for age, value in enumerate(values))
-    key = (key + 2**63) % 2**64 - 2**63
+def key_by_hand(ngram, bits=32):
+    """Return the key of an n-gram, oldest id first, in whole numbers without end, then cut."""
+    key = sum((i + 2) * 0x9E3779B1**age for age, i in enumerate(reversed(ngram)))
+    return (key + 2 ** (bits - 1)) % 2**bits - 2 ** (bits - 1)
+
+
+def row_by_hand(ngram, rows):
+    key = key_by_hand(ngram, bits=64)
     return ((key ^ (key >> 17)) * 0x85EBCA6B) % 2**31 % rows
 
 
@@ -40,9 +43,8 @@ def test_rows_equal_the_formula_by_hand(size, rows, vocab_size):
     texts = random_ids(3, 20, vocab_size=vocab_size)
     for ids, found in zip(texts.tolist(), rows_of(texts, size, rows).tolist(), strict=True):
         for t, of_each_size in enumerate(found):
-            newest_first = (ids[t::-1] + [None] * size)[:size]
-            by_hand = [row_by_hand(newest_first[:n], rows) for n in range(2, size + 1)]
-            assert of_each_size == by_hand
+            text = [-1] * size + ids[: t + 1]
+            assert of_each_size == [row_by_hand(text[-n:], rows) for n in range(2, size + 1)]
 
 
 @pytest.mark.parametrize("size", [2, 4])
@@ -53,12 +55,6 @@ def test_ngrams_are_spread_over_the_rows(size, rows):
     expected = len(ids) / rows
     statistic = ((counts - expected) ** 2 / expected).sum()
     assert statistic < rows + 6 * math.sqrt(2 * rows)  # chi-square: mean rows, variance 2 rows
-
-
-def key_by_hand(ngram):
-    """Return the key of an n-gram, oldest id first, cut to 32 bits."""
-    key = sum((i + 2) * 0x9E3779B1**age for age, i in enumerate(reversed(ngram)))
-    return (key + 2**31) % 2**32 - 2**31
 
 
 def counted(ids, size):
