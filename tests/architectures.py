@@ -20,16 +20,8 @@ from sancho.numpy_model import NumpyGPT
 NORMS = ("layernorm", "rmsnorm")
 POSITIONS = ("learned", "sinusoidal", "rope")
 ACTIVATIONS = ("relu", "gelu", "silu", "relu2", "geglu", "swiglu")
-SMALL = ModelConfig(
-    vocab_size=11,
-    block_size=8,
-    n_layer=2,
-    n_head=2,
-    n_embd=16,
-    ngram_size=4,
-    ngram_rows=61,
-    embedding_skip=True,
-)
+SIZE = {"vocab_size": 11, "block_size": 8, "n_layer": 2, "n_head": 2, "n_embd": 16}
+SMALL = ModelConfig(ngram_size=4, ngram_rows=61, embedding_skip=True, **SIZE)
 ODD_SHAPES = [
     pytest.param(replace(SMALL, **changes), id=" ".join(f"{k}={v}" for k, v in changes.items()))
     for changes in (
@@ -43,6 +35,8 @@ ODD_SHAPES = [
         {"ngram_size": 16, "ngram_rows": 1},
         {"ngram_size": 3, "ngram_rows": 1, "ngram_vocabulary": True},
         {"ngram_size": 2, "ngram_rows": 2**16, "n_embd": 2, "n_head": 1},
+        {"n_embd": 1, "n_head": 1, "norm": "layernorm", "position": "learned", "bias": True},
+        {"n_embd": 1, "n_head": 1, "norm": "rmsnorm", "position": "learned", "bias": True},
         {"n_embd": 2, "n_head": 1, "activation": "swiglu"},
         {"n_embd": 3, "n_head": 3, "position": "learned", "qk_norm": True},
         {"n_embd": 2, "n_head": 2, "position": "sinusoidal", "qk_norm": False},
