@@ -30,22 +30,11 @@ CHARACTERS = "\n !abcdehilmnopqrstuvyñáé,.E"
 V, C, BLOCK = len(CHARACTERS), 16, 12
 ARGUMENTS = {"n_layer": 2, "n_head": 2, "n_embd": C, "block_size": BLOCK, "vocab_size": V}
 ARGUMENTS |= {"dropout": 0.1}
-CONFIG = {  # some of what train.py keeps, of which eleven are options here too
-    "eval_interval": 250,
-    "log_interval": 10,
-    "dataset": "shakespeare_char",
-    "gradient_accumulation_steps": 2,
-    "batch_size": 64,
-    "learning_rate": 1e-3,
-    "max_iters": 5000,
-    "weight_decay": 1e-1,
-    "beta1": 0.9,
-    "beta2": 0.99,
-    "grad_clip": 1.0,
-    "warmup_iters": 100,
-    "decay_lr": True,
-    "device": "cpu",
-}
+# Some of what train.py keeps, of which eleven are options here too.
+CONFIG = {"eval_interval": 250, "log_interval": 10, "max_iters": 5000, "warmup_iters": 100}
+CONFIG |= {"learning_rate": 1e-3, "weight_decay": 1e-1, "beta1": 0.9, "beta2": 0.99}
+CONFIG |= {"batch_size": 64, "gradient_accumulation_steps": 2, "grad_clip": 1.0}
+CONFIG |= {"dataset": "shakespeare_char", "decay_lr": True, "device": "cpu"}
 IDS = np.random.Generator(np.random.PCG64(7)).integers(0, V, BLOCK).tolist()
 GOLDEN = json.loads((ROOT / "tests" / "nanogpt.json").read_text("utf-8"))
 
