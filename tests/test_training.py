@@ -1,5 +1,4 @@
 import functools
-import io
 import itertools
 import math
 import re
@@ -14,7 +13,7 @@ import numpy as np
 import pytest
 import torch
 from architectures import SMALL, assert_close, random_ids
-from conftest import CPU, ROOT, randomise
+from conftest import CPU, ROOT, prepared, randomise
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from runs import (
@@ -31,6 +30,7 @@ from runs import (
     resume,
     run,
     save,
+    slow,
     start,
     start_preset,
     tolerance,
@@ -39,7 +39,7 @@ from runs import (
 
 from sancho import checkpoint
 from sancho.config import SampleConfig, TrainConfig
-from sancho.corpus import Corpus, prepare
+from sancho.corpus import Corpus
 from sancho.errors import UserError
 from sancho.generate import continue_text
 from sancho.machine.distributed import World
@@ -57,7 +57,6 @@ from sancho.training import (
     windows,
 )
 
-slow = pytest.mark.slow
 on_every_device = pytest.mark.parametrize(
     ("device", "threads"),
     [
@@ -77,8 +76,7 @@ def short_samples(monkeypatch) -> None:
 @pytest.fixture(scope="module")
 def corpus(tmp_path_factory) -> Corpus:
     text = (ROOT / "data" / "apocrifo.txt").read_text(encoding="utf-8")[:2000]
-    folder = tmp_path_factory.mktemp("data") / "tiny"
-    return prepare([("tiny", io.BytesIO(text.encode()))], folder, "a test")
+    return prepared(text, tmp_path_factory.mktemp("data") / "tiny")
 
 
 # --- one seed, one run ----------------------------------------------------------------------
@@ -370,20 +368,16 @@ def test_heads_change_what_is_learned_but_not_what_is_told(corpus):
     dtype=st.sampled_from([np.uint8, np.uint16, np.int64]),
 )
 def test_windows_cover_each_target_once_in_order(length, block_size, batch_size, dtype):
-    all_inputs, all_targets, shapes = [], [], []
-    for inputs, targets in windows(np.arange(length, dtype=dtype), block_size, batch_size):
-        assert inputs.dtype == targets.dtype == torch.int64
-        assert inputs.shape == targets.shape
-        all_inputs += inputs.flatten().tolist()
-        all_targets += targets.flatten().tolist()
-        shapes.append(tuple(inputs.shape))
-    assert all_inputs == list(range(length - 1))
-    assert all_targets == list(range(1, length))
+    batches = list(windows(np.arange(length, dtype=dtype), block_size, batch_size))
     whole, rest = divmod(max(length - 1, 0), block_size)
     full, some = divmod(whole, batch_size)
-    expected = [(batch_size, block_size)] * full
-    expected += [(some, block_size)] * (some > 0) + [(1, rest)] * (rest > 0)
-    assert shapes == expected
+    shapes = [(batch_size, block_size)] * full
+    shapes += [(some, block_size)] * (some > 0) + [(1, rest)] * (rest > 0)
+    for side in (0, 1):  # inputs, and targets
+        found = [batch[side] for batch in batches]
+        assert [(ids.dtype, *ids.shape) for ids in found] == [(torch.int64, *s) for s in shapes]
+        in_order = [i for ids in found for i in ids.flatten().tolist()]
+        assert in_order == list(range(side, length - 1 + side))
 
 
 @torch.no_grad()
@@ -689,16 +683,19 @@ def batches_of(ids: np.ndarray, **options) -> Batches:
     return Batches(ids, 8, train_config(**options), CPU.torch_device)
 
 
-@pytest.mark.parametrize("length", [9, 10, 12])
-def test_every_start_within_range_is_drawn(length):
-    batches, starts = batches_of(np.arange(length, dtype=np.uint8), batch_size=64), set()
+@pytest.mark.parametrize(
+    ("length", "first", "dtype"), [(9, 0, np.uint8), (10, 0, "<u2"), (12, 65524, "<u2")]
+)
+def test_every_start_within_range_is_drawn(length, first, dtype):
+    ids, starts = np.arange(first, first + length).astype(dtype), set()
+    batches = batches_of(ids, batch_size=64)
     for step in range(4):
         inputs, targets = batches.get(step, 0)
         assert inputs.dtype == targets.dtype == torch.int64
         assert torch.equal(inputs + 1, targets)
         assert torch.equal(inputs - inputs[:, :1], torch.arange(8).expand(64, 8))
         starts |= set(inputs[:, 0].tolist())
-    assert starts == set(range(length - 8))
+    assert starts == set(range(first, first + length - 8))
 
 
 @pytest.mark.parametrize("length", [8 * 37 + 1, 8 * 38])
@@ -736,14 +733,6 @@ def test_a_batch_depends_on_seed_step_and_micro_step_alone():
         assert torch.equal(same.get(*place)[0], found[place])
         assert not torch.equal(other.get(*place)[0], found[place])
     assert len({tuple(batch.flatten().tolist()) for batch in found.values()}) == len(asked)
-
-
-def test_ids_of_two_bytes_come_back_as_they_are():
-    inputs, targets = batches_of(np.arange(65536, dtype="<u2"), batch_size=256).get(0, 0)
-    assert torch.equal(inputs[:, :1] + torch.arange(8), inputs)
-    assert torch.equal(inputs + 1, targets)
-    assert inputs.max() > 40000
-    assert inputs.min() >= 0
 
 
 # --- reports --------------------------------------------------------------------------------
