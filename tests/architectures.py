@@ -9,10 +9,11 @@ import pytest
 import torch
 import torch.nn.functional as F
 from conftest import random_gpt
+from golden.make import new_checkpoint
 from torch import Tensor
 
-from sancho.checkpoint import Checkpoint, Progress
-from sancho.config import ModelConfig, TrainConfig
+from sancho.checkpoint import Checkpoint
+from sancho.config import ModelConfig
 from sancho.generate import Decoder
 from sancho.model import GPT, CachedDecoder
 from sancho.numpy_model import NumpyGPT
@@ -148,12 +149,4 @@ def equivalent(model: GPT, decoder: Decoder, ids: np.ndarray, tolerance: float =
 
 def checkpoint_of(config: ModelConfig, characters: str) -> Checkpoint:
     """Return a checkpoint with random weights, of a run of no steps on a text without a name."""
-    return Checkpoint(
-        model=config,
-        characters=characters,
-        train=TrainConfig(),
-        progress=Progress(),
-        corpus_name="",
-        corpus_sha256="",
-        weights=random_gpt(config).arrays(),
-    )
+    return new_checkpoint(config, characters, random_gpt(config).arrays())
