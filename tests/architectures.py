@@ -9,10 +9,11 @@ import pytest
 import torch
 import torch.nn.functional as F
 from conftest import random_gpt
+from golden.make import new_checkpoint
 from torch import Tensor
 
-from sancho.checkpoint import Checkpoint, Progress
-from sancho.config import ModelConfig, TrainConfig
+from sancho.checkpoint import Checkpoint
+from sancho.config import ModelConfig
 from sancho.generate import Decoder
 from sancho.model import GPT, CachedDecoder
 from sancho.numpy_model import NumpyGPT
@@ -20,16 +21,8 @@ from sancho.numpy_model import NumpyGPT
 NORMS = ("layernorm", "rmsnorm")
 POSITIONS = ("learned", "sinusoidal", "rope")
 ACTIVATIONS = ("relu", "gelu", "silu", "relu2", "geglu", "swiglu")
-SMALL = ModelConfig(
-    vocab_size=11,
-    block_size=8,
-    n_layer=2,
-    n_head=2,
-    n_embd=16,
-    ngram_size=4,
-    ngram_rows=61,
-    embedding_skip=True,
-)
+SIZE = {"vocab_size": 11, "block_size": 8, "n_layer": 2, "n_head": 2, "n_embd": 16}
+SMALL = ModelConfig(ngram_size=4, ngram_rows=61, embedding_skip=True, **SIZE)
 ODD_SHAPES = [
     pytest.param(replace(SMALL, **changes), id=" ".join(f"{k}={v}" for k, v in changes.items()))
     for changes in (
@@ -43,6 +36,8 @@ ODD_SHAPES = [
         {"ngram_size": 16, "ngram_rows": 1},
         {"ngram_size": 3, "ngram_rows": 1, "ngram_vocabulary": True},
         {"ngram_size": 2, "ngram_rows": 2**16, "n_embd": 2, "n_head": 1},
+        {"n_embd": 1, "n_head": 1, "norm": "layernorm", "position": "learned", "bias": True},
+        {"n_embd": 1, "n_head": 1, "norm": "rmsnorm", "position": "learned", "bias": True},
         {"n_embd": 2, "n_head": 1, "activation": "swiglu"},
         {"n_embd": 3, "n_head": 3, "position": "learned", "qk_norm": True},
         {"n_embd": 2, "n_head": 2, "position": "sinusoidal", "qk_norm": False},
@@ -154,12 +149,4 @@ def equivalent(model: GPT, decoder: Decoder, ids: np.ndarray, tolerance: float =
 
 def checkpoint_of(config: ModelConfig, characters: str) -> Checkpoint:
     """Return a checkpoint with random weights, of a run of no steps on a text without a name."""
-    return Checkpoint(
-        model=config,
-        characters=characters,
-        train=TrainConfig(),
-        progress=Progress(),
-        corpus_name="",
-        corpus_sha256="",
-        weights=random_gpt(config).arrays(),
-    )
+    return new_checkpoint(config, characters, random_gpt(config).arrays())

@@ -7,7 +7,6 @@ import os
 import re
 import sys
 import unicodedata
-import warnings
 from contextlib import contextmanager
 from functools import partial
 from itertools import count, product
@@ -115,6 +114,7 @@ def test_the_licence_is_found_in_whichever_piece_it_stands(names, piece):
 
 
 LETTERS = "a ñ 🐴 \r\n \ufeff".split(" ")
+SANCHOS = b"Sancho, Sancho\r\n" * 40_000 + "ñandú y ".encode()
 
 
 @given(
@@ -133,31 +133,24 @@ LETTERS = "a ñ 🐴 \r\n \ufeff".split(" ")
 @example(raw="\ufeffab".encode("utf-16") + b"\0\xdcb\0", encoding="utf-16", piece=3)
 @example(raw="\ufeffñ\r\n🐴".encode("utf-16"), encoding="utf-16", piece=3)
 @example(raw="\ufeffñ\r\n🐴".encode("utf-16-be")[:-1], encoding="utf-16-be", piece=2)
-def test_the_first_byte_that_is_not_of_the_encoding_is_named(raw, encoding, piece):
+@example(raw=SANCHOS + b"\xf1", encoding="UTF-8", piece=corpus.PIECE)
+@example(raw=SANCHOS + b"\xf1" + b"\r\n" * 5000, encoding="UTF-8", piece=corpus.PIECE)
+@pytest.mark.parametrize("of", [io.BytesIO, Pipe])
+def test_the_first_byte_that_is_not_of_the_encoding_is_named(raw, encoding, piece, of):
     try:
         expected = simply_cleaned(raw.decode(encoding))
     except UnicodeDecodeError as error:
         answer = f"^text is not {encoding}: byte 0x{raw[error.start]:02x} at offset {error.start};"
         with pytest.raises(UserError, match=answer):
-            clean(raw, piece, encoding)
+            clean(raw, piece, encoding, of)
     else:
-        assert clean(raw, piece, encoding) == expected
-
-
-@pytest.mark.parametrize("lines", [0, 1, 40, 40_000])
-def test_the_first_wrong_byte_of_a_text_from_a_pipe_is_named(lines):
-    for end in (b"", b"\n", b"\r\n" * 5000):
-        raw = b"Sancho, Sancho\r\n" * lines + "ñandú y ".encode() + b"\xf1" + end
-        place = f"byte 0xf1 at offset {16 * lines + 10}"
-        with pytest.raises(UserError, match=rf"^text is not UTF-8: {place};"):
-            clean(raw, encoding="UTF-8", of=Pipe)
+        assert clean(raw, piece, encoding, of) == expected
 
 
 @pytest.mark.parametrize("of", [io.BytesIO, Pipe])
 def test_utf_16_needs_a_byte_order_mark(of):
-    with pytest.raises(
-        UserError, match=r"^text is not utf-16: [^;]*BOM; if it comes from an older"
-    ):
+    words = r"^text is not utf-16: [^;]*BOM; if it comes from an older"
+    with pytest.raises(UserError, match=words):
         clean("«¿Señor, qué gigantes?»".encode("utf-16-le"), encoding="utf-16", of=of)
 
 
@@ -407,12 +400,15 @@ def open_from(urls: list[str], data: Path, name: str) -> Corpus:
         return open_dataset(data, name)
 
 
-def test_don_quijote_is_fetched_once_from_the_first_address_that_has_it(data, urls):
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        first = open_from(urls, data, "quijote")
-        again = open_from([], data, "quijote")
-    assert first.name == again.name == "quijote"
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize("name", ["quijote", "third"])
+def test_a_text_is_fetched_once_from_the_first_address_that_has_it(data, urls, monkeypatch, name):
+    """A third text would be one entry more."""
+    third = partial(check_sha256, hashlib.sha256(RIGHT_BOOK).hexdigest())
+    monkeypatch.setitem(corpus.ONLINE, "third", ("third.txt", third, ""))
+    first = open_from(urls, data, name)
+    again = open_from([], data, name)
+    assert first.name == again.name == name
     assert text_of(first) == text_of(again)
     assert text_of(first).startswith(TITLE + "\n\n" + FAMOUS_WORDS)
 
@@ -436,12 +432,6 @@ def test_where_another_text_cannot_be_fetched_nothing_takes_its_place(data, urls
     with pytest.raises(UserError, match=rf"^shakespeare could [^\n]* {sent};[^\n]*, then {todo}$"):
         open_from(urls, data, "shakespeare")
     assert contents(data / "shakespeare") == {}
-
-
-def test_a_third_text_would_be_one_entry_more(data, monkeypatch, urls):
-    check = partial(check_sha256, hashlib.sha256(RIGHT_BOOK).hexdigest())
-    monkeypatch.setitem(corpus.ONLINE, "third", ("third.txt", check, " ".join(urls)))
-    assert text_of(open_dataset(data, "third")).startswith(TITLE)
 
 
 @pytest.mark.parametrize("name", ["quijote", "novelas"])

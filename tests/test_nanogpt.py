@@ -30,30 +30,22 @@ CHARACTERS = "\n !abcdehilmnopqrstuvyñáé,.E"
 V, C, BLOCK = len(CHARACTERS), 16, 12
 ARGUMENTS = {"n_layer": 2, "n_head": 2, "n_embd": C, "block_size": BLOCK, "vocab_size": V}
 ARGUMENTS |= {"dropout": 0.1}
-CONFIG = {  # some of what train.py keeps, of which eleven are options here too
-    "eval_interval": 250,
-    "log_interval": 10,
-    "dataset": "shakespeare_char",
-    "gradient_accumulation_steps": 2,
-    "batch_size": 64,
-    "learning_rate": 1e-3,
-    "max_iters": 5000,
-    "weight_decay": 1e-1,
-    "beta1": 0.9,
-    "beta2": 0.99,
-    "grad_clip": 1.0,
-    "warmup_iters": 100,
-    "decay_lr": True,
-    "device": "cpu",
-}
+# Some of what train.py keeps, of which eleven are options here too.
+CONFIG = {"eval_interval": 250, "log_interval": 10, "max_iters": 5000, "warmup_iters": 100}
+CONFIG |= {"learning_rate": 1e-3, "weight_decay": 1e-1, "beta1": 0.9, "beta2": 0.99}
+CONFIG |= {"batch_size": 64, "gradient_accumulation_steps": 2, "grad_clip": 1.0}
+CONFIG |= {"dataset": "shakespeare_char", "decay_lr": True, "device": "cpu"}
 IDS = np.random.Generator(np.random.PCG64(7)).integers(0, V, BLOCK).tolist()
 GOLDEN = json.loads((ROOT / "tests" / "nanogpt.json").read_text("utf-8"))
 
 with_and_without_bias = pytest.mark.parametrize("bias", [True, False])
 
 
-def their_shapes(bias: bool) -> dict[str, tuple[int, ...]]:
-    """Every tensor of nanoGPT's state_dict(), in its order, the tied head aside."""
+def their_weights(bias: bool = True) -> dict[str, torch.Tensor]:
+    """Every tensor of nanoGPT's state_dict(), in its order.
+
+    Evenly distributed numbers, the same on every machine.
+    """
     block = {
         "ln_1": (C,),
         "attn.c_attn": (3 * C, C),
@@ -63,21 +55,14 @@ def their_shapes(bias: bool) -> dict[str, tuple[int, ...]]:
         "mlp.c_proj": (C, 4 * C),
     }
     parts = {f"h.{layer}.{part}": shape for layer in (0, 1) for part, shape in block.items()}
-    shapes = {"transformer.wte.weight": (V, C), "transformer.wpe.weight": (BLOCK, C)}
+    shapes = {"wte.weight": (V, C), "wpe.weight": (BLOCK, C)}
     for part, shape in (parts | {"ln_f": (C,)}).items():
-        shapes[f"transformer.{part}.weight"] = shape
-        if bias:
-            shapes[f"transformer.{part}.bias"] = shape[:1]
-    return shapes
-
-
-def their_weights(bias: bool = True) -> dict[str, torch.Tensor]:
-    """Evenly distributed numbers, the same on every machine."""
+        shapes |= {f"{part}.weight": shape} | ({f"{part}.bias": shape[:1]} if bias else {})
     random = np.random.Generator(np.random.PCG64(5))
     weights = OrderedDict()
-    for name, shape in their_shapes(bias).items():
-        values = random.random(shape) - 0.5 + (".ln_" in name and name.endswith("weight"))
-        weights[name] = torch.from_numpy(values.astype(np.float32))
+    for name, shape in shapes.items():
+        values = random.random(shape) - 0.5 + ("ln_" in name and name.endswith("weight"))
+        weights[f"transformer.{name}"] = torch.from_numpy(values.astype(np.float32))
     weights["lm_head.weight"] = weights["transformer.wte.weight"]
     return weights
 
@@ -230,11 +215,13 @@ def test_the_two_gelus_differ_by_no_more_than_is_said():
 @pytest.mark.parametrize("name", ["meta.pkl", "ckpt.pt"])
 @pytest.mark.parametrize("protocol", range(pickle.HIGHEST_PROTOCOL + 1))
 def test_what_calls_something_is_refused_by_name(tmp_path, name, protocol):
-    call = Hostile(tmp_path / "opened")
-    if name == "meta.pkl":
-        done = convert(tmp_path, meta=their_meta() | {"stoi": call}, protocol=protocol)
-    else:
-        done = convert(tmp_path, their_checkpoint(config=call), protocol=protocol)
+    call, files = (
+        Hostile(tmp_path / "opened"),
+        {"content": their_checkpoint(), "meta": their_meta()},
+    )
+    file, key = ("meta", "stoi") if name == "meta.pkl" else ("content", "config")
+    files[file][key] = call
+    done = convert(tmp_path, **files, protocol=protocol)
     refuses(tmp_path, done, f"{name} is refused: to open it would call ")
     assert ".mkdir" in done.err
     assert not (tmp_path / "opened").exists()

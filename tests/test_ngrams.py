@@ -26,13 +26,13 @@ def rows_of(ids, size, rows):
 
 
 def key_by_hand(ngram, bits=32):
-    """Return the key of an n-gram, oldest id first, in whole numbers without end, then cut."""
+    """Return the key of an n-gram, oldest id first: whole numbers without end, cut to `bits`."""
     key = sum((i + 2) * 0x9E3779B1**age for age, i in enumerate(reversed(ngram)))
     return (key + 2 ** (bits - 1)) % 2**bits - 2 ** (bits - 1)
 
 
 def row_by_hand(ngram, rows):
-    key = key_by_hand(ngram, bits=64)
+    key = key_by_hand(ngram, 64)
     return ((key ^ (key >> 17)) * 0x85EBCA6B) % 2**31 % rows
 
 
@@ -43,8 +43,9 @@ def test_rows_equal_the_formula_by_hand(size, rows, vocab_size):
     texts = random_ids(3, 20, vocab_size=vocab_size)
     for ids, found in zip(texts.tolist(), rows_of(texts, size, rows).tolist(), strict=True):
         for t, of_each_size in enumerate(found):
-            text = [-1] * size + ids[: t + 1]
-            assert of_each_size == [row_by_hand(text[-n:], rows) for n in range(2, size + 1)]
+            read = [NOTHING] * size + ids[: t + 1]
+            by_hand = [row_by_hand(read[-n:], rows) for n in range(2, size + 1)]
+            assert of_each_size == by_hand
 
 
 @pytest.mark.parametrize("size", [2, 4])
@@ -57,19 +58,13 @@ def test_ngrams_are_spread_over_the_rows(size, rows):
     assert statistic < rows + 6 * math.sqrt(2 * rows)  # chi-square: mean rows, variance 2 rows
 
 
-def counted(ids, size):
-    """How often each n-gram of 2, 3, … size ids occurs."""
-    return Counter(
-        tuple(ids[i : i + n]) for n in range(2, size + 1) for i in range(len(ids) - n + 1)
-    )
-
-
 @pytest.mark.parametrize("kind", [np.uint8, np.uint16])
 @pytest.mark.parametrize("size", [2, 4, 16])
 @pytest.mark.parametrize("n_rows", [1, 2, 20, 1000])
 def test_the_vocabulary_has_the_most_frequent_ngrams(kind, size, n_rows):
     ids = (random_ids(300, vocab_size=3) + random_ids(300, vocab_size=5, seed=2)).astype(kind)
-    counts = counted(ids.tolist(), size)
+    places = ((i, i + n) for n in range(2, size + 1) for i in range(len(ids) - n + 1))
+    counts = Counter(tuple(ids[begin:end].tolist()) for begin, end in places)
     found = ngrams.vocabulary(ids, size, n_rows)
     assert (found.dtype, found.shape, found[-1]) == (np.int32, (n_rows,), NO_KEY)
     assert (np.diff(found.astype(np.int64)) >= 0).all()

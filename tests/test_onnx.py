@@ -84,12 +84,7 @@ def test_logits_of_any_batch_and_length_up_to_the_block_and_none_past_it(session
         np.testing.assert_allclose(logits, expected, rtol=0, atol=1e-3)
     with pytest.raises(Exception, match="broadcast"):
         opened.run(["logits"], {"ids": np.zeros((1, BLOCK + 1), np.int64)})
-
-
-@needs_libraries
-@all_families
-def test_the_file_knows_its_vocabulary_and_shape(session, family):
-    saved, opened = hostile(family), session(family)
+    # The file knows its vocabulary and shape.
     facts = opened.get_modelmeta().custom_metadata_map
     assert json.loads(facts["characters"]) == saved.characters
     assert from_dict(ModelConfig, json.loads(facts["config"])) == saved.model

@@ -46,10 +46,6 @@ def train(model: GPT, optimizers: list[Optimizer], steps: Sequence[int]) -> None
 # The learning rate
 
 
-def factors(config: TrainConfig) -> list[float]:
-    return [learning_rate_factor(step, config) for step in range(config.max_iters)]
-
-
 @pytest.mark.parametrize(
     ("max_iters", "warmup_iters", "decay_fraction", "expected"),
     [
@@ -65,7 +61,9 @@ def factors(config: TrainConfig) -> list[float]:
 )
 def test_learning_rate_rises_stays_and_falls(max_iters, warmup_iters, decay_fraction, expected):
     options = {"warmup_iters": warmup_iters, "decay_fraction": decay_fraction}
-    assert factors(TrainConfig(max_iters=max_iters, **options)) == pytest.approx(expected)
+    config = TrainConfig(max_iters=max_iters, **options)
+    found = [learning_rate_factor(step, config) for step in range(max_iters)]
+    assert found == pytest.approx(expected)
 
 
 # Muon
@@ -176,11 +174,10 @@ def test_adamw_equals_that_of_torch():
     start, ours, theirs = (new_gpt(config) for _ in range(3))
     groups = [
         {"params": [p for p in theirs.parameters() if p.dim() == axes], "weight_decay": decay}
+        | {"peak_lr": 0.01}
         for axes, decay in ((2, 0.5), (1, 0.0))
     ]
     of_torch = torch.optim.AdamW(groups, lr=0.01, betas=(0.7, 0.9), eps=1e-8, foreach=False)
-    for group in of_torch.param_groups:
-        group["peak_lr"] = group["lr"]
     train(ours, make_optimizers(ours, ADAMW), range(5))
     train(theirs, [of_torch], range(5))
     for name, p in ours.named_parameters():

@@ -87,8 +87,8 @@ def anchors(text: str) -> list[str]:
     return found
 
 
-def broken_links(name: str) -> list[str]:
-    """Return the relative links of a page that lead nowhere."""
+@pytest.mark.parametrize("name", ALL_PAGES)
+def test_every_link_leads_somewhere(name):
     broken = []
     for link in LINK.findall(prose(page(name))):
         path, _, anchor = link.partition("#")
@@ -97,12 +97,7 @@ def broken_links(name: str) -> list[str]:
             continue
         if not target.exists() or anchor not in anchors(target.read_text(encoding="utf-8")):
             broken.append(link)
-    return broken
-
-
-@pytest.mark.parametrize("name", ALL_PAGES)
-def test_every_link_leads_somewhere(name):
-    assert broken_links(name) == []
+    assert broken == []
 
 
 @pytest.mark.parametrize("name", ["README.md", "README.es.md"])
@@ -118,11 +113,6 @@ def test_a_readme_is_short_and_leads_to_every_page_and_module(name):
             wanted.add(module.relative_to(ROOT).as_posix())
     linked = {link.partition("#")[0] for link in LINK.findall(text)}
     assert wanted <= linked
-
-
-def option_names() -> set[str]:
-    every = [TrainOptions(), *OPTIONS.values(), *COMMANDS.values()]
-    return {f"--{name}" for options in every for name in cli.option_names(options)}
 
 
 def named_options(text: str) -> set[str]:
@@ -150,7 +140,9 @@ def test_every_command_of_a_page_can_be_given(name, tmp_path, monkeypatch):
 
 @pytest.mark.parametrize("name", [*PAGES, *REPORTS])
 def test_every_option_that_a_page_names_exists_and_the_page_of_options_names_all(name):
-    named, ours = named_options(page(name)), option_names()
+    every = [TrainOptions(), *OPTIONS.values(), *COMMANDS.values()]
+    ours = {f"--{option}" for options in every for option in cli.option_names(options)}
+    named = named_options(page(name))
     assert named <= {"--help"} | ours | {option.replace("--", "--no_") for option in ours}
     assert ours <= named or name not in ("docs/options.md", "docs/es/opciones.md")
 

@@ -10,9 +10,10 @@ from typing import Any, Literal, get_args, get_origin
 import numpy as np
 import pytest
 import torch
-from conftest import CPU, ROOT, assert_same_arrays, prepared, small_options
+from conftest import CPU, ROOT, prepared, small_options
 from hypothesis import example, given
 from hypothesis import strategies as st
+from runs import bits
 
 from sancho import checkpoint
 from sancho.checkpoint import Checkpoint, Progress
@@ -53,7 +54,7 @@ def chosen(processes: int = 1, **given: Any) -> tuple[TrainOptions, Checkpoint |
 def test_a_file_of_that_name_comes_before_the_pretrained_model(tmp_path, monkeypatch, initial):
     monkeypatch.chdir(tmp_path)
     checkpoint.save(Path("pretrained"), initial)
-    assert_same_arrays(chosen(init_from=Path("pretrained"))[1].weights, initial.weights)
+    assert bits(chosen(init_from=Path("pretrained"))[1].weights) == bits(initial.weights)
 
 
 # --- what holds where the user says nothing -------------------------------------------------
@@ -91,9 +92,8 @@ def test_weights_of_no_preset_are_trained_as_suits_the_device(initial):
 
 
 def corpus_of(length: int) -> Corpus:
-    ids = np.zeros(length, dtype=np.uint8)
-    n_train = length - length // 10
-    return Corpus("a text", CharTokenizer("a"), ids[:n_train], ids[n_train:], "")
+    val, train = np.split(np.zeros(length, dtype=np.uint8), [length // 10])
+    return Corpus("a text", CharTokenizer("a"), train, val, "")
 
 
 def characters_read(options: TrainOptions) -> int:
@@ -213,7 +213,7 @@ def test_a_state_from_other_weights_begins_anew(tmp_path, corpus, initial):
     other = prepared(text, tmp_path / "other")
     assert other.tokenizer.characters != corpus.tokenizer.characters
     state, recoded = make_state(options_for(INIT, initial), initial, other, CPU)
-    assert_same_arrays(state.model.arrays(), initial.weights)
+    assert bits(state.model.arrays()) == bits(initial.weights)
     assert state.progress == Progress()
     assert not any(optimizer.state for optimizer in state.optimizers)
     assert recoded.tokenizer.characters == corpus.tokenizer.characters
@@ -239,7 +239,7 @@ def test_a_new_character_begins_like_the_nearest_or_else_as_the_mean(tmp_path, c
         rows = [mean, before[known.index("r")], before[known.index("ó")], mean]
         assert np.array_equal(after, [*before, *rows])
         assert after.dtype == np.float32
-    assert_same_arrays(arrays, {name: initial.weights[name] for name in arrays})
+    assert bits(arrays) == bits({name: initial.weights[name] for name in arrays})
 
 
 @pytest.mark.parametrize("tied", [False, True], ids=["untied", "tied"])

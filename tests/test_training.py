@@ -3,7 +3,7 @@ import itertools
 import math
 import re
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from copy import deepcopy
 from dataclasses import replace
 from pathlib import Path
@@ -30,6 +30,7 @@ from runs import (
     resume,
     run,
     save,
+    slow,
     start,
     start_preset,
     tolerance,
@@ -56,7 +57,6 @@ from sancho.training import (
     windows,
 )
 
-slow = pytest.mark.slow
 on_every_device = pytest.mark.parametrize(
     ("device", "threads"),
     [
@@ -82,23 +82,17 @@ def corpus(tmp_path_factory) -> Corpus:
 # --- one seed, one run ----------------------------------------------------------------------
 
 
-def test_the_seed_decides_the_weights(corpus):
-    first, same, other = (start(corpus, train_config(seed=seed)) for seed in (1, 1, 2))
-    name = "token_embedding.weight"
-    weights = [bits(state.model.arrays())[name] for state in (first, same, other)]
-    assert weights[0] == weights[1] != weights[2]
-
-
 @pytest.mark.parametrize("threads", [1, 2])
-def test_each_part_of_a_step_has_its_own_dropout_by_the_seed(corpus, threads):
-    masks = set()
+def test_the_seed_decides_the_weights_and_the_dropout_of_each_part_of_a_step(corpus, threads):
+    masks, weights = set(), set()
     for seed in (1, 1, 2):
         state = start_preset(corpus, "mini", threads=threads, seed=seed)
+        weights.add(bits(state.model.arrays())["token_embedding.weight"])
         state.model.dropout.register_forward_hook(
             lambda module, args, output: masks.add((output == 0).numpy().tobytes())
         )
         run(state, corpus, 3)
-    assert len(masks) == 3 * 2 * threads * 2
+    assert (len(weights), len(masks)) == (2, 3 * 2 * threads * 2)
 
 
 # --- a run on every device ------------------------------------------------------------------
@@ -224,16 +218,16 @@ class InterruptedCall:
 
 
 # Where Python tidies up, it goes on.
-swallowed = pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+@pytest.mark.parametrize(
+    ("function", "every", "least"),
+    [("_advance", 1, 7), ("_step", 5, 7), pytest.param(None, 2, 500, marks=slow)],
+)
+def test_ctrl_c_at_any_call_leaves_a_run_that_goes_on(tmp_path, corpus, function, every, least):
+    """Between a step and what is noted of it nothing may be interrupted.
 
-
-def interrupted_anywhere(
-    tmp_path: Path, corpus: Corpus, numbers: Iterable[int], function: str | None = None
-) -> int:
-    """Interrupt the second step at each of these calls, as long as there are so many.
-
-    Wherever it was, the run can be saved and goes on; and if nothing had moved, to the same bits.
-    Return how many there were.
+    Wherever the second step was, the run can be saved and goes on; and if nothing had moved, to
+    the same bits.
     """
     options = {"gradient_accumulation_steps": 2, "eval_interval": 2, "log_interval": 2}
     config, total, bit_for_bit = train_config(max_iters=3, **options), 0, 0
@@ -243,7 +237,7 @@ def interrupted_anywhere(
 
     whole = begin()
     after = {0: bits_of(whole)} | {r.step: bits_of(whole) for r in fit(whole, corpus, CPU)}
-    for number in numbers:
+    for number in range(1, 1_000_000, every):
         state = begin()
         reports = fit(state, corpus, CPU)
         told = next(reports).step
@@ -271,18 +265,7 @@ def interrupted_anywhere(
         assert not untouched or bits_of(again) == after[3], number
         bit_for_bit += untouched
     assert bit_for_bit > total / 2
-    return total
-
-
-@swallowed
-@pytest.mark.parametrize(
-    ("function", "every", "least"),
-    [("_advance", 1, 7), ("_step", 5, 7), pytest.param(None, 2, 500, marks=slow)],
-)
-def test_ctrl_c_at_any_call_leaves_a_run_that_goes_on(tmp_path, corpus, function, every, least):
-    """Between a step and what is noted of it nothing may be interrupted."""
-    numbers = range(1, 1_000_000, every)
-    assert interrupted_anywhere(tmp_path, corpus, numbers, function) >= least
+    assert total >= least
 
 
 def test_evaluating_more_often_and_sampling_change_nothing(corpus):
@@ -368,20 +351,16 @@ def test_heads_change_what_is_learned_but_not_what_is_told(corpus):
     dtype=st.sampled_from([np.uint8, np.uint16, np.int64]),
 )
 def test_windows_cover_each_target_once_in_order(length, block_size, batch_size, dtype):
-    all_inputs, all_targets, shapes = [], [], []
-    for inputs, targets in windows(np.arange(length, dtype=dtype), block_size, batch_size):
-        assert inputs.dtype == targets.dtype == torch.int64
-        assert inputs.shape == targets.shape
-        all_inputs += inputs.flatten().tolist()
-        all_targets += targets.flatten().tolist()
-        shapes.append(tuple(inputs.shape))
-    assert all_inputs == list(range(length - 1))
-    assert all_targets == list(range(1, length))
+    batches = list(windows(np.arange(length, dtype=dtype), block_size, batch_size))
     whole, rest = divmod(max(length - 1, 0), block_size)
     full, some = divmod(whole, batch_size)
-    expected = [(batch_size, block_size)] * full
-    expected += [(some, block_size)] * (some > 0) + [(1, rest)] * (rest > 0)
-    assert shapes == expected
+    shapes = [(batch_size, block_size)] * full
+    shapes += [(some, block_size)] * (some > 0) + [(1, rest)] * (rest > 0)
+    for side in (0, 1):  # inputs, and targets
+        found = [batch[side] for batch in batches]
+        assert [(ids.dtype, *ids.shape) for ids in found] == [(torch.int64, *s) for s in shapes]
+        in_order = [i for ids in found for i in ids.flatten().tolist()]
+        assert in_order == list(range(side, length - 1 + side))
 
 
 @torch.no_grad()
@@ -687,16 +666,19 @@ def batches_of(ids: np.ndarray, **options) -> Batches:
     return Batches(ids, 8, train_config(**options), CPU.torch_device)
 
 
-@pytest.mark.parametrize("length", [9, 10, 12])
-def test_every_start_within_range_is_drawn(length):
-    batches, starts = batches_of(np.arange(length, dtype=np.uint8), batch_size=64), set()
+@pytest.mark.parametrize(
+    ("length", "first", "dtype"), [(9, 0, np.uint8), (10, 0, "<u2"), (12, 65524, "<u2")]
+)
+def test_every_start_within_range_is_drawn(length, first, dtype):
+    ids, starts = np.arange(first, first + length).astype(dtype), set()
+    batches = batches_of(ids, batch_size=64)
     for step in range(4):
         inputs, targets = batches.get(step, 0)
         assert inputs.dtype == targets.dtype == torch.int64
         assert torch.equal(inputs + 1, targets)
         assert torch.equal(inputs - inputs[:, :1], torch.arange(8).expand(64, 8))
         starts |= set(inputs[:, 0].tolist())
-    assert starts == set(range(length - 8))
+    assert starts == set(range(first, first + length - 8))
 
 
 @pytest.mark.parametrize("length", [8 * 37 + 1, 8 * 38])
@@ -734,14 +716,6 @@ def test_a_batch_depends_on_seed_step_and_micro_step_alone():
         assert torch.equal(same.get(*place)[0], found[place])
         assert not torch.equal(other.get(*place)[0], found[place])
     assert len({tuple(batch.flatten().tolist()) for batch in found.values()}) == len(asked)
-
-
-def test_ids_of_two_bytes_come_back_as_they_are():
-    inputs, targets = batches_of(np.arange(65536, dtype="<u2"), batch_size=256).get(0, 0)
-    assert torch.equal(inputs[:, :1] + torch.arange(8), inputs)
-    assert torch.equal(inputs + 1, targets)
-    assert inputs.max() > 40000
-    assert inputs.min() >= 0
 
 
 # --- reports --------------------------------------------------------------------------------

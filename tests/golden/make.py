@@ -17,6 +17,7 @@ another.
 import json
 import sys
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -35,25 +36,18 @@ FOLDER = Path(__file__).resolve().parent
 TOKENIZER = CharTokenizer.from_text("\n abcdefghijklmnopqrstuvwxyzñáé,.")
 SIZE = {"vocab_size": 33, "block_size": 16, "n_layer": 2, "n_head": 2, "n_embd": 16}
 BASE = {"norm": "rmsnorm", "position": "rope", "activation": "relu2", "embedding_skip": True}
+MINI = BASE | {"ngram_size": 5, "ngram_rows": 64}
+GATED = {"norm": "layernorm", "position": "rope", "activation": "swiglu", "qk_norm": False}
+SINUSOIDAL = {"norm": "rmsnorm", "position": "sinusoidal", "activation": "gelu", "bias": True}
 FAMILIES = {
-    "classic": ModelConfig(
-        norm="layernorm", position="learned", activation="relu", qk_norm=False, bias=True, **SIZE
-    ),
-    "mini": ModelConfig(ngram_size=5, ngram_rows=64, **BASE, **SIZE),
-    "vocabulary": ModelConfig(ngram_size=5, ngram_rows=64, ngram_vocabulary=True, **BASE, **SIZE),
-    "base": ModelConfig(**BASE, **SIZE),
-    "gated": ModelConfig(
-        norm="layernorm", position="rope", activation="swiglu", qk_norm=False, **SIZE
-    ),
-    "sinusoidal": ModelConfig(
-        norm="rmsnorm",
-        position="sinusoidal",
-        activation="gelu",
-        bias=True,
-        tie_embeddings=True,
-        **SIZE,
-    ),
+    "classic": GATED | {"position": "learned", "activation": "relu", "bias": True},
+    "mini": MINI,
+    "vocabulary": MINI | {"ngram_vocabulary": True},
+    "base": BASE,
+    "gated": GATED,
+    "sinusoidal": SINUSOIDAL | {"tie_embeddings": True},
 }
+FAMILIES = {name: ModelConfig(**SIZE, **shape) for name, shape in FAMILIES.items()}
 # Of their weights; others have little to say but one letter, over and over.
 SEEDS = {"classic": 4, "mini": 4, "vocabulary": 111, "base": 9, "gated": 2, "sinusoidal": 18}
 START, COUNT, TEMPERATURE, SEED = "en un lugar", 60, 0.8, 1605
@@ -129,18 +123,17 @@ def go_on(model: GPT, choices: Iterable[Callable[[np.ndarray], int]]) -> str:
     return TOKENIZER.decode(new)
 
 
+def new_checkpoint(model: ModelConfig, characters: str, weights: dict) -> Checkpoint:
+    """Return the checkpoint of a run of no steps on a text without a name."""
+    run = {"train": TrainConfig(), "progress": Progress(), "corpus_name": "", "corpus_sha256": ""}
+    return Checkpoint(model=model, characters=characters, weights=weights, **run)
+
+
 def make(name: str) -> tuple[Checkpoint, dict]:
     """Return the checkpoint of a family, and what its JSON file holds."""
     config, seed = FAMILIES[name], SEEDS[name]
-    saved = Checkpoint(
-        model=config,
-        characters=TOKENIZER.characters,
-        train=TrainConfig(),
-        progress=Progress(),
-        corpus_name="golden",
-        corpus_sha256="",
-        weights=random_weights(config, seed),
-    )
+    saved = new_checkpoint(config, TOKENIZER.characters, random_weights(config, seed))
+    saved = replace(saved, corpus_name="golden")
     model = saved.build_model().double()
     ids = text_ids(config, seed)
     # What the generator of sampling (3) draws for the first sample (0).
