@@ -51,7 +51,7 @@ from sancho.run.folder import RunFolder
 from sancho.training import Report
 
 SampleOptions = SCRIPTS["sample.py"].SampleOptions
-pytestmark = pytest.mark.usefixtures("project", "one_thread")
+pytestmark = pytest.mark.usefixtures("project")
 
 SHAPE = {"n_layer": 1, "n_head": 2, "n_embd": 8, "block_size": 8, "ngram_rows": 16}
 SHAPE |= {"ngram_dropout": 0.1}  # or it follows the text

@@ -13,8 +13,6 @@ from sancho.corpus import Corpus
 from sancho.generate import continue_text
 from sancho.training import TrainingState, fit
 
-pytestmark = pytest.mark.usefixtures("one_thread")
-
 FOLDER = Path(__file__).resolve().parent
 START = "En un lugar"
 SENTENCE = (

@@ -17,7 +17,7 @@ from runs import ALL_PRESETS, slow
 import train
 from sancho.run.folder import RunFolder
 
-pytestmark = pytest.mark.usefixtures("project", "one_thread", "server_of_processes")
+pytestmark = pytest.mark.usefixtures("project", "server_of_processes")
 posix = pytest.mark.skipif(sys.platform == "win32", reason="here: no SIGKILL of POSIX")
 
 

@@ -26,7 +26,7 @@ from conftest import (
 from sancho import checkpoint
 from sancho.corpus import is_prepared, open_prepared, prepare_files
 
-pytestmark = pytest.mark.usefixtures("project", "one_thread")
+pytestmark = pytest.mark.usefixtures("project")
 
 FULL = "No space left on device; nothing that was saved before is lost"
 PAGE = 4096  # of which such a file system is made

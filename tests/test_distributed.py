@@ -42,7 +42,7 @@ from sancho.run import setup
 from sancho.run.folder import RunFolder
 
 pytestmark = [
-    pytest.mark.usefixtures("project", "one_thread", "server_of_processes"),
+    pytest.mark.usefixtures("project", "server_of_processes"),
     pytest.mark.skipif(sys.platform == "win32", reason="here: no gloo and the signals of POSIX"),
 ]
 slow = pytest.mark.slow

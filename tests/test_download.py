@@ -5,10 +5,8 @@ import socket
 import threading
 from collections.abc import Callable, Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from pathlib import Path
 
 import pytest
-from conftest import contents
 
 from sancho.errors import UserError
 from sancho.machine import download
@@ -68,28 +66,21 @@ def server(monkeypatch) -> Iterator[Server]:
         thread.join()
 
 
-@pytest.fixture
-def target(tmp_path) -> Path:
-    return tmp_path / "pg2000.txt"
-
-
 def check(raw: bytes) -> None:
     """Refuse all but the book."""
     if raw != BOOK:
         raise UserError("what it sent is not Don Quijote")
 
 
-def failure(target: Path, *urls: str) -> str:
-    """Fetch in vain, leave the folder as it was, and return the message."""
-    before = contents(target.parent)
+def failure(*urls: str) -> str:
+    """Fetch in vain and return the message."""
     with pytest.raises(DownloadError) as caught:
-        download.download(urls, target, check)
-    assert contents(target.parent) == before
+        download.download(urls, check)
     assert "\n" not in str(caught.value)
     return str(caught.value)
 
 
-def test_addresses_are_tried_in_order_until_one_has_the_book(server, target, capsys):
+def test_addresses_are_tried_in_order_until_one_has_the_book(server, capsys):
     """The user is told what is waited for, and for how long."""
     urls = [
         server.sends("/first", b"not here", 404),
@@ -98,15 +89,14 @@ def test_addresses_are_tried_in_order_until_one_has_the_book(server, target, cap
         server.sends("/fourth", BOOK),
         server.sends("/fifth", BOOK),
     ]
-    assert download.download(urls, target, check) == target
-    assert contents(target.parent) == {target.name: BOOK}
+    assert download.download(urls, check) == BOOK
     assert server.paths == ["/first", "/second", "/third", "/fourth"]
     waiting = f"waiting for 127.0.0.1:{server.server_port} (up to 30 s)"
     assert waiting in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("sent", [0, 100_000])
-def test_a_server_that_falls_silent_is_given_up(server, target, monkeypatch, sent):
+def test_a_server_that_falls_silent_is_given_up(server, monkeypatch, sent):
     """Which never sends the rest: who waits for it waits for ever."""
 
     def fall_silent(handler: BaseHTTPRequestHandler) -> None:
@@ -116,15 +106,13 @@ def test_a_server_that_falls_silent_is_given_up(server, target, monkeypatch, sen
 
     server.sends("/part", BOOK[:sent], length=len(BOOK))
     monkeypatch.setattr(download, "ANSWER_SECONDS", 0.2)
-    assert "timed out" in failure(target, server.on("/silent", fall_silent))
+    assert "timed out" in failure(server.on("/silent", fall_silent))
 
 
-def test_the_error_says_what_each_address_answered(server, target):
-    target.write_bytes(b"an older book")
+def test_the_error_says_what_each_address_answered(server):
     with socket.socket() as nobody:
         nobody.bind(("127.0.0.1", 0))
         message = failure(
-            target,
             server.sends("/missing", b"", 404),
             server.sends("/busy", b"not now", 503),
             server.on("/nothing", lambda handler: None),

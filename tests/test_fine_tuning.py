@@ -9,7 +9,6 @@ from conftest import ARGS, assert_same_run, run, succeed, watch_reports
 
 from sancho import checkpoint
 
-pytestmark = pytest.mark.usefixtures("one_thread")
 NEW_TEXT = "¿Qué kilómetro 8 dice el œil?\n" * 30
 GREEK = "Μῆνιν ἄειδε, θεά, Πηληϊάδεω Ἀχιλῆος.\n" * 30
 SHORT = "--max_iters 3 --batch_size 2 --eval_interval 1 --log_interval 1 --device cpu".split()

@@ -37,7 +37,7 @@ def few_and_many(
 
 
 @pytest.fixture(scope="module")
-def project(tmp_path_factory, one_thread) -> Iterator[Path]:
+def project(tmp_path_factory) -> Iterator[Path]:
     """A folder with a small text, prepared, and a small run in out/."""
     folder = make_project(tmp_path_factory.mktemp("fuzz"))
     with pytest.MonkeyPatch.context() as patch:

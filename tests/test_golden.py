@@ -14,8 +14,6 @@ from sancho import checkpoint
 from sancho.config import SampleConfig
 from sancho.generate import continue_text
 
-pytestmark = pytest.mark.usefixtures("one_thread")
-
 all_families = pytest.mark.parametrize("family", FAMILIES)
 
 

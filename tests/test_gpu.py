@@ -31,7 +31,7 @@ from sancho.model import CachedDecoder
 from sancho.presets import PRESETS
 from sancho.training import Batches, NonFiniteLoss, fit
 
-pytestmark = [needs_gpu, pytest.mark.usefixtures("one_thread", "exact_products")]
+pytestmark = [needs_gpu, pytest.mark.usefixtures("exact_products")]
 presets = pytest.mark.parametrize("preset", sorted(PRESETS))
 
 

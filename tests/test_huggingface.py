@@ -28,8 +28,6 @@ from sancho.generate import continue_text
 from sancho.presets import PRESETS
 from sancho.tokenizer import CharTokenizer
 
-pytestmark = pytest.mark.usefixtures("one_thread")
-
 BLOCK = SIZE["block_size"]
 GPT2, QWEN3, SANCHO = "GPT2LMHeadModel", "Qwen3ForCausalLM", "SanchoForCausalLM"
 GPT = {"norm": "layernorm", "position": "learned", "qk_norm": False}

@@ -19,7 +19,7 @@ from sancho.numpy_model import NumpyGPT
 from sancho.presets import PRESETS
 from sancho.training import TrainingState, fit
 
-pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("one_thread")]
+pytestmark = pytest.mark.slow
 linux = pytest.mark.skipif(sys.platform != "linux", reason="here: there is no /proc")
 
 

@@ -19,7 +19,6 @@ from sancho.evaluation import measures
 from sancho.evaluation.measures import MAX_ORDER, STAGES, copied, longest_copy, words_of
 from sancho.training import character_losses, validation_loss
 
-pytestmark = pytest.mark.usefixtures("one_thread")
 SMALL = {"block_size": 16, "n_layer": 1, "n_head": 1, "n_embd": 8}
 BOOK = (
     "En un lugar de la Mancha, de cuyo nombre no quiero acordarme, no ha mucho tiempo que vivía un "

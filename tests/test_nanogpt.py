@@ -24,8 +24,6 @@ from conftest import HERE, ROOT, assert_refused, assert_same_arrays, run
 from sancho import checkpoint
 from sancho.checkpoint import Checkpoint
 
-pytestmark = pytest.mark.usefixtures("one_thread")
-
 CHARACTERS = "\n !abcdehilmnopqrstuvyñáé,.E"
 V, C, BLOCK = len(CHARACTERS), 16, 12
 ARGUMENTS = {"n_layer": 2, "n_head": 2, "n_embd": C, "block_size": BLOCK, "vocab_size": V}

@@ -19,8 +19,6 @@ from sancho.checkpoint import Checkpoint
 from sancho.config import ModelConfig, from_dict
 from sancho.convert import onnx
 
-pytestmark = pytest.mark.usefixtures("one_thread")
-
 LIBRARIES = ("onnx", "onnxscript", "onnxruntime")
 MISSING = [name for name in LIBRARIES if importlib.util.find_spec(name) is None]
 needs_libraries = pytest.mark.skipif(bool(MISSING), reason=f"not installed: {', '.join(MISSING)}")

@@ -30,8 +30,6 @@ from sancho.presets import PRESETS
 from sancho.tokenizer import CharTokenizer
 from sancho.training import validation_loss
 
-pytestmark = pytest.mark.usefixtures("one_thread")
-
 CHARACTERS = CharTokenizer.from_text("\n abcdefghijklmnopqrstuvxyzñáéíóú,.;—EUM").characters
 SMALL = {"block_size": 32, "n_layer": 2, "n_head": 2, "n_embd": 16, "ngram_rows": 64}
 HOSTILE = "\n <>&\"'/`{}$\\!-\u2028\u2029\u202eabcs\U0001f600\u05d0"

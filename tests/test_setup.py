@@ -26,7 +26,6 @@ from sancho.run.setup import follow_text, make_state, preset_options
 from sancho.tokenizer import CharTokenizer
 from sancho.training import TrainingState, fit
 
-pytestmark = pytest.mark.usefixtures("one_thread")
 RESUME = FolderConfig(resume=True)
 INIT = FolderConfig(init_from=Path("x"))
 
