@@ -15,7 +15,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
-import safetensors
 import safetensors.numpy
 
 from sancho.config import ModelConfig, RunConfig, TrainConfig, from_dict
@@ -150,13 +149,12 @@ def load(path: Path) -> Checkpoint:
     try:
         if _digest(metadata["content"], tensors) != metadata.get("sha256"):
             raise ValueError("its checksum does not fit its content")
-        checkpoint = _from_content(json.loads(metadata["content"]), tensors)
-        _check_weights(checkpoint)
+        saved = _from_content(json.loads(metadata["content"]), tensors)
+        _check_weights(saved)
     except (ValueError, KeyError, TypeError, RecursionError) as error:
         raise _damaged(path, error) from None
-    loaded = checkpoint.weights
-    halves = {n: a.astype(np.float32) for n, a in loaded.items() if a.dtype == np.float16}
-    return replace(checkpoint, weights=loaded | halves)
+    halves = {n: a.astype(np.float32) for n, a in saved.weights.items() if a.dtype == np.float16}
+    return replace(saved, weights=saved.weights | halves)
 
 
 def _read(path: Path) -> tuple[dict[str, str], Arrays]:
