@@ -9,13 +9,12 @@ import json
 import math
 import platform
 import warnings
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
-import safetensors
 import safetensors.numpy
 
 from sancho.config import ModelConfig, RunConfig, TrainConfig, from_dict
@@ -146,14 +145,12 @@ def load(path: Path) -> Checkpoint:
     try:
         if _digest(metadata["content"], tensors) != metadata.get("sha256"):
             raise ValueError("its checksum does not fit its content")
-        checkpoint = _from_content(json.loads(metadata["content"]), tensors)
-        _check_weights(checkpoint)
+        saved = _from_content(json.loads(metadata["content"]), tensors)
+        _check_weights(saved)
     except (ValueError, KeyError, TypeError, RecursionError) as error:
         raise _damaged(path, error) from None
-    for name, weight in checkpoint.weights.items():
-        if weight.dtype == np.float16:
-            checkpoint.weights[name] = weight.astype(np.float32)
-    return checkpoint
+    halves = {n: a.astype(np.float32) for n, a in saved.weights.items() if a.dtype == np.float16}
+    return replace(saved, weights=saved.weights | halves)
 
 
 def _read(path: Path) -> tuple[dict[str, str], Arrays]:

@@ -243,7 +243,6 @@ def with_progress(reports: "Iterable[Report]", state: "TrainingState") -> "Itera
     """
     losses: dict[str, str] = {}
     first, total, last_line = state.progress.step, state.config.max_iters, time.monotonic()
-    # disable=None: where stderr is no terminal.
     with tqdm(total=total, initial=first, unit="step", dynamic_ncols=True, disable=None) as bar:
         for report in reports:
             bar.update(report.step - bar.n)

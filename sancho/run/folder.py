@@ -48,15 +48,12 @@ class RunFolder:
         return locked(self.path)
 
     def start(self, config: FolderConfig, step: int) -> None:
-        """Make the folder ready for a run that goes on after `step`, or else to `begin` one.
-
-        TensorBoard gets a file that hides the events of later steps.
-        """
+        """Make the folder ready for a run that goes on after `step`, or else to `begin` one."""
         if config.resume:
             self.go_on(step)
         else:
             self.begin(overwrite=config.overwrite)
-        if self._new_writer:
+        if self._new_writer:  # hides the events of later steps
             self._writer = self._new_writer(str(self.events), purge_step=step + 1)
 
     def begin(self, *, overwrite: bool = False) -> None:
