@@ -104,7 +104,7 @@ def main() -> None:
     """Read the options, measure, show."""
     parser = parser_of(__doc__, book=True, nanogpt=True)
     parser.add_argument("--target", type=float, default=1.727, help="loss to reach")
-    parser.add_argument("--max_iters", type=int, default=60, help="steps to the target")
+    parser.add_argument("--max_iters", type=int, default=38, help="steps to the target")
     parser.add_argument("--seconds", type=float, nargs="*", default=[], help="other budgets")
     parser.add_argument("--runs", type=int, default=3, help="runs of each, for the median")
     parser.add_argument("options", nargs="*", help="options of train.py, after --")
