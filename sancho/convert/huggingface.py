@@ -32,6 +32,7 @@ Weights = dict[str, np.ndarray]
 FOLDER = Path(__file__).resolve().parent
 MODELING = "modeling_sancho.py"
 START = "En un lugar de la Mancha"
+SEED = 1605
 NO_SPECIAL_TOKENS = {"bos_token_id": None, "eos_token_id": None, "pad_token_id": None}
 """No character begins or ends a text or fills it up. Else GPT-2's 50256 would."""
 PLAIN = {"ngram_size": 1, "embedding_skip": False}
@@ -296,11 +297,15 @@ def model_card(saved: Checkpoint, export: Export) -> str:
         saved.tokenizer.encode(start),
         DEFAULT_SAMPLING,
         max_new_tokens=300,
-        seed=1605,
+        seed=SEED,
     )
+    counts = {
+        "parameters": count_parameters(config),
+        "steps": progress.step,
+        "read": progress.tokens,
+    }
     values = {
         "name": "sancho-mini",
-        "parameters": f"{count_parameters(config):,}",
         "layers": config.n_layer,
         "heads": config.n_head,
         "width": config.n_embd,
@@ -311,12 +316,11 @@ def model_card(saved: Checkpoint, export: Export) -> str:
         "characters": config.vocab_size,
         # A name from a checkpoint must not become Markdown.
         "corpus": re.sub(r"[^\w .-]", "_", saved.corpus_name),
-        "steps": f"{progress.step:,}",
-        "read": f"{progress.tokens:,}",
         "start": json.dumps(start, ensure_ascii=False),
         "trust": export.trust,
         "temperature": DEFAULT_SAMPLING.temperature,
         "min_p": DEFAULT_SAMPLING.min_p,
+        "seed": SEED,
         "sample": "".join(f"    {line}\n" for line in (start + "".join(text)).splitlines()),
     }
     card = (FOLDER / "model_card.md").read_text(encoding="utf-8")
@@ -331,7 +335,15 @@ def model_card(saved: Checkpoint, export: Export) -> str:
         card,
         flags=re.MULTILINE,
     )
-    return Template(card).substitute(values)
+    spanish, mark, english = card.partition("## In English")
+    in_english = {name: f"{count:,}" for name, count in counts.items()}
+    # In Spanish a comma would be a decimal one, and four digits stand together.
+    in_spanish = {
+        name: f"{count:,}".replace(",", "\u202f") if count > 9999 else count
+        for name, count in counts.items()
+    }
+    card = Template(spanish).substitute(values | in_spanish)
+    return card + mark + Template(english).substitute(values | in_english)
 
 
 def _json(content: dict) -> bytes:
