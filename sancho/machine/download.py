@@ -1,4 +1,4 @@
-"""Download with a time-out and a check, from one of several addresses."""
+"""Download with a time-out and a check, from one of several addresses, each asked once."""
 
 import http.client
 import urllib.error
