@@ -2,7 +2,7 @@
 
 Each process holds the whole model and its optimizers. They share the micro-batches of a step, and
 each takes the step with the sum of all gradients. Any number of processes trains the same model, to
-rounding; the same number of them to the same bits.
+rounding; the same number of them, with as many threads, to the same bits.
 """
 
 import os
