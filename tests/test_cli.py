@@ -554,8 +554,6 @@ def test_prepare_several_files_and_stdin(project):
     assert f"{len(text) - n_val} to train on and {n_val} to validate" in result.err
     made = contents(project / "data" / "new")
     assert sorted(made) == ["input.txt", "meta.json", "train.bin", "val.bin"]
-    succeed("prepare.py", *line[:3], "tiny.txt", "--overwrite")
-    assert (project / "data" / "new" / "input.txt").read_text("utf-8") == TEXT
 
 
 @pytest.mark.parametrize("line", ["train.py --dataset", "prepare.py --name"])

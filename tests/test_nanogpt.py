@@ -44,14 +44,8 @@ def their_weights(bias: bool = True) -> dict[str, torch.Tensor]:
 
     Evenly distributed numbers, the same on every machine.
     """
-    block = {
-        "ln_1": (C,),
-        "attn.c_attn": (3 * C, C),
-        "attn.c_proj": (C, C),
-        "ln_2": (C,),
-        "mlp.c_fc": (4 * C, C),
-        "mlp.c_proj": (C, 4 * C),
-    }
+    block = {"ln_1": (C,), "attn.c_attn": (3 * C, C), "attn.c_proj": (C, C)}
+    block |= {"ln_2": (C,), "mlp.c_fc": (4 * C, C), "mlp.c_proj": (C, 4 * C)}
     parts = {f"h.{layer}.{part}": shape for layer in (0, 1) for part, shape in block.items()}
     shapes = {"wte.weight": (V, C), "wpe.weight": (BLOCK, C)}
     for part, shape in (parts | {"ln_f": (C,)}).items():
@@ -213,12 +207,9 @@ def test_the_two_gelus_differ_by_no_more_than_is_said():
 @pytest.mark.parametrize("name", ["meta.pkl", "ckpt.pt"])
 @pytest.mark.parametrize("protocol", range(pickle.HIGHEST_PROTOCOL + 1))
 def test_what_calls_something_is_refused_by_name(tmp_path, name, protocol):
-    call, files = (
-        Hostile(tmp_path / "opened"),
-        {"content": their_checkpoint(), "meta": their_meta()},
-    )
+    files = {"content": their_checkpoint(), "meta": their_meta()}
     file, key = ("meta", "stoi") if name == "meta.pkl" else ("content", "config")
-    files[file][key] = call
+    files[file][key] = Hostile(tmp_path / "opened")
     done = convert(tmp_path, **files, protocol=protocol)
     refuses(tmp_path, done, f"{name} is refused: to open it would call ")
     assert ".mkdir" in done.err

@@ -257,7 +257,7 @@ def test_more_than_256_characters(tmp_path, corpus, tied):
     assert len(list(fit(state, recoded, CPU))) == 9
     checkpoint.save(tmp_path / "saved", state.to_checkpoint(recoded, with_optimizer=True))
     saved = checkpoint.load(tmp_path / "saved")
-    other = prepared(3 * text, tmp_path / "again")
+    other = prepared(3 * text, tmp_path / "again")  # the same text by another name
     _, again = make_state(options_for(RESUME, saved), saved, other, CPU)
     assert np.array_equal(again.train, recoded.train)
 
@@ -276,11 +276,6 @@ def test_what_a_run_cannot_change_is_refused(corpus, initial, preset, train, wor
     options = replace(options_for(RESUME, initial, **train), run=RunConfig(preset=preset))
     with pytest.raises(UserError, match=f"^[^\n]*{re.escape(words)}[^\n]*$"):
         make_state(options, initial, corpus, CPU)
-
-
-def test_the_same_text_by_another_name_is_not_refused(corpus, initial):
-    copy = replace(corpus, name="a copy of it")
-    assert make_state(options_for(RESUME, initial), initial, copy, CPU)[0].progress.step == 6
 
 
 # --- the same model -------------------------------------------------------------------------
