@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 import torch
 from architectures import checkpoint_of
-from conftest import ROOT, TEXT, run
+from conftest import ROOT, TEXT, prepared, run
 from golden.make import FAMILIES, FOLDER
 
 from sancho import checkpoint, corpus
@@ -79,12 +79,12 @@ def test_the_committed_page_is_what_to_page_makes_of_the_pretrained_model():
     text, saved = (ROOT / "docs/index.html").read_text("utf-8"), checkpoint.pretrained()
     facts = json.loads(part(text, r'id="facts">(.*?)</script>'))
     made = page.page_facts(saved, "float16", None, [], course="../notebooks")
-    # A machine decides three things: the cost is measured on the book, which is not committed,
-    # the nearest characters follow Python's Unicode, and the bytes of base64 its zlib.
-    assert facts["cost"]["text"] == "quijote"
+    # A machine decides four things: the cost is measured on the book, which is not committed, and
+    # passages are of it; nearest characters follow Python's Unicode, the bytes of base64 its zlib.
+    assert (facts["cost"]["text"], len(facts["passages"])) == ("quijote", 12)
     latin = [[near for c, near in of["nearest"].items() if c < "\u0250"] for of in (facts, made)]
     assert latin[0] == latin[1]
-    made |= {name: facts[name] for name in ("cost", "nearest")}
+    made |= {name: facts[name] for name in ("cost", "nearest", "passages")}
     weights = part(text, r'id="weights">(.*?)</')
     assert page.assemble(made, weights) == text
     expected = packing.pack(packing.rounded(saved, "float16"), "float16")
@@ -152,6 +152,21 @@ def test_the_curve_lies_beside_the_checkpoint_and_keeps_every_evaluation(here):
     assert 200 <= len(curve) <= 203
     BEST.with_name("metrics.jsonl").write_text(text[:-5], encoding="utf-8")
     assert made()["curve"] == []
+
+
+def test_passages_are_sentences_of_the_validation_part_and_no_titles(here):
+    story = "Dijo {0} que no. Y volvió a decir " + "una y otra vez " * 14 + "que no.\n\n"
+    book = "".join(f"Capítulo {n}. Qué pasó.\n\n{story.format(n)}" for n in range(1000))
+    own = prepared(book, Path("data/libro"))
+    saved = replace(here, corpus_name="libro", corpus_sha256=own.sha256)
+    checkpoint.save(BEST, saved)
+    passages = made()["passages"]
+    assert len(passages) == 12
+    for before, passage in passages:
+        assert own.tokenizer.decode(own.val).count(before + passage) == 1
+        assert re.fullmatch(r"Y volvió .{200,300} que no\.", passage)
+    checkpoint.save(BEST, replace(saved, corpus_sha256=""))  # of another text
+    assert made()["passages"] == []
 
 
 # --- a browser ------------------------------------------------------------------------------
@@ -223,7 +238,7 @@ class Tab:
 
     def keys(self, selector: str, *names: str) -> None:
         keys = pytest.importorskip("selenium.webdriver").Keys
-        self.find(selector).send_keys([getattr(keys, name) for name in names])
+        self.find(selector).send_keys([getattr(keys, name, name) for name in names])
         self.rest()
 
     def point(self, selector: str) -> None:
@@ -598,6 +613,57 @@ def test_surprise_is_the_validation_loss(tab, mini):
     assert "al menos dos letras" in tab.shown("#lectura")
 
 
+def folded(text: str) -> str:
+    """As it is guessed: without capitals and accents."""
+    return text.lower().translate(str.maketrans("áéíóú\n", "aeiou "))
+
+
+@torch.no_grad()
+def tries_of(saved: Checkpoint, before: str, passage: str) -> list[int]:
+    """Return how many tries PyTorch's model needs for each letter of a passage."""
+    model, B, tries, start = saved.build_model(), saved.model.block_size, [], 0
+    ids = torch.tensor(saved.tokenizer.encode(before + passage).astype(int))
+    keys = [folded(character) for character in saved.characters]
+    for at in range(len(before), len(ids)):
+        start = at - B // 2 if at - start > B else start  # of a full window the newer half stays
+        chances = dict.fromkeys(keys, 0.0)
+        for key, p in zip(keys, model(ids[None, start:at])[0, -1].softmax(-1), strict=True):
+            chances[key] += p.item()
+        tries.append(1 + sum(p > chances[keys[ids[at]]] for p in chances.values()))
+    return tries
+
+
+def test_shannons_game_is_played_to_its_score(visit):
+    saved, before, passage = small_checkpoint(), "Era\nun lugar. ", TEXT[:100].replace("o", "ó")
+    assert visit(saved).shown("#adivina") == ""
+    tab = visit(saved, passages=[("Uno. ", "dos"), (before, passage)])
+    tab.js("(location.hash = '#game=2')")
+    tab.see("#pasaje", "Era un lugar.")
+    # By touch: what was tried is grey, and counts once. Then with the keys of a keyboard.
+    wrong, right = (f"#teclas [aria-label='«{key}»']" for key in "xe")
+    tab.press(wrong, wrong)
+    assert tab.find(wrong).get_attribute("aria-disabled") == "true"
+    assert tab.shown("#acierto") == "«x» no es. Intentos: 1."
+    tab.press(right)
+    tries, models = [2, 1, 3, 1, 3, 1, 2, 1, 3, 1] * 10, tries_of(saved, before, passage)
+    typed = ["xz"[: n - 1] + folded(c) for n, c in zip(tries, passage, strict=True)]
+    tab.keys("#pasaje", *typed[1:29])
+    assert tab.shown("#resultado") == ""
+    tab.keys("#pasaje", typed[29])
+    text = tab.find("#cuenta").get_attribute("value")
+    assert "Pasaje 2, 30 letras\nYo: 15 a la primera, 1.80 intentos por letra\n" in text
+    assert f"\nSancho: {models[:30].count(1)} a la primera, {np.mean(models[:30]):.2f} in" in text
+    assert text.endswith(".html#game=2")
+    tab.press("#copiar")
+    tab.see("#copiado", "Copiado.")
+    tab.keys("#pasaje", *typed[30:])
+    said = [f"tú {yours}, Sancho {its}" for yours, its in zip(tries, models, strict=True)]
+    assert tab.all("#pasaje [title]", "(node) => node.title") == said
+    # Fractions of 0.5, 0.2, 0.3 are sorted: 2 · (0.3 − 0.2) · log2(2) + 3 · 0.2 · log2(3) bits at
+    # least, 0.5 · log2(2) + 0.3 · log2(1/0.3) + 0.2 · log2(5) at most.
+    assert tab.texts("#marcador td")[-8:-4] == ["tú", "50 de 100", "1.80", "1.15 a 1.49"]
+
+
 @pytest.mark.slow
 def test_a_long_text_freezes_nothing_and_can_be_stopped(visit):
     tab = visit(small_checkpoint())
@@ -647,7 +713,9 @@ def test_everybody_can_use_it(visit, width, scheme):
         small_checkpoint(),
         text=("x", np.arange(40) % 9),
         metrics=[{"step": n, "train_loss": 3 - n / 9, "val_loss": 3 - n / 10} for n in range(5)],
+        passages=[("un lugar ", "de la mancha " * 9)],
     )
+    tab.keys("#pasaje", "de la mancha " * 8 + "x")
     tab.driver.execute_script(axe.read_text("utf-8"))
     tab.show_as(width, color_scheme=scheme, reduced_motion="reduce")
     tab.fill(ajeno="un lugar de la mancha " * 92)

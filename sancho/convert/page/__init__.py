@@ -15,6 +15,7 @@ import math
 import os
 import re
 import unicodedata
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -33,6 +34,7 @@ from sancho.convert.page.packing import (
     rounded,
     stored_shapes,
 )
+from sancho.convert.page.passages import find_passages
 from sancho.errors import UserError
 from sancho.machine.files import atomic_write, existing_file
 from sancho.tokenizer import CharTokenizer
@@ -40,7 +42,7 @@ from sancho.tokenizer import CharTokenizer
 FOLDER = Path(__file__).resolve().parent
 SCRIPTS = (
     "vocabulary model random sampler unpack tools tables controls letters write letter attention "
-    "journey compare surprise about start"
+    "journey compare surprise game about start"
 ).split()
 """In the order in which they stand in the page: none uses a later one before all are read."""
 MARK = b'<meta name="generator" content="sancho-mini">'
@@ -66,7 +68,8 @@ class ToPageOptions(CheckpointOption):
 def to_page(options: ToPageOptions, data: Path) -> list[str]:
     """Write the page; return the lines to tell the user.
 
-    data: the folder of the prepared texts, one of which measures what packing costs.
+    data: the folder of the prepared texts, one of which measures what packing costs; if it is the
+    model's own, the page has a game with passages of it.
     """
     saved = checkpoint.load_or_pretrained(options.checkpoint)
     course = options.course
@@ -81,6 +84,7 @@ def to_page(options: ToPageOptions, data: Path) -> list[str]:
             (options.checkpoint or checkpoint.DEFAULT_CHECKPOINT).with_name("metrics.jsonl")
         ),
         course=course,
+        passages=find_passages(saved, data),
     )
     lines = [f"{options.output}: {size / 1e6:.2f} MB, weights in {options.precision}"]
     if cost:
@@ -106,17 +110,19 @@ def write_page(
     text: tuple[str, np.ndarray] | None = None,
     metrics: list[dict] | None = None,
     course: str = "",
+    passages: Sequence[tuple[str, str]] = (),
 ) -> tuple[int, PackingCost | None]:
     """Write the page of a checkpoint; return its size in bytes and what packing costs.
 
     text: the name and the ids of a text to measure that with. metrics: the lines of metrics.jsonl.
     course: the address of the folder with the chapters; empty, and they are named without a link.
+    passages: to guess, each after the text before it; without one, the page has no such game.
     Raises UserError where `output` is something else than a page, or can't be.
     """
     _check_output(output)
     packed = rounded(saved, precision)
     cost = packing_cost(saved, packed, text[1], text[0]) if text else None
-    facts = page_facts(saved, precision, cost, metrics or [], course)
+    facts = page_facts(saved, precision, cost, metrics or [], course, passages)
     page = assemble(facts, pack(packed, precision)).encode()
     with atomic_write(output) as file:
         file.write(page)
@@ -129,6 +135,7 @@ def page_facts(
     cost: PackingCost | None,
     metrics: list[dict],
     course: str,
+    passages: Sequence[tuple[str, str]] = (),
 ) -> dict:
     """Return what the page knows besides the weights."""
     config, tokenizer = saved.model, saved.tokenizer
@@ -154,6 +161,7 @@ def page_facts(
         "cost": asdict(cost) if cost else None,
         "curve": curve(metrics),
         "course": course,
+        "passages": passages,
     }
 
 

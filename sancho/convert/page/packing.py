@@ -17,6 +17,7 @@ import numpy as np
 from sancho import corpus
 from sancho.checkpoint import NGRAM_KEYS, Checkpoint, weight_shapes
 from sancho.config import ModelConfig
+from sancho.corpus import Corpus
 from sancho.errors import UserError
 
 PagePrecision = Literal["float16", "float32"]
@@ -112,18 +113,23 @@ def _cross_entropy(logits: np.ndarray, targets: np.ndarray) -> float:
     return float((normaliser - logits[np.arange(len(targets)), targets]).sum())
 
 
+def own_text(saved: Checkpoint, data: Path) -> Corpus | None:
+    """Return the text that the model has learned from if it is prepared in `data`."""
+    try:
+        found = corpus.open_prepared(data / Path(saved.corpus_name).name)
+    except (UserError, OSError):
+        return None
+    return found if found.sha256 == saved.corpus_sha256 else None
+
+
 def measuring_text(saved: Checkpoint, data: Path) -> tuple[str, np.ndarray] | None:
     """Return a name and ids, (n,): of the model's own validation part if its text is in `data`.
 
     Else of the sample text there; None where that is missing too.
     """
-    try:
-        found = corpus.open_prepared(data / Path(saved.corpus_name).name)
-        if found.sha256 == saved.corpus_sha256:
-            text = found.tokenizer.decode(found.val[:MEASURED])
-            return found.name, saved.tokenizer.look_up(text)  # whose order may be another
-    except (UserError, OSError):
-        pass
+    if own := own_text(saved, data):
+        text = own.tokenizer.decode(own.val[:MEASURED])
+        return own.name, saved.tokenizer.look_up(text)  # whose order may be another
     try:
         text = (data / "apocrifo.txt").read_text(encoding="utf-8")
     except OSError:

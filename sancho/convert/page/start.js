@@ -12,6 +12,7 @@ async function open() {
   openAsking();
   openComparison();
   openSurprise();
+  openGame();
   openAbout();
 }
 
@@ -27,7 +28,7 @@ function knownIds(text) {
  * What the console and the tests may use; all else is the page's own.
  *
  * ready: a promise that the model can be used.
- * busy: whether the page still writes, compares, reads, or looks for the letter to show.
+ * busy: whether the page still writes, compares, reads, guesses, or looks for the letter to show.
  * look(text): what is computed at the end of a text. logits: what the output head makes of each
  * residual stream (n_layer + 1, V), of the last one what the model says; attention (n_layer, H, T).
  * write(text, n, options): a promise of the n characters that sample.py writes after a text.
@@ -37,7 +38,7 @@ window.sancho = {
 
   get busy() {
     const { chosen, moment } = asking;
-    const work = story.running || comparison.run || reading.run;
+    const work = story.running || comparison.run || reading.run || board.game?.pending;
     return Boolean(work || (chosen && moment?.i !== chosen));
   },
 
