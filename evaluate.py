@@ -5,6 +5,10 @@ if __name__ == "__main__":  # before NumPy and PyTorch are loaded
 
     configure_threads()
 
+    from sancho import cli
+
+    cli.require_torch()
+
 import json
 import math
 import time

@@ -5,6 +5,7 @@ if __name__ == "__main__":  # before NumPy and PyTorch are loaded
 
     configure_threads()
 
+import importlib.util
 import sys
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
@@ -97,7 +98,9 @@ def main(args: Sequence[str]) -> None:
 def open_model(saved: Checkpoint, options: DeviceConfig) -> tuple[Model, AbstractContextManager]:
     """Return the model and the context to write in: on a CPU NumPy's in float32, else PyTorch's."""
     is_small = count_parameters(saved.model) <= LARGEST_ON_CPU
-    if options.device == "cpu" or (options.device == "auto" and is_small):
+    # Without PyTorch no GPU can be used.
+    on_cpu = options.device == "auto" and (is_small or not importlib.util.find_spec("torch"))
+    if on_cpu or options.device == "cpu":
         return saved.build_numpy(), nullcontext()
     from sancho.machine.device import choose_device  # to import PyTorch takes longer than a page
 

@@ -15,11 +15,11 @@ import subprocess
 import sys
 import time
 import warnings
-from argparse import SUPPRESS
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import Field, fields, is_dataclass
 from functools import cache
+from importlib.util import find_spec
 from itertools import pairwise
 from pathlib import Path
 from types import UnionType
@@ -76,7 +76,7 @@ class _Parser(argparse.ArgumentParser):
         super().__init__(
             prog=f"{Path(sys.argv[0]).name} {command}".strip(),
             description=inspect.getdoc(type(options)),
-            argument_default=SUPPRESS,
+            argument_default=argparse.SUPPRESS,
             allow_abbrev=False,
             add_help=False,
             formatter_class=lambda prog: argparse.HelpFormatter(prog, max_help_position=34),
@@ -118,18 +118,18 @@ def _groups(options: Any) -> Iterator[tuple[Any, list[Field[Any]]]]:
 
 
 def _add(target: argparse._ActionsContainer, option: Field[Any], default: Any, text: str) -> None:
-    name, opposite = f"--{option.name}", f"--no_{option.name}"
+    name, negated = f"--{option.name}", f"--no_{option.name}"
     kind: Any = option.type
     while get_origin(kind) in (Annotated, UnionType):
         kind = get_args(kind)[0]  # without its range, or the None that it may be instead
     if kind is bool:
-        text += f" (default: {'auto' if default is None else default}; the opposite: {opposite})"
+        text += f" (default: {'auto' if default is None else default}; the opposite: {negated})"
     elif default not in ((), None):
         text += f" (default: {default if str(default).isprintable() else repr(default)})"
     text = text.replace("%", "%%")
     if kind is bool:
         target.add_argument(name, action="store_true", help=text)
-        target.add_argument(opposite, action="store_false", dest=option.name, help=SUPPRESS)
+        target.add_argument(negated, action="store_false", dest=option.name, help=argparse.SUPPRESS)
     elif get_origin(kind) is tuple:
         target.add_argument(name, nargs="+", action="extend", metavar="TEXT", help=text)
     elif choices := ",".join(get_args(kind)):
@@ -173,6 +173,9 @@ def exit_with(main: Callable[[Sequence[str]], int | None]) -> None:
         sys.exit(0)
     except UserError as error:
         _fail(str(error))
+    except ModuleNotFoundError:
+        require_torch()
+        raise
     except OSError as error:
         # The reader of our text went away (| head), which Windows calls an invalid argument.
         is_invalid = error.errno == errno.EINVAL and error.filename is None
@@ -197,6 +200,13 @@ def exit_with(main: Callable[[Sequence[str]], int | None]) -> None:
 def _fail(message: str) -> NoReturn:
     print(f"{Path(sys.argv[0]).name}: error: {' '.join(message.split())}", file=sys.stderr)
     sys.exit(2)
+
+
+def require_torch() -> None:
+    """End the script with one line where PyTorch is not installed."""
+    if not find_spec("torch"):
+        install = "-m pip install torch --index-url https://download.pytorch.org/whl/cpu"
+        _fail(f"this needs PyTorch; for a CPU: {command(*install.split())} (GPU: pytorch.org)")
 
 
 def say(message: str) -> None:

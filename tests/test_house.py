@@ -1,5 +1,4 @@
 import ast
-import json
 import os
 import re
 import subprocess
@@ -9,11 +8,7 @@ from functools import cache
 from pathlib import Path
 
 import pytest
-from architectures import checkpoint_of
 from conftest import ROOT
-
-from sancho import checkpoint
-from sancho.config import ModelConfig
 
 ALL = sorted(path.relative_to(ROOT).as_posix() for path in (ROOT / "sancho").rglob("*.py"))
 COUNTED = [path for path in ALL if not path.startswith(("sancho/convert/", "sancho/pretrained/"))]
@@ -159,57 +154,15 @@ sys.exit(json.dumps(changed) if changed else 0)
 """
 
 
-def run_fresh(program: str, *args: str | Path, **options: object) -> subprocess.CompletedProcess:
-    """Run a program that can import ours in a process that has imported nothing yet."""
-    done = subprocess.run(
-        [sys.executable, "-c", program, *map(str, args)],
-        env=os.environ | {"PYTHONPATH": str(ROOT), "PYTHONDONTWRITEBYTECODE": "1"},
-        capture_output=True,
-        timeout=120,
-        **options,
-    )
-    assert done.returncode == 0, done.stderr.decode()
-    return done
-
-
 def test_importing_does_nothing(tmp_path):
     names = [f"sancho.{module.replace('/', '.')}" for module in MODULES]
     names += [f"sancho.convert.{export}" for export in ("page", "huggingface", "onnx", "nanogpt")]
-    done = run_fresh(LOOK_AROUND, *names, "train", "sample", "evaluate", "convert", cwd=tmp_path)
-    assert (done.stdout, done.stderr) == (b"", b"")
+    names += ["train", "sample", "evaluate", "convert"]
+    command = [sys.executable, "-c", LOOK_AROUND, *names]
+    environment = os.environ | {"PYTHONPATH": str(ROOT), "PYTHONDONTWRITEBYTECODE": "1"}
+    done = subprocess.run(command, env=environment, cwd=tmp_path, capture_output=True, timeout=120)
+    assert (done.returncode, done.stdout, done.stderr) == (0, b"", b"")
     assert list(tmp_path.iterdir()) == []
-
-
-# --- PyTorch takes longer to import than a page to write ------------------------------------
-
-
-def torch_modules_of(program: str, *args: str | Path) -> tuple[list[str], str]:
-    """Return which modules of torch a program imports in a fresh process, and what it wrote."""
-    program += "\nfound = [name for name in sys.modules if name[:5] == 'torch']"
-    program += "\nimport json; print(json.dumps(found), file=sys.stderr)"
-    done = run_fresh(f"import sys\n{program}", *args)
-    return json.loads(done.stderr.splitlines()[-1]), done.stdout.decode()
-
-
-def test_who_writes_imports_no_torch():
-    modules = "sancho.checkpoint, sancho.generate, sancho.numpy_model, sancho.cli, convert"
-    assert torch_modules_of(f"import {modules}") == ([], "")
-
-
-def test_an_import_of_torch_would_be_seen():
-    assert torch_modules_of("sys.modules['torch.nn'] = sys")[0] == ["torch.nn"]
-
-
-@pytest.mark.parametrize("options", [[], ["--device=cpu", "--dtype=float32", "--num_samples=2"]])
-def test_sampling_on_a_cpu_imports_no_torch(tmp_path, options):
-    path = tmp_path / "best.safetensors"
-    shape = {"block_size": 4, "n_layer": 1, "n_head": 1, "n_embd": 2, "ngram_size": 3}
-    checkpoint.save(path, checkpoint_of(ModelConfig(vocab_size=2, **shape), "ab"))
-    program = "import sample\nsample.main(sys.argv[1:])"
-    args = ["--checkpoint", path, "--start=ab", "--max_new_tokens=9", *options]
-    modules, text = torch_modules_of(program, *args)
-    assert modules == []
-    assert re.fullmatch("(ab[ab]{9}\r?\n)+", text)
 
 
 # --- house rules ----------------------------------------------------------------------------

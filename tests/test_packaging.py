@@ -21,6 +21,9 @@ def test_the_one_line_of_readme_installs_the_dependencies_and_what_tests_need():
 def test_who_uses_sancho_gets_no_tool_of_those_who_change_it():
     names = {re.match(r"[\w-]+", line)[0] for line in PROJECT["dependencies"]}
     assert names == {"torch", "numpy", "filelock", "safetensors", "tqdm"}
+    for path in (".ci/run", ".github/workflows/ci.yml"):  # torch aside, what writes needs them all
+        (found,) = re.findall(r"install.* (numpy .*)", (ROOT / path).read_text(encoding="utf-8"))
+        assert {*found.split()} == names - {"torch"} | {"pytest"}
     # An old upper bound would ask for a PyTorch that a new Python or GPU does not have.
     assert not [line for line in PROJECT["dependencies"] if "<" in line or "==" in line]
     assert set(EXTRAS["dev"]) >= FOR_TESTS

@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import Any, NoReturn, TypeVar
+from typing import NoReturn, TypeVar
 
 import numpy as np
 
@@ -77,9 +77,13 @@ def from_nanogpt(options: FromNanogptOptions) -> list[str]:
 
 def load_nanogpt(path: Path, meta: Path | None) -> tuple[Checkpoint, str]:
     """Return nanoGPT's ckpt.pt and meta.pkl as a checkpoint of ours, and a note on its GELU."""
+    import torch  # not above: the export to a page needs no PyTorch
+
     existing_file(path, "nanoGPT's checkpoint")
     with _explained(path, "no checkpoint of nanoGPT's, or damaged", "its ckpt.pt"):
-        content = _load_weights(path)
+        content = torch.load(path, map_location="cpu", weights_only=True)
+        if not isinstance(content, dict):
+            raise ValueError(f"it holds a {type(content).__name__}")
         arguments = {"bias": True, "dropout": 0.0} | content["model_args"]  # its own defaults
         characters = _characters_of(path, arguments["vocab_size"], meta)
         tensors = _arrays(content["model"])
@@ -216,16 +220,6 @@ def gpt2_name(name: str) -> str:
 
 
 # --- pickles --------------------------------------------------------------------------------
-
-
-def _load_weights(path: Path) -> dict[str, Any]:
-    """Return what torch.save wrote, if it is weights, numbers and texts alone."""
-    import torch  # not above: the export to a page needs no PyTorch
-
-    content = torch.load(path, map_location="cpu", weights_only=True)
-    if not isinstance(content, dict):
-        raise ValueError(f"it holds a {type(content).__name__}")
-    return content
 
 
 def _arrays(tensors: dict) -> dict[str, np.ndarray]:

@@ -38,6 +38,7 @@ def to_onnx(options: ToOnnxOptions) -> list[str]:
 
     Raises UserError where a library is missing, the model is too large or the file can't be made.
     """
+    importlib.import_module("torch")  # before what would bring the build for GPUs is named
     if not all(map(importlib.util.find_spec, ("onnx", "onnxscript"))):
         raise UserError('to-onnx needs onnx and onnxscript; install them: pip install ".[convert]"')
     saved = checkpoint.load_or_pretrained(options.checkpoint)

@@ -60,8 +60,7 @@ def choose_device(config: DeviceConfig) -> Device:
     if kind == "auto":
         kind = "bfloat16" if has_bfloat16(name) else "float32"
     if name == "cuda":  # "high" is TF32, which has the precision of bfloat16's products
-        precision = "highest" if config.dtype == "float32" else "high"
-        torch.set_float32_matmul_precision(precision)
+        torch.set_float32_matmul_precision("highest" if config.dtype == "float32" else "high")
     return Device(torch.device(name), getattr(torch, kind))
 
 

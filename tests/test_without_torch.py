@@ -1,0 +1,72 @@
+"""What writes never imports PyTorch; what needs it says in one line how to install it.
+
+Where there is none, too: python -m pytest --noconftest tests/test_without_torch.py
+"""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from sancho import checkpoint
+from sancho.config import SampleConfig
+from sancho.generate import continue_text
+
+ROOT = Path(__file__).resolve().parent.parent
+GOLDEN = ROOT / "tests" / "golden"
+MODEL = f"--checkpoint={(GOLDEN / 'mini.safetensors').as_posix()}"
+WRITING = {
+    "sample.py --max_new_tokens 9": "",
+    f"sample.py {MODEL} --start en --device cpu --dtype float32 --num_samples 2": "",
+    f"convert.py to-page {MODEL}": "sancho.html",
+    f"convert.py to-huggingface {MODEL}": "sancho-huggingface/model.safetensors",
+    "data/prepare.py --help": "",
+}
+NEEDING = ["train.py", "evaluate.py", "convert.py to-onnx", f"convert.py from-nanogpt {MODEL}"]
+NEEDING += [f"sample.py {MODEL} --start en --device cuda"]
+MISSING = "import runpy, sys; sys.modules['torch'] = None; del sys.argv[0]; "
+MISSING += "runpy.run_path(sys.argv[0], run_name='__main__')"
+
+
+def run(folder, line, *launch):
+    """Run a script in a folder where whoever imports PyTorch imports a mistake."""
+    script, *args = line.split()
+    (folder / "torch.py").write_text("raise AssertionError")
+    command = [sys.executable, *launch, ROOT / script, *args]
+    environment = os.environ | {"PYTHONPATH": f"{ROOT}{os.pathsep}{folder}"}
+    options = {"capture_output": True, "encoding": "utf-8", "timeout": 120}
+    return subprocess.run(command, env=environment, cwd=folder, **options)
+
+
+@pytest.mark.parametrize(("line", "made"), WRITING.items())
+def test_what_needs_no_torch_imports_none(tmp_path, line, made):
+    done = run(tmp_path, line)
+    assert done.returncode == 0, done.stderr
+    assert (tmp_path / made).exists() and bool(done.stdout) == (not made)
+
+
+@pytest.mark.parametrize("line", NEEDING)
+def test_what_needs_torch_says_in_one_line_how_to_install_it(tmp_path, line):
+    done = run(tmp_path, line, "-c", MISSING)
+    assert (done.returncode, done.stdout) == (2, "")
+    (said,) = done.stderr.splitlines()
+    assert said.startswith(f"{line.split()[0]}: error: this needs PyTorch; for a CPU: ")
+    assert " -m pip install torch --index-url https://download.pytorch.org/whl/cpu" in said
+
+
+@pytest.mark.parametrize("path", sorted(GOLDEN.glob("*.json")), ids=lambda path: path.stem)
+def test_numpy_computes_and_writes_what_the_golden_files_say(path):
+    saved = checkpoint.load(path.with_suffix(".safetensors"))
+    model, golden = saved.build_numpy(), json.loads(path.read_text(encoding="utf-8"))
+    logits = model.logits(np.array([golden["ids"]]))
+    np.testing.assert_allclose(logits, [golden["logits"]], rtol=0, atol=1e-4)
+    assert logits.dtype == np.float32
+    prompt = saved.tokenizer.encode(golden["start"])
+    for temperature, text in ((0, golden["greedy"]), (golden["temperature"], golden["seeded"])):
+        config, options = SampleConfig(temperature=temperature), {"max_new_tokens": len(text)}
+        new = continue_text(model, saved.tokenizer, prompt, config, seed=golden["seed"], **options)
+        assert "".join(new) == text
