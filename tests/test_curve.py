@@ -3,6 +3,7 @@ import xml.etree.ElementTree as ElementTree
 
 import pytest
 
+from docs.make_picture import PICTURES, picture
 from sancho.run.curve import BOTTOM, HEIGHT, LEFT, POINTS, RIGHT, TOP, WIDTH, draw_curve
 
 SVG = "{http://www.w3.org/2000/svg}"
@@ -83,3 +84,11 @@ def test_any_run_can_be_drawn(lines):
     assert 1 <= sum(p.get("class") == "grid" for p in root.iter(f"{SVG}path")) < 40
     for _, y in points(root, "train"):
         assert TOP - 0.1 <= y <= HEIGHT - BOTTOM + 0.1
+
+
+@pytest.mark.parametrize("words", PICTURES.values())
+def test_the_picture_that_moves_shows_the_first_text_and_the_last(words):
+    lines = [line | {"sample": f"<b>{line['step']}\n&"} for line in records(every=1)]
+    drawn = picture(lines, *words)
+    texts = {element.text for element in ElementTree.fromstring(drawn).iter(f"{SVG}text")}
+    assert {"<b>10 &", "<b>400 &"} <= texts and len(drawn) < 60_000
