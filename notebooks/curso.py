@@ -3,8 +3,8 @@
     python notebooks/curso.py
 
 escribe en cada capítulo su cabecera (título, capítulo anterior y siguiente, mapa, lo que se tarda,
-botones de Colab y Binder), la celda que prepara Colab y el pie. Después de cambiar aquí DIRECCION, un
-título o el orden, o lo que mide un capítulo, basta con ejecutarlo.
+botones de Colab y Binder), la celda que prepara Colab y el pie. Después de cambiar aquí un título o el
+orden, la dirección del proyecto en pyproject.toml, o lo que mide un capítulo, basta con ejecutarlo.
 """
 
 import re
@@ -15,9 +15,11 @@ from urllib.parse import quote, urlsplit
 import nbformat
 from nbformat import NotebookNode
 
-DIRECCION = "https://github.com/sancho-mini/sancho-mini"
-"""Dónde está el proyecto en la red: el único sitio en el que se dice."""
 CARPETA = Path(__file__).resolve().parent
+PROYECTO = (CARPETA.parent / "pyproject.toml").read_text(encoding="utf-8")
+DIRECCION = re.search(r'^Repository = "(.*)"', PROYECTO, re.MULTILINE)[1]
+SITIO = re.search(r'^Homepage = "(.*)"', PROYECTO, re.MULTILINE)[1]
+"""Dónde están en la red el proyecto y el curso."""
 CABECERA, PREPARAR, PIE = "cabecera", "preparar", "pie"
 """Las etiquetas de las celdas que se escriben aquí."""
 PALABRAS_POR_MINUTO = 180

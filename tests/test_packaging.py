@@ -26,10 +26,7 @@ def test_who_uses_sancho_gets_no_tool_of_those_who_change_it():
         assert {*found.split()} == names - {"torch"} | {"pytest"}
     # An old upper bound would ask for a PyTorch that a new Python or GPU does not have.
     assert not [line for line in PROJECT["dependencies"] if "<" in line or "==" in line]
-    assert set(EXTRAS["dev"]) >= FOR_TESTS
-
-
-def test_the_extra_for_developers_brings_the_others():
+    assert set(EXTRAS["dev"]) >= FOR_TESTS  # who changes it gets the other extras, too
     (own,) = (line for line in EXTRAS["dev"] if line.startswith(PROJECT["name"]))
     assert set(re.search(r"\[(.*)\]", own)[1].split(",")) == EXTRAS.keys() - {"dev"}
 
@@ -40,6 +37,16 @@ def test_every_extra_that_a_page_or_an_error_names_exists():
     named = re.findall(r'install (?:-e )?"?\.\[([\w,]+)\]', text)
     assert "convert" in named
     assert {extra for names in named for extra in names.split(",")} <= EXTRAS.keys()
+
+
+def test_the_project_has_one_address_wherever_it_is_linked():
+    patterns = "*.md", "docs/**/*.[mh]*", "notebooks/*.[im]*", "site/*.md"
+    text = "".join(path.read_text("utf-8") for pattern in patterns for path in ROOT.glob(pattern))
+    names = re.findall(r"//(?:[\w.]+/(?:github|v2/gh)|github\.com)/([\w-]+/sancho-mini)", text)
+    assert len(names) > 50
+    assert {f"https://github.com/{name}" for name in names} == {PROJECT["urls"]["Repository"]}
+    sites = re.findall(r"https://[\w-]+\.github\.io/sancho-mini", text)
+    assert set(sites) == {PROJECT["urls"]["Homepage"]}
 
 
 def test_every_file_of_the_package_is_installed():

@@ -1,0 +1,174 @@
+"""The course as a site: front pages from here, chapters from notebooks/, not executed.
+
+npm install --no-save axe-core mathjax@3
+sphinx-build -nW site build/site
+"""
+
+import ast
+import os
+import re
+import shutil
+import sys
+from base64 import b64decode
+from pathlib import Path
+
+import nbformat
+
+SITE = Path(__file__).resolve().parent
+ROOT = SITE.parent
+NOTEBOOKS, COURSE = ROOT / "notebooks", SITE / "curso"
+sys.path.insert(0, str(NOTEBOOKS))
+
+import curso
+
+PAGES = ["README.md", "glosario.md", "bibliografia.md"]
+IN_COURSE = {*PAGES, *(chapter.archivo for chapter in curso.CAPITULOS)}
+DRAWINGS = {
+    "modelo": "El modelo entero, del texto a la letra siguiente",
+    "bloque": "Un bloque: dos subcapas, cada una con su normalización y su residual",
+    "camino": "El camino de la «h» de «la Manch», hasta la «a» que el modelo elige",
+    "bucle": "El bucle del entrenamiento",
+}
+"""What is said to who does not see a drawing of dibujos.py."""
+
+project = "sancho-mini"
+language = "es"
+extensions = ["myst_nb"]
+templates_path = ["templates"]
+nb_execution_mode = "off"
+nb_code_prompt_show = "Mostrar el código"
+nb_code_prompt_hide = "Ocultar el código"
+myst_enable_extensions = ["dollarmath", "attrs_block", "attrs_inline"]
+myst_heading_anchors = 3
+
+html_theme = "sphinx_book_theme"
+html_title = "sancho-mini"
+html_baseurl = f"{curso.SITIO}/"
+# MathJax 4 fetches fonts and speech as it runs; this file of version 3 is enough by itself.
+html_static_path = ["static", "../node_modules/mathjax/es5/tex-svg-full.js"]
+html_css_files = ["site.css"]
+mathjax_path = "tex-svg-full.js"
+mathjax3_config = {"svg": {"fontCache": "global"}}
+html_copy_source = False
+html_use_index = False
+html_show_sphinx = False
+html_show_search_summary = False  # it would fetch pages, which a browser refuses from a disk
+html_context = {"default_mode": "auto"}
+html_sidebars = {"**": ["buscar.html", "sbt-sidebar-nav.html"]}
+html_theme_options = {
+    "navbar_persistent": [],
+    "search_bar_text": "Buscar",
+    "repository_url": curso.DIRECCION,
+    "use_repository_button": True,
+    "use_download_button": False,
+    "home_page_in_toc": True,
+    "toc_title": "En esta página",
+    "extra_footer": f'<a href="{curso.DIRECCION}">sancho-mini</a>, con licencia MIT.',
+}
+
+
+def relink(text: str) -> str:
+    """Lead links out of the course to the repository, and those to the page to its copy here."""
+
+    def lead(match: re.Match) -> str:
+        target, fragment = match[1], match[2] or ""
+        if target in IN_COURSE or not (NOTEBOOKS / target).exists():
+            return match[0]
+        path = Path(os.path.relpath(NOTEBOOKS / target, ROOT)).as_posix()
+        if path == "docs/index.html":
+            return "](../sancho.html){.external}"
+        return f"]({curso.DIRECCION}/blob/main/{path}{fragment})"
+
+    return re.sub(r"\]\(([^)#\s]+)(#[^)\s]*)?\)", lead, text)
+
+
+def without_checks(source: str) -> str:
+    """Leave out what only holds the chapter's prose to the book: it asserts, and shows nothing."""
+    lines = source.splitlines()
+    for node in reversed(ast.parse(source).body):
+        if isinstance(node, ast.If) and ast.unparse(node.test) == "corpus.name == 'quijote'":
+            block = ast.unparse(node)
+            if "assert " in block and "print(" not in block:
+                del lines[node.lineno - 1 : node.end_lineno]
+    return "\n".join(lines).rstrip()
+
+
+def head(source: str, chapter: curso.Capitulo) -> str:
+    """Return a chapter's head without pictures, and the links that the site has beside it."""
+    title, _, _, minutes, badges = source.split("\n\n")
+    buttons = re.sub(r"!\[(.*?)\]\(.*?\)", r"\1", badges)
+    notebook = f"{curso.DIRECCION}/blob/main/notebooks/{chapter.archivo}"
+    return f"{title}\n\n{minutes}\n\n{{.botones}}\n{buttons} [Ver el cuaderno]({notebook})"
+
+
+def description(source: str) -> str:
+    """Return what the figure of a cell shows: which drawing it is, or its titles."""
+    drawing = re.search(r"dibujos\.(\w+)\((?:aqui=\"(.*?)\")?", source)
+    if drawing:
+        return DRAWINGS[drawing[1]] + (f"; estás aquí: {drawing[2]}" if drawing[2] else "")
+    return "; ".join(re.findall(r'title[(=]\s*"([^"]+)"', source))
+
+
+def dress(notebook: nbformat.NotebookNode, chapter: curso.Capitulo) -> None:
+    """Fold what notebooks fold, and leave out what is for notebooks alone."""
+    first, *others = notebook.cells
+    first.source = head(first.source, chapter)
+    notebook.cells, section = [first], str(chapter)
+    for cell in others:
+        tags = curso.etiquetas(cell)
+        if tags & {curso.PREPARAR, curso.PIE}:
+            continue
+        notebook.cells.append(cell)
+        if cell.cell_type == "markdown":
+            section = (re.findall(r"^## (.*)", cell.source, re.MULTILINE) or [section])[-1]
+            cell.source = relink(cell.source)
+            continue
+        if cell.metadata.get("jupyter", {}).get("source_hidden"):
+            cell.metadata.tags = [*tags, "hide-input"]
+        alt = description(cell.source) or f"Figura de «{section}»"
+        cell.metadata["mystnb"] = {"image": {"alt": alt}}
+        cell.source = without_checks(cell.source)
+
+
+def picture(notebook: nbformat.NotebookNode) -> bytes:
+    """Return the figure that stands for a chapter on the front pages."""
+    cell = next(cell for cell in notebook.cells if "portada" in curso.etiquetas(cell))
+    return b64decode(next(o.data["image/png"] for o in cell.outputs if "image/png" in o.data))
+
+
+def bring_course(app: object) -> None:
+    """Write chapters, their pictures and the course's pages to where Sphinx reads them."""
+    shutil.rmtree(COURSE, ignore_errors=True)
+    COURSE.mkdir()
+    for chapter in curso.CAPITULOS:
+        path = COURSE / chapter.archivo
+        notebook = nbformat.read(NOTEBOOKS / chapter.archivo, as_version=4)
+        path.with_suffix(".png").write_bytes(picture(notebook))
+        dress(notebook, chapter)
+        nbformat.write(notebook, path)
+    for name in PAGES:
+        text = (NOTEBOOKS / name).read_text(encoding="utf-8")
+        (COURSE / name).write_text(relink(text), encoding="utf-8")
+
+
+def mend(app: object, pagename: str, template: str, context: dict, doctree: object) -> None:
+    """Say which page is in English, and let who listens hear what is seen."""
+    context["language"] = "en" if pagename == "english" else language
+    body = context.get("body", "").replace(' aria-label="Toggle hidden content"', "")
+    body = re.sub(r'<th class="head">\s*(<p></p>)?\s*</th>', "<td></td>", body)
+    # A figure opens by itself, larger, where a phone makes it small.
+    figure = r'<img [^>]*src="([^"]*/[0-9a-f]{64}\.png)"[^>]*>'
+    context["body"] = re.sub(figure, r'<a class="figura" href="\1">\g<0></a>', body)
+
+
+def bring_page(app: object, exception: Exception | None) -> None:
+    """Put the page with the model beside the site's own."""
+    if exception is None:
+        shutil.copy(ROOT / "docs" / "index.html", Path(app.outdir) / "sancho.html")
+
+
+def setup(app: object) -> None:
+    """Called by Sphinx."""
+    app.connect("builder-inited", bring_course)
+    app.connect("html-page-context", mend)
+    app.connect("build-finished", bring_page)
