@@ -369,7 +369,7 @@ def test_the_first_text_ends_with_a_sentence_and_opens_where_the_model_doubts(vi
     ids = saved.tokenizer.encode(text)[:301]
     p = softmax(saved.build_numpy().logits(ids[None, :-1])[0])
     assert tab.chosen == 1 + (-p * np.log(p)).sum(-1).argmax()
-    assert "donde más dudó" in tab.shown("#estado")
+    assert "Se muestra la letra en la que más dudó." in tab.shown("#estado")
 
 
 def test_writing_going_on_back_another_way_and_stopping(tab, mini):
@@ -502,7 +502,7 @@ def test_attention_and_lens_are_those_of_the_model(tab, mini):
 
 
 BACK, WALK, ON = (f".walk button:nth-child({n})" for n in (1, 2, 3))
-STATION = ".room h3"
+STATION = ".stop h3"
 
 
 @of_each_family
@@ -515,16 +515,16 @@ def test_every_station_has_its_numbers_and_nothing_moves_unasked(visit, family):
     tab.press("#tab-viaje")
     assert tab.shown(WALK) == "Recorre"
     assert set(tab.all("*", moves)) == {"0s"}
-    tab.press(ON, ".room summary")
+    tab.press(ON, ".stop summary")
     titles = []
     for n in range(1, len(tab.texts(".station input")) + 1):
         tab.press(f"label.station:nth-of-type({n})")
         titles.append(tab.shown(STATION))
-        assert tab.texts(".room .vector") or titles == ["La letra"]
-        assert "NaN" not in tab.shown(".room")
-        shared = "secuencias más frecuentes tiene su propia fila" in tab.shown(".room")
+        assert tab.texts(".stop .vector") or titles == ["La letra"]
+        assert "NaN" not in tab.shown(".stop")
+        shared = "secuencias más frecuentes tiene su propia fila" in tab.shown(".stop")
         assert shared == (saved.model.ngram_vocabulary and titles[-1] == "Tabla de secuencias")
-        assert tab.find(".room a").get_attribute("href").endswith(".ipynb")
+        assert tab.find(".stop a").get_attribute("href").endswith(".ipynb")
     config = saved.model
     stations = 4 + 2 * 2 + (config.ngram_size > 1) + (config.position != "rope")
     assert len(set(titles)) == len(titles) == stations
@@ -534,10 +534,10 @@ def test_every_station_has_its_numbers_and_nothing_moves_unasked(visit, family):
     tab.press(".station.first")
     tab.keys(".station.first input", "ARROW_DOWN")
     assert tab.shown(STATION) == "Bloque 1: feed-forward"
-    assert re.search(r"Despiertas ahora: \d+ de \d+", tab.shown(".room"))
-    tab.press(".room .numbers summary")
-    tab.wait("document.querySelector('.room .numbers p')")
-    assert len(tab.shown(".room .numbers p").split()) == config.n_embd
+    assert re.search(r"Despiertas ahora: \d+ de \d+", tab.shown(".stop"))
+    tab.press(".stop .numbers summary")
+    tab.wait("document.querySelector('.stop .numbers p')")
+    assert len(tab.shown(".stop .numbers p").split()) == config.n_embd
 
 
 def test_the_walk_begins_by_itself_and_ends_where_it_is_told_to(tab):

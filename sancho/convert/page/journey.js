@@ -39,9 +39,9 @@ views.viaje = {
     );
     this.numbers.addEventListener('toggle', () => this.fillNumbers());
     this.links = hint();
-    this.room = element(
+    this.here = element(
       'div',
-      { class: 'room', role: 'region' },
+      { class: 'stop', role: 'region' },
       this.title,
       this.text,
       this.shown,
@@ -56,7 +56,7 @@ views.viaje = {
         '.',
       ),
       this.makeButtons(),
-      element('div', { class: 'house' }, this.list, this.room),
+      element('div', { class: 'journey' }, this.list, this.here),
     );
     this.enter(0);
   },
@@ -144,15 +144,15 @@ views.viaje = {
       input.checked = i === n;
       stop.classList.toggle('ahead', i > n);
     });
-    if (this.moment) this.fillRoom();
+    if (this.moment) this.describe();
   },
 
-  fillRoom() {
+  describe() {
     const { moment } = this;
     const station = this.stations[this.at];
     this.walker.textContent = station.glyph.textContent;
     this.title.textContent = titleOf(station);
-    this.room.setAttribute('aria-label', titleOf(station));
+    this.here.setAttribute('aria-label', titleOf(station));
     this.text.textContent = station.say(moment);
     this.shown.replaceChildren(...(station.show ? station.show(moment) : []));
     if (station.stream) this.shown.append(guessTable(station, moment));
@@ -381,7 +381,7 @@ function forwardStation(block) {
       const { expanded, middle, feedForward, output } = notes.blocks[block];
       const awake = expanded.subarray(is_gated ? hidden_size : 0).filter((x) => x > 0).length;
       return (
-        `El taller: cada letra piensa a solas. Otra copia normalizada se ensancha a ` +
+        `Cada letra, por su cuenta: otra copia normalizada se ensancha a ` +
         `${thousands(hidden_size)} neuronas, ${name} decide cuáles se encienden y se vuelve a ` +
         `${C}. Despiertas ahora: ${thousands(awake)} de ${thousands(hidden_size)} ` +
         `(${percent(awake / hidden_size)}). ${sumInWords(middle, feedForward, output)}`

@@ -2,7 +2,6 @@
 
 const SHOWN = 10;
 const asking = { chosen: null, view: 'letra', request: 0, moment: null };
-const inspector = { reader: null, start: null, version: null };
 const views = {}; // by name: { open(box), show(moment) }; each view's file adds its own
 
 /** A letter is pointed at: it is shown for as long as that lasts. */
@@ -35,17 +34,10 @@ async function momentBefore(i, isWanted) {
   if (i === 0) return null;
   const start = story.starts[i];
   const { version } = story;
-  if (inspector.start !== start || inspector.version !== version) {
-    inspector.reader.restart();
-    Object.assign(inspector, { start, version });
-  }
-  const { reader } = inspector;
-  const breath = breather();
-  while (reader.length < i - start) {
-    reader.read(story.ids[start + reader.length], false);
-    await breath();
-    if (!isWanted() || story.version !== version) return null;
-  }
+  const reader = story.readers.get(start) ?? new Reader(app.model);
+  keepReader(start, reader);
+  const isMine = () => isWanted() && story.version === version;
+  if (!(await readOn(reader, story.ids.slice(start, i), isMine))) return null;
   const t = i - 1 - start;
   const notes = reader.look(t);
   return { i, t, start, reader, notes, id: story.ids[i], logits: notes.logits };
@@ -178,15 +170,15 @@ function fillRow(row, { i, one, p, after, longest, drawn }) {
 // --- tabs and steps -------------------------------------------------------------------------
 
 function openAsking() {
-  inspector.reader = new Reader(app.model);
   for (const [name, view] of Object.entries(views)) view.open($(`vista-${name}`));
   const tabs = Array.from($('vistas').children);
   tabs.forEach((tab, n) => {
     tab.addEventListener('click', () => openView(tab.id.slice(4)));
     tab.addEventListener('keydown', (event) => {
-      const step = { ArrowRight: 1, ArrowLeft: -1 }[event.key];
-      if (!step) return;
-      const next = tabs[(n + step + tabs.length) % tabs.length];
+      const to = { ArrowRight: n + 1, ArrowLeft: n - 1, Home: 0, End: -1 }[event.key];
+      if (to === undefined) return;
+      event.preventDefault();
+      const next = tabs.at(to % tabs.length);
       openView(next.id.slice(4));
       next.focus();
     });

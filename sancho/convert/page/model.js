@@ -1,7 +1,8 @@
-// The GPT of model.py, one character at a time: ids in, logits out.
+// The GPT of model.py, a few characters at a time: ids in, logits out.
 //
 // Weights have the names and shapes of checkpoint.py. C channels, H heads, D head size, V characters;
-// t is a position in the context. Sums are in double precision, what is kept in single precision.
+// t is a position in the context, n characters are read at once, their vectors one after another.
+// Sums are in double precision, what is kept in single precision.
 
 const NORM_EPSILON = { layernorm: 1e-5, rmsnorm: 1e-6 };
 const QK_EPSILON = 1e-6;
@@ -27,50 +28,149 @@ function normalDistribution(x) {
   return x > 0 ? 1 - tail : tail;
 }
 
-/** Returns W · x + bias; W is (rows, x.length), row after row. */
+/** Returns W · x + bias of each vector in x; W is (rows, columns), row after row. */
 function linear(weight, bias, x, rows) {
-  const out = products(weight, 0, x.length, rows, x, 0, x.length);
-  if (bias) add(out, bias);
+  const columns = weight.length / rows;
+  const n = x.length / columns;
+  const out = products(matrix(weight, 0, rows, columns), matrix(x, 0, n, columns), columns);
+  if (bias) for (const one of vectorsOf(out, rows)) add(one, bias);
   return out;
 }
 
-/** Returns the products of `rows` vectors with x: n numbers each, at `start`, `stride` apart. */
-function products(vectors, start, stride, rows, x, from, n) {
-  const out = new Float32Array(rows);
-  let row = 0;
-  // Eight at once: no sum waits for the one before it, and x is read once for all.
-  for (; row + 7 < rows; row += 8) {
-    let i = start + row * stride;
-    let a = 0,
-      b = 0,
-      c = 0,
-      d = 0,
-      e = 0,
-      f = 0,
-      g = 0,
-      h = 0;
-    for (let p = 0; p < n; p++, i++) {
-      const value = x[from + p];
-      a += vectors[i] * value;
-      b += vectors[i + stride] * value;
-      c += vectors[i + 2 * stride] * value;
-      d += vectors[i + 3 * stride] * value;
-      e += vectors[i + 4 * stride] * value;
-      f += vectors[i + 5 * stride] * value;
-      g += vectors[i + 6 * stride] * value;
-      h += vectors[i + 7 * stride] * value;
-    }
-    out[row] = a;
-    out[row + 1] = b;
-    out[row + 2] = c;
-    out[row + 3] = d;
-    out[row + 4] = e;
-    out[row + 5] = f;
-    out[row + 6] = g;
-    out[row + 7] = h;
-  }
-  for (; row < rows; row++) out[row] = dot(vectors, start + row * stride, x, from, n);
+/** Returns the vectors of n numbers that x holds. */
+function vectorsOf(x, n) {
+  return Array.from({ length: x.length / n }, (_, i) => x.subarray(i * n, (i + 1) * n));
+}
+
+/** A matrix in an array: where it starts, how far apart its rows are, and the numbers of a row. */
+function matrix(numbers, start, rows, stride, step = 1) {
+  return { numbers, start, rows, stride, step };
+}
+
+/**
+ * Returns the product of each row of b with each row of a, (b.rows, a.rows), n numbers each. The last
+ * four or eight at a time may begin among those before them, which are computed once more.
+ */
+function products(a, b, n) {
+  const out = new Float32Array(b.rows * a.rows);
+  if (a.rows < 4 || b.rows < 4) for (let j = 0; j < b.rows; j++) productsOfOne(a, b, j, n, out);
+  else for (let j = 0; j < b.rows; j += 4) productsOfFour(a, b, Math.min(j, b.rows - 4), n, out);
   return out;
+}
+
+/** Eight products at once: no sum waits for the one before it, and b is read once for all. */
+function productsOfOne(a, b, row, n, out) {
+  const { numbers: x, step, stride, rows } = a;
+  const { numbers: y, step: ahead } = b;
+  const from = b.start + row * b.stride;
+  for (let eight = 0; rows > 7 && eight < rows; eight += 8) {
+    const first = Math.min(eight, rows - 8);
+    let i = a.start + first * stride;
+    let j = from;
+    let s0 = 0,
+      s1 = 0,
+      s2 = 0,
+      s3 = 0,
+      s4 = 0,
+      s5 = 0,
+      s6 = 0,
+      s7 = 0;
+    for (let p = 0; p < n; p++, i += step, j += ahead) {
+      const value = y[j];
+      s0 += x[i] * value;
+      s1 += x[i + stride] * value;
+      s2 += x[i + 2 * stride] * value;
+      s3 += x[i + 3 * stride] * value;
+      s4 += x[i + 4 * stride] * value;
+      s5 += x[i + 5 * stride] * value;
+      s6 += x[i + 6 * stride] * value;
+      s7 += x[i + 7 * stride] * value;
+    }
+    const to = row * rows + first;
+    out[to] = s0;
+    out[to + 1] = s1;
+    out[to + 2] = s2;
+    out[to + 3] = s3;
+    out[to + 4] = s4;
+    out[to + 5] = s5;
+    out[to + 6] = s6;
+    out[to + 7] = s7;
+  }
+  for (let r = 0; rows < 8 && r < rows; r++) {
+    let sum = 0;
+    for (let p = 0; p < n; p++) sum += x[a.start + r * stride + p * step] * y[from + p * ahead];
+    out[row * rows + r] = sum;
+  }
+}
+
+/** Four rows of b with four of a at a time: each number that is read serves four products. */
+function productsOfFour(a, b, row, n, out) {
+  const { numbers: x, step, stride, rows } = a;
+  const { numbers: y, step: ahead, stride: other } = b;
+  for (let four = 0; four < rows; four += 4) {
+    const first = Math.min(four, rows - 4);
+    let i = a.start + first * stride;
+    let j = b.start + row * other;
+    let a0 = 0,
+      a1 = 0,
+      a2 = 0,
+      a3 = 0,
+      b0 = 0,
+      b1 = 0,
+      b2 = 0,
+      b3 = 0,
+      c0 = 0,
+      c1 = 0,
+      c2 = 0,
+      c3 = 0,
+      d0 = 0,
+      d1 = 0,
+      d2 = 0,
+      d3 = 0;
+    for (let t = 0; t < n; t++, i += step, j += ahead) {
+      const p = y[j],
+        q = y[j + other],
+        r = y[j + 2 * other],
+        s = y[j + 3 * other];
+      let value = x[i];
+      a0 += value * p;
+      a1 += value * q;
+      a2 += value * r;
+      a3 += value * s;
+      value = x[i + stride];
+      b0 += value * p;
+      b1 += value * q;
+      b2 += value * r;
+      b3 += value * s;
+      value = x[i + 2 * stride];
+      c0 += value * p;
+      c1 += value * q;
+      c2 += value * r;
+      c3 += value * s;
+      value = x[i + 3 * stride];
+      d0 += value * p;
+      d1 += value * q;
+      d2 += value * r;
+      d3 += value * s;
+    }
+    const to = row * rows + first;
+    out[to] = a0;
+    out[to + 1] = b0;
+    out[to + 2] = c0;
+    out[to + 3] = d0;
+    out[to + rows] = a1;
+    out[to + rows + 1] = b1;
+    out[to + rows + 2] = c1;
+    out[to + rows + 3] = d1;
+    out[to + 2 * rows] = a2;
+    out[to + 2 * rows + 1] = b2;
+    out[to + 2 * rows + 2] = c2;
+    out[to + 2 * rows + 3] = d2;
+    out[to + 3 * rows] = a3;
+    out[to + 3 * rows + 1] = b3;
+    out[to + 3 * rows + 2] = c3;
+    out[to + 3 * rows + 3] = d3;
+  }
 }
 
 /** Returns the sum of vectors of n numbers, each at its place, as often as its weight says. */
@@ -183,21 +283,24 @@ class GPT {
     return linear(this.weights[`${name}.weight`], this.weights[`${name}.bias`], x, rows);
   }
 
-  /** Returns the normalised x; `name` is that of its gain and bias, if it has any. */
+  /** Returns the normalised vectors of x; `name` is that of their gain and bias, if they have any. */
   norm(name, x) {
+    const { norm, n_embd: C } = this.config;
     const out = x.slice();
     const [gain, bias] = [this.weights[`${name}.weight`], this.weights[`${name}.bias`]];
-    if (this.config.norm === 'layernorm') {
-      const mean = x.reduce((sum, value) => sum + value, 0) / x.length;
-      for (let p = 0; p < x.length; p++) out[p] -= mean;
+    for (const one of vectorsOf(out, C)) {
+      if (norm === 'layernorm') {
+        const mean = one.reduce((sum, value) => sum + value, 0) / C;
+        for (let p = 0; p < C; p++) one[p] -= mean;
+      }
+      rmsNorm(one, 0, C, NORM_EPSILON[norm]);
+      if (gain) for (let p = 0; p < C; p++) one[p] *= gain[p];
+      if (bias) add(one, bias);
     }
-    rmsNorm(out, 0, out.length, NORM_EPSILON[this.config.norm]);
-    if (gain) for (let p = 0; p < x.length; p++) out[p] *= gain[p];
-    if (bias) add(out, bias);
     return out;
   }
 
-  /** Returns the logits that the output head makes of what leaves a block. */
+  /** Returns the logits that the output head makes of each vector that leaves a block. */
   logits(x) {
     return this.linear('head', this.norm('norm', x), this.config.vocab_size);
   }
@@ -225,6 +328,8 @@ class GPT {
   }
 }
 
+const AT_ONCE = 8; // characters that are read in one slice: few, so that nobody waits
+
 /** Reads a growing text, no character twice; what it has read can be looked at again. */
 class Reader {
   constructor(model) {
@@ -245,15 +350,21 @@ class Reader {
 
   /** Takes in an id. Returns the logits of what comes next, if they are wanted. */
   read(id, wanted = true) {
-    this.ids.push(id);
-    const x = this._stream(this.length - 1, () => {});
+    const x = this.readSome([id]);
     return wanted ? this.model.logits(x) : null;
+  }
+
+  /** Takes in the first AT_ONCE of some ids. Returns what leaves the last block for each, (n, C). */
+  readSome(ids) {
+    const taken = ids.slice(0, AT_ONCE);
+    this.ids.push(...taken);
+    return this._stream(this.length - taken.length, taken.length, () => {});
   }
 
   /** Returns all that is computed at position t, which was read before, by name. */
   look(t) {
     const notes = { blocks: this.keys.map(() => ({})) };
-    const x = this._stream(t, (name, values, layer) => {
+    const x = this._stream(t, 1, (name, values, layer) => {
       const place = layer === undefined ? notes : notes.blocks[layer];
       place[name] = values.slice();
     });
@@ -264,12 +375,45 @@ class Reader {
 
   /** Returns what a head gives to each position up to t: its scores, and their softmax. */
   attention(layer, head, t) {
-    const { n_embd: C, head_size: D } = this.model.config;
-    const [queries, keys, start] = [this.queries[layer], this.keys[layer], head * D];
-    const scores = products(keys, start, C, t + 1, queries, t * C + start, D);
-    const scale = 1 / Math.sqrt(D);
-    for (let s = 0; s <= t; s++) scores[s] *= scale;
+    const scores = this._scores(layer, head, t, 1);
     return { scores, weights: softmax(scores) };
+  }
+
+  /** Returns a head's scores of all that is read up to t + n, for n positions from t on. */
+  _scores(layer, head, t, n) {
+    const { n_embd: C, head_size: D } = this.model.config;
+    const keys = matrix(this.keys[layer], head * D, t + n, C);
+    const scores = products(keys, matrix(this.queries[layer], t * C + head * D, n, C), D);
+    const scale = 1 / Math.sqrt(D);
+    for (let p = 0; p < scores.length; p++) scores[p] *= scale;
+    return scores;
+  }
+
+  /** Returns the values that all heads mix for n positions from t on, (n, C). */
+  _mix(layer, t, n) {
+    const { n_head: H, n_embd: C, head_size: D } = this.model.config;
+    const mixed = new Float32Array(n * C);
+    const places = Int32Array.from({ length: n === 1 ? t + 1 : 0 }, (_, s) => s * C);
+    for (let h = 0; h < H; h++) {
+      const sums =
+        n === 1
+          ? mixture(this.values[layer].subarray(h * D), places, this.attention(layer, h, t).weights, D)
+          : this._mixMany(layer, h, t, n);
+      vectorsOf(sums, D).forEach((sum, k) => mixed.set(sum, k * C + h * D));
+    }
+    return mixed;
+  }
+
+  _mixMany(layer, head, t, n) {
+    const { n_embd: C, head_size: D } = this.model.config;
+    const read = t + n;
+    const weights = new Float32Array(n * read);
+    // What comes after a position has no weight for it.
+    vectorsOf(this._scores(layer, head, t, n), read).forEach((scores, k) => {
+      weights.set(softmax(scores.subarray(0, t + k + 1)), k * read);
+    });
+    const channels = matrix(this.values[layer], head * D, D, 1, C);
+    return products(channels, matrix(weights, 0, n, read), read);
   }
 
   /** Returns the rows of the table for the last 2, 3, … characters at t, as ngrams.py. */
@@ -281,16 +425,16 @@ class Reader {
     return keys ? knownRows(newestFirst, keys) : hashedRows(newestFirst, ngram_rows);
   }
 
-  /** Returns what leaves the last block at t; tells `note` of every step on the way. */
-  _stream(t, note) {
+  /** Returns what leaves the last block at n positions from t on; tells `note` of every step. */
+  _stream(t, n, note) {
     const { n_layer, embedding_skip } = this.model.config;
-    const embedding = this._embed(t, note);
+    const embedding = this._embed(t, n, note);
     const x = embedding.slice();
     note('embedding', embedding);
     for (let layer = 0; layer < n_layer; layer++) {
       if (embedding_skip && layer) add(x, embedding, this.model.weights.skips[layer]);
       note('input', x, layer);
-      add(x, this._attend(x, layer, t, note));
+      add(x, this._attend(x, layer, t, n, note));
       note('middle', x, layer);
       add(x, this._feedForward(x, layer, note));
       note('output', x, layer);
@@ -298,42 +442,42 @@ class Reader {
     return x;
   }
 
-  _embed(t, note) {
-    const x = this.model.row('token_embedding.weight', this.ids[t]).slice();
-    note('token', x);
-    if (this.model.config.ngram_size > 1) {
-      const rows = this.tableRows(t);
-      note('tableRows', rows);
-      for (const row of rows) add(x, this.model.row('ngram_embedding.weight', row));
-    }
-    const position = this.model.position(t);
-    if (position) {
-      note('position', position);
-      add(x, position);
-    }
-    return x;
+  _embed(t, n, note) {
+    const { n_embd: C, ngram_size } = this.model.config;
+    const out = new Float32Array(n * C);
+    vectorsOf(out, C).forEach((x, k) => {
+      x.set(this.model.row('token_embedding.weight', this.ids[t + k]));
+      note('token', x);
+      if (ngram_size > 1) {
+        const rows = this.tableRows(t + k);
+        note('tableRows', rows);
+        for (const row of rows) add(x, this.model.row('ngram_embedding.weight', row));
+      }
+      const position = this.model.position(t + k);
+      if (position) {
+        note('position', position);
+        add(x, position);
+      }
+    });
+    return out;
   }
 
-  _attend(x, layer, t, note) {
+  _attend(x, layer, t, n, note) {
     const { model } = this;
     const { n_embd: C, n_head: H, head_size: D, position, qk_norm } = model.config;
     const name = `blocks.${layer}`;
     const normalised = model.norm(`${name}.norm1`, x);
     note('norm1', normalised, layer);
-    const qkv = model.linear(`${name}.attention.qkv`, normalised, 3 * C);
-    if (position === 'rope') model.turn(qkv, 2 * H, t);
-    if (qk_norm) for (let h = 0; h < 2 * H; h++) rmsNorm(qkv, h * D, D, QK_EPSILON);
-    [this.queries, this.keys, this.values].forEach((kept, part) => {
-      kept[layer].set(qkv.subarray(part * C, (part + 1) * C), t * C);
+    const all = model.linear(`${name}.attention.qkv`, normalised, 3 * C);
+    vectorsOf(all, 3 * C).forEach((qkv, k) => {
+      if (position === 'rope') model.turn(qkv, 2 * H, t + k);
+      if (qk_norm) for (let h = 0; h < 2 * H; h++) rmsNorm(qkv, h * D, D, QK_EPSILON);
+      [this.queries, this.keys, this.values].forEach((kept, part) => {
+        kept[layer].set(qkv.subarray(part * C, (part + 1) * C), (t + k) * C);
+      });
     });
-    note('qkv', qkv, layer);
-    const mixed = new Float32Array(C);
-    const places = new Int32Array(t + 1);
-    for (let h = 0; h < H; h++) {
-      const { weights } = this.attention(layer, h, t);
-      for (let s = 0; s <= t; s++) places[s] = s * C + h * D;
-      mixed.set(mixture(this.values[layer], places, weights, D), h * D);
-    }
+    note('qkv', all, layer);
+    const mixed = this._mix(layer, t, n);
     note('mixed', mixed, layer);
     const out = model.linear(`${name}.attention.proj`, mixed, C);
     note('attention', out, layer);
@@ -349,13 +493,17 @@ class Reader {
     const rows = is_gated ? 2 * hidden_size : hidden_size;
     const expanded = model.linear(`${name}.feed_forward.expand`, normalised, rows);
     note('expanded', expanded, layer);
-    const active = expanded.subarray(is_gated ? hidden_size : 0).map(model.activation);
-    if (is_gated) for (let p = 0; p < hidden_size; p++) active[p] *= expanded[p];
-    note('active', active, layer);
-    // Most units of a relu sleep, and a third of the block's weights need not be looked at.
-    const out = sparseProduct(model.contractions[layer], active, C);
+    const out = new Float32Array(x.length);
     const bias = model.weights[`${name}.feed_forward.proj.bias`];
-    if (bias) add(out, bias);
+    vectorsOf(expanded, rows).forEach((wide, k) => {
+      const active = wide.subarray(is_gated ? hidden_size : 0).map(model.activation);
+      if (is_gated) for (let p = 0; p < hidden_size; p++) active[p] *= wide[p];
+      note('active', active, layer);
+      // Most units of a relu sleep, and a third of the block's weights need not be looked at.
+      const sum = sparseProduct(model.contractions[layer], active, C);
+      if (bias) add(sum, bias);
+      out.set(sum, k * C);
+    });
     note('feedForward', out, layer);
     return out;
   }

@@ -56,33 +56,42 @@ function choose(logits, uniform) {
   return cumulated.findIndex((value) => value > uniform * sum);
 }
 
+/** Lets a reader read what it lacks of ids; returns whether that was wanted to the end. */
+async function readOn(reader, ids, isWanted) {
+  const breath = breather();
+  while (reader.length < ids.length) {
+    reader.readSome(ids.slice(reader.length));
+    await breath();
+    if (!isWanted()) return false;
+  }
+  return true;
+}
+
 /**
  * Writes on, one id at a time; `logits` are those that the last id was drawn from, before they were
- * shaped. Once the block is full, its newest quarter is kept.
+ * shaped. Once the block is full, its newest quarter is kept, and read by another reader.
  */
 class Writer {
   constructor(model, prompt, options, seed) {
-    this.blockSize = model.config.block_size;
+    this.model = model;
     this.options = options;
-    this.context = prompt.slice(-this.blockSize);
+    this.context = prompt.slice(-model.config.block_size);
     this.reader = new Reader(model);
     this.generator = new Generator(seed, [SAMPLING, 0]);
     this.logits = null;
   }
 
-  /** Reads one id; returns the next one, or null while there is more to read before. */
+  /** Reads on; returns the next id, or null while there is more to read before. */
   step() {
-    const at = this.reader.length;
-    const isLast = at + 1 === this.context.length;
-    const logits = this.reader.read(this.context[at], isLast);
-    if (!isLast) return null;
-    const shaped = shapeLogits(logits, this.options);
-    this.logits = logits;
-    const id = choose(shaped, this.generator.random());
+    const { n_embd, block_size } = this.model.config;
+    const x = this.reader.readSome(this.context.slice(this.reader.length));
+    if (this.reader.length < this.context.length) return null;
+    this.logits = this.model.logits(x.subarray(-n_embd));
+    const id = choose(shapeLogits(this.logits, this.options), this.generator.random());
     this.context.push(id);
-    if (this.context.length > this.blockSize) {
-      this.context = this.context.slice(-Math.max(1, this.blockSize >> 2));
-      this.reader.restart();
+    if (this.context.length > block_size) {
+      this.context = this.context.slice(-Math.max(1, block_size >> 2));
+      this.reader = new Reader(this.model);
     }
     return id;
   }

@@ -46,7 +46,7 @@ window.sancho = {
     const { block_size, n_head } = app.model.config;
     const reader = new Reader(app.model);
     const ids = knownIds(text).slice(-block_size);
-    ids.forEach((id) => reader.read(id, false));
+    while (reader.length < ids.length) reader.readSome(ids.slice(reader.length));
     const t = ids.length - 1;
     const { blocks } = reader.look(t);
     const streams = [blocks[0].input, ...blocks.map(({ output }) => output)];

@@ -13,15 +13,17 @@ const reading = { run: null, ids: [], bits: [], first: 0, letters: null };
 
 /** Reads ids as validation_loss() does: every block_size letters the context begins anew. */
 async function readSurprises(ids, isWanted, progress) {
-  const B = app.model.config.block_size;
+  const { block_size: B, vocab_size: V } = app.model.config;
   const reader = new Reader(app.model);
   const breath = breather();
   const bits = [];
-  for (let i = 1; i < ids.length && isWanted(); i++) {
-    if (reader.length === B) reader.restart();
-    const logits = reader.read(ids[i - 1]);
-    bits.push(bitsOf(softmax(logits)[ids[i]]));
-    await breath(() => progress(i / ids.length));
+  while (bits.length < ids.length - 1 && isWanted()) {
+    const read = bits.length;
+    if (read % B === 0) reader.restart();
+    const window = ids.slice(read, Math.min(ids.length - 1, read - (read % B) + B));
+    const logits = app.model.logits(reader.readSome(window));
+    for (const one of vectorsOf(logits, V)) bits.push(bitsOf(softmax(one)[ids[bits.length + 1]]));
+    await breath(() => progress(bits.length / ids.length));
   }
   return bits;
 }

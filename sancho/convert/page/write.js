@@ -2,13 +2,20 @@
 
 const LONGEST_START = 3000; // letters of the start that are shown; the model reads fewer
 const OPENING = 300; // letters among which the one to look at first is sought
+const KEPT = 4; // readers of the text on show, each of one window of it
 
-/** The text on show: its ids, and where the context began from which each of them came. */
+/**
+ * The text on show: its ids, and where the context began from which each of them came; readers: what
+ * was read of it, by where that began.
+ */
 const story = { ids: [], starts: [], version: 0, writer: null, running: false, past: [] };
 
+const isSeed = (text) => /^\d+$/.test(text.trim());
+
+/** Returns the seed in its field; that of the page, where no whole number is there. */
 function seed() {
-  const text = $('semilla').value.trim();
-  return BigInt(/^\d+$/.test(text) ? text : app.facts.seed);
+  const text = $('semilla').value;
+  return BigInt(isSeed(text) ? text : app.facts.seed);
 }
 
 /** Returns a text's ids; where there are none, those of a new line or of the first character. */
@@ -85,6 +92,7 @@ function newStory(ids) {
   if (before.length) {
     story.past.push({ ids: before, starts: startsBefore, chosen: asking.chosen });
   }
+  asking.chosen = null;
   const B = app.model.config.block_size;
   const cut = ids.slice(-Math.max(LONGEST_START, B));
   const first = Math.max(0, cut.length - B);
@@ -95,11 +103,20 @@ function newStory(ids) {
 
 function showStory(ids, starts) {
   Object.assign(story, { ids: ids.slice(), starts: starts.slice(), writer: null });
+  story.readers = new Map();
   story.version++;
   story.letters.clear();
   story.letters.add(ids.map(characterOf));
   $('texto').scrollTop = $('texto').scrollHeight;
   $('volver').hidden = !story.past.length;
+}
+
+/** Keeps what was read from a place on, so that letters there can be asked without reading anew. */
+function keepReader(start, reader) {
+  const { readers } = story;
+  readers.delete(start);
+  readers.set(start, reader);
+  if (readers.size > KEPT) readers.delete(readers.keys().next().value);
 }
 
 function stop() {
@@ -111,8 +128,8 @@ function wantedLetters() {
 }
 
 /**
- * Writes letters until there are enough or it is stopped, and then shows the one of the first where
- * the model hesitated most.
+ * Writes letters until there are enough or it is stopped. Then, unless a letter is chosen already,
+ * shows the one of the first where the model hesitated most.
  */
 async function goOn(isEnough = (n) => n >= wantedLetters()) {
   if (story.running) return;
@@ -135,8 +152,7 @@ async function goOn(isEnough = (n) => n >= wantedLetters()) {
     const letter = writeOne();
     if (letter !== null) {
       fresh.push(letter);
-      const bits = entropy(softmax(story.writer.logits));
-      if (written++ < OPENING && bits > doubt.bits) doubt = { bits, at: story.ids.length - 1 };
+      if (written++ < OPENING) doubt = moreDoubtful(doubt);
     }
     await breath(flush);
   }
@@ -144,8 +160,15 @@ async function goOn(isEnough = (n) => n >= wantedLetters()) {
   flush();
   story.running = false;
   showRunning();
-  if (written) $('estado').textContent += '; elegida, donde más dudó';
+  if (asking.chosen !== null) return;
+  if (written) $('estado').textContent += '. Se muestra la letra en la que más dudó.';
   chooseLetter(doubt.at);
+}
+
+/** Returns the last letter, if the model hesitated there more than ever, or else where it did. */
+function moreDoubtful(doubt) {
+  const bits = entropy(softmax(story.writer.logits));
+  return bits > doubt.bits ? { bits, at: story.ids.length - 1 } : doubt;
 }
 
 /** Takes one step; returns the letter that came of it, or null. */
@@ -153,6 +176,7 @@ function writeOne() {
   const { writer } = story;
   writer.options = story.controls.options;
   const start = story.ids.length - writer.context.length;
+  keepReader(start, writer.reader);
   const id = writer.step();
   if (id === null) return null;
   story.ids.push(id);
@@ -197,6 +221,9 @@ function whatIf(i, id) {
 
 function showControls() {
   $('resumen').textContent = `${optionsInWords(story.controls.options)} · semilla ${seed()}`;
+  const isWrong = !isSeed($('semilla').value);
+  $('semilla').setAttribute('aria-invalid', isWrong);
+  $('semilla-mal').hidden = !isWrong;
   showMoment();
 }
 
@@ -204,6 +231,7 @@ function openWriting() {
   story.letters = new Letters($('texto'), { ask: askLetter, choose: chooseLetter });
   story.controls = new Controls($('mandos').querySelector('.controls'), app.facts.sampling);
   $('semilla').value = app.facts.seed;
+  $('semilla-mal').textContent = `No es un número entero: se usa la semilla ${app.facts.seed}.`;
   $('inicio').value = app.facts.start;
   $('escribir').addEventListener('click', () => (story.running ? stop() : begin()));
   $('seguir').addEventListener('click', () => goOn());
