@@ -197,6 +197,7 @@ function sayPace(written, began) {
 }
 
 function showRunning() {
+  document.body.classList.toggle('running', story.running); // the mills turn meanwhile
   $('escribir').textContent = story.running ? 'Para' : 'Escribe';
   $('seguir').disabled = story.running || !story.ids.length;
   $('volver').hidden = !story.past.length;
