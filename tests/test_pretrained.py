@@ -75,11 +75,11 @@ def test_its_greedy_text(box):
 @pytest.mark.parametrize("name", ["README.md", "README.es.md"])
 def test_the_first_page_that_it_writes(box, name):
     readme = (ROOT / name).read_text(encoding="utf-8")
-    length = int(re.search(r"sample\.py --max_new_tokens (\d+)", readme)[1])
-    start, seed = box.tokenizer.encode(SampleOptions().start), SampleOptions().seed
-    options = {"max_new_tokens": length, "seed": seed}
-    text = "".join(continue_text(box.build_numpy(), box.tokenizer, start, **options))
-    assert f"```text\n{text.lstrip()}\n```" in readme
+    start, length = re.search(r'--start "(.+)" --max_new_tokens (\d+)', readme).groups()
+    options = {"max_new_tokens": int(length), "seed": SampleOptions().seed}
+    prompt = box.tokenizer.encode(start)
+    text = start + "".join(continue_text(box.build_numpy(), box.tokenizer, prompt, **options))
+    assert f"```text\n{text}\n```" in readme
     assert re.search(r"[.?!]$", text)
 
 
