@@ -78,10 +78,14 @@ def test_the_policy_allows_the_pages_own_script_and_style_alone(tmp_path):
 def test_the_committed_page_is_what_to_page_makes_of_the_pretrained_model():
     text, saved = (ROOT / "docs/index.html").read_text("utf-8"), checkpoint.pretrained()
     facts = json.loads(part(text, r'id="facts">(.*?)</script>'))
-    made = page.page_facts(saved, "float16", None, [], course="../notebooks")
+    course, project = f"{page.PROJECT}/blob/main/notebooks", page.PROJECT
+    made = page.page_facts(saved, "float16", None, [], course, project)
+    assert f'Repository = "{project}"' in (ROOT / "pyproject.toml").read_text("utf-8")
     # A machine decides four things: the cost is measured on the book, which is not committed, and
     # passages are of it; nearest characters follow Python's Unicode, the bytes of base64 its zlib.
-    assert (facts["cost"]["text"], len(facts["passages"])) == ("quijote", 12)
+    assert (
+        facts["cost"]["text"] == facts["corpus"] == "Don Quijote" and len(facts["passages"]) == 12
+    )
     latin = [[near for c, near in of["nearest"].items() if c < "\u0250"] for of in (facts, made)]
     assert latin[0] == latin[1]
     made |= {name: facts[name] for name in ("cost", "nearest", "passages")}
@@ -121,11 +125,13 @@ def test_to_page_says_what_it_made_and_what_packing_costs(here):
     size = Path("sancho.html").stat().st_size / 1e6
     assert f"sancho.html: {size:.2f} MB, weights in float16" in done.err
     assert re.search(r"packing: loss \d\.\d{5} → \d\.\d{5} nats .* of tiny", done.err)
-    # Links to a folder lead there from where the page lies.
-    Path("notebooks").mkdir()
-    Path("docs").mkdir()
-    assert made("--output=docs/x.html", output="docs/x.html")["course"] == "../notebooks"
+    # Links lead to addresses, for a page is sent to others.
     assert made("--course=https://example.org")["course"] == "https://example.org"
+    assert made("--course=", "--project=")["project"] == ""
+    assert "begins with https://" in run("convert.py", "to-page", "--course=notebooks").err
+    checkpoint.save(BEST, replace(here, corpus_name="mis_cartas-01ab89ef"))
+    assert made()["corpus"] == "mis_cartas"
+    checkpoint.save(BEST, here)
     # It is measured on the model's own text, or else on the sample text.
     cost = made()["cost"]
     text = TEXT[-cost["characters"] - 1 :]
@@ -455,6 +461,47 @@ def test_a_letter_is_asked_with_keys_buttons_and_the_mouse(tab, mini):
     see(last, began)
 
 
+def test_who_types_is_offered_what_the_model_expects(tab, mini):
+    tab.fill(inicio="")
+    for keys, text in (("un l", "un l"), ("u", "un lu"), ("\b" * 4 + "x", "ux"), ("", None)):
+        if text is None:  # a click writes the likeliest
+            tab.press("#candidatas button")
+            text = "ux" + mini.characters[order[0]]
+        tab.find("#inicio").send_keys(keys)
+        assert tab.find("#inicio").get_attribute("value") == text
+        logits = mini.build_numpy().logits(mini.tokenizer.encode(text)[None])[0, -1]
+        order = softmax(logits).argsort(kind="stable")[::-1]
+        shown = [f"{100 * softmax(logits)[order[0]]:.1f}\u00a0%"]
+        best = "document.querySelector('#candidatas:not([hidden]) button')?.ariaLabel"
+        tab.wait(f"{best}?.endsWith(arguments[0])", shown[0])
+        assert len(tab.texts("#candidatas button")) == 5
+
+
+def test_a_link_shows_the_same_text_and_letter(tab, mini):
+    tab.fill(inicio="un hidalgo", semilla="x")
+    assert "se usa la semilla 1605" in tab.texts("#semilla-mal:not([hidden])")[0]
+    tab.fill(semilla=9, cuantas=70, temperatura=0.5)
+    tab.press("#escribir", "#texto span:nth-child(31)", "#seguir")
+    assert tab.chosen == 30  # it stays where it is when more is written
+    text = tab.text
+    tab.press("#enlace")
+    address = tab.js("location.href")
+    tab.driver.get("about:blank")
+    tab.driver.get(address)
+    tab.rest()
+    assert (tab.text, tab.chosen) == (text, 30)
+    assert text == written(mini, "un hidalgo", 140, 9, temperature=0.5)
+    # Written in two ways, it is a text that is given.
+    tab.fill(temperatura=1.5, cuantas=20)
+    tab.press("#seguir", "#enlace")
+    assert "letras=0&" in tab.js("location.hash")
+    tab.js("(location.hash = '#inicio=la+mancha&letras=5&letra=99&semilla=7&top-k=1')")
+    tab.wait("document.getElementById('texto').children.length === 14")
+    tab.rest()
+    assert tab.text == written(mini, "la mancha", 5, 7, temperature=1.5, top_k=1)
+    assert tab.chosen == 13
+
+
 @torch.no_grad()
 def watched(model: GPT, ids: torch.Tensor) -> tuple[np.ndarray, np.ndarray]:
     """Return what PyTorch's hooks see when the last of ids, (T,), is read.
@@ -524,7 +571,7 @@ def test_every_station_has_its_numbers_and_nothing_moves_unasked(visit, family):
         assert "NaN" not in tab.shown(".stop")
         shared = "secuencias más frecuentes tiene su propia fila" in tab.shown(".stop")
         assert shared == (saved.model.ngram_vocabulary and titles[-1] == "Tabla de secuencias")
-        assert tab.find(".stop a").get_attribute("href").endswith(".ipynb")
+        assert tab.find(".stop a").get_attribute("href").endswith(".html")
     config = saved.model
     stations = 4 + 2 * 2 + (config.ngram_size > 1) + (config.position != "rope")
     assert len(set(titles)) == len(titles) == stations
@@ -704,6 +751,9 @@ def test_hostile_characters_stay_letters_and_the_network_is_shut(visit):
     assert messages and all("Content Security Policy" in message for message in messages)
 
 
+SHEET = (".chosen-letter", "#preguntas")
+
+
 @pytest.mark.parametrize(("width", "scheme"), [(360, "dark"), (1280, "light")])
 def test_everybody_can_use_it(visit, width, scheme):
     axe = Path(os.environ.get("SANCHO_AXE") or ROOT / "node_modules/axe-core/axe.min.js")
@@ -721,11 +771,20 @@ def test_everybody_can_use_it(visit, width, scheme):
     tab.fill(ajeno="un lugar de la mancha " * 92)
     tab.press("#mandos summary", "#comparar", "#maneras summary")
     tab.press("#leer", "#sorprendido .row button:last-child")  # a page of a few letters
+    if width == 360:  # the answer comes as a sheet that leaves the letter in sight
+        tab.press("#texto span:nth-child(150)")
+        top, of_sheet = (f"document.querySelector('{x}').getBoundingClientRect()" for x in SHEET)
+        tab.wait(f"{top}.bottom <= {of_sheet}.top")
+        sizes = "(x) => [x.ariaLabel || x.innerText, x.offsetWidth, x.offsetHeight]"
+        found = tab.all("button, summary, input:not([type=radio]), .station, .head", sizes)
+        assert [x for x in found if 0 < min(x[1:]) < 24] == []
     for view in ("letra", "mira", "viaje"):
         tab.press(f"#tab-{view}")
         where = "document" if view == "letra" else "'.asking'"
         names = "(v) => `${v.id}: ${v.nodes.map((n) => n.target).join(' ')}`"
         assert tab.later(f"axe.run({where}).then((r) => r.violations.map({names}))") == []
         assert tab.js("document.documentElement.scrollWidth") <= width
+        tab.keys(f"#tab-{view}", "END", "HOME")
+        assert tab.shown("[role=tab][tabindex='0']") == "Esta letra"
         right = tab.all("td, th, p, svg", "(node) => node.getBoundingClientRect().right")
         assert max(right) <= width + 1

@@ -12,7 +12,6 @@ import hashlib
 import html
 import json
 import math
-import os
 import re
 import unicodedata
 from collections.abc import Sequence
@@ -41,11 +40,13 @@ from sancho.tokenizer import CharTokenizer
 
 FOLDER = Path(__file__).resolve().parent
 SCRIPTS = (
-    "vocabulary model random sampler unpack tools tables controls letters write letter attention "
-    "journey compare surprise game about start"
+    "vocabulary model random sampler unpack tools tables controls letters write typing link letter "
+    "attention journey compare surprise game about start"
 ).split()
 """In the order in which they stand in the page: none uses a later one before all are read."""
 MARK = b'<meta name="generator" content="sancho-mini">'
+PROJECT = "https://github.com/sancho-mini/sancho-mini"
+TITLES = {"quijote": "Don Quijote", "shakespeare": "Shakespeare"}
 START = "En un lugar de la Mancha"
 SEED = 1605
 
@@ -61,8 +62,10 @@ class ToPageOptions(CheckpointOption):
     """The page; an older page there is replaced."""
     precision: PagePrecision = "float16"
     """Type of the weights in the page; float32 keeps every bit, in about twice the size."""
-    course: str = "notebooks"
-    """Where the page's links to the chapters lead: a folder, or its address on the web."""
+    course: str = f"{PROJECT}/blob/main/notebooks"
+    """Address of the course, where the page's links to the chapters lead; empty for none."""
+    project: str = PROJECT
+    """Address of the project, for a link at the foot; empty for none."""
 
 
 def to_page(options: ToPageOptions, data: Path) -> list[str]:
@@ -72,9 +75,10 @@ def to_page(options: ToPageOptions, data: Path) -> list[str]:
     model's own, the page has a game with passages of it.
     """
     saved = checkpoint.load_or_pretrained(options.checkpoint)
-    course = options.course
-    if Path(course).is_dir():
-        course = Path(os.path.relpath(course, options.output.parent)).as_posix()
+    for name in ("course", "project"):
+        address = getattr(options, name)
+        if address and not re.match("https?://", address):
+            raise UserError(f"--{name} is {address!r}; give an address that begins with https://")
     size, cost = write_page(
         saved,
         options.output,
@@ -83,7 +87,8 @@ def to_page(options: ToPageOptions, data: Path) -> list[str]:
         metrics=read_metrics(
             (options.checkpoint or checkpoint.DEFAULT_CHECKPOINT).with_name("metrics.jsonl")
         ),
-        course=course,
+        course=options.course,
+        project=options.project,
         passages=find_passages(saved, data),
     )
     lines = [f"{options.output}: {size / 1e6:.2f} MB, weights in {options.precision}"]
@@ -110,19 +115,20 @@ def write_page(
     text: tuple[str, np.ndarray] | None = None,
     metrics: list[dict] | None = None,
     course: str = "",
+    project: str = "",
     passages: Sequence[tuple[str, str]] = (),
 ) -> tuple[int, PackingCost | None]:
     """Write the page of a checkpoint; return its size in bytes and what packing costs.
 
     text: the name and the ids of a text to measure that with. metrics: the lines of metrics.jsonl.
-    course: the address of the folder with the chapters; empty, and they are named without a link.
-    passages: to guess, each after the text before it; without one, the page has no such game.
+    course: the address of the chapters; empty, and they are named without a link. project: that of
+    the project. passages: to guess, each after the text before it; without one, no game.
     Raises UserError where `output` is something else than a page, or can't be.
     """
     _check_output(output)
     packed = rounded(saved, precision)
     cost = packing_cost(saved, packed, text[1], text[0]) if text else None
-    facts = page_facts(saved, precision, cost, metrics or [], course, passages)
+    facts = page_facts(saved, precision, cost, metrics or [], course, project, passages)
     page = assemble(facts, pack(packed, precision)).encode()
     with atomic_write(output) as file:
         file.write(page)
@@ -135,6 +141,7 @@ def page_facts(
     cost: PackingCost | None,
     metrics: list[dict],
     course: str,
+    project: str,
     passages: Sequence[tuple[str, str]] = (),
 ) -> dict:
     """Return what the page knows besides the weights."""
@@ -151,18 +158,24 @@ def page_facts(
         "sampling": asdict(DEFAULT_SAMPLING),
         "seed": SEED,
         "parameters": count_parameters(config),
-        "corpus": saved.corpus_name,
+        "corpus": title(saved.corpus_name),
         "progress": {
             "step": saved.progress.step,
             "tokens": saved.progress.tokens,
             "seconds": saved.progress.seconds,
             "val_loss": saved.progress.val_loss,
         },
-        "cost": asdict(cost) if cost else None,
+        "cost": asdict(cost) | {"text": title(cost.text)} if cost else None,
         "curve": curve(metrics),
         "course": course,
+        "project": project,
         "passages": passages,
     }
+
+
+def title(corpus: str) -> str:
+    """Return what readers call a text: without the digits that the folder of a file ends with."""
+    return TITLES.get(corpus) or re.sub(r"-[0-9a-f]{8}$", "", corpus)
 
 
 def nearest_known(tokenizer: CharTokenizer) -> dict[str, str]:

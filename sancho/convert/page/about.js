@@ -41,6 +41,10 @@ function openAbout() {
       element('div', {}, ...learningCurve(), ...makeYourOwn()),
     ),
   );
+  const { course, project } = app.facts;
+  const link = (href, text) => (href ? element('a', { href }, text) : text);
+  $('pie').append('Hecho con ', link(project, 'sancho-mini'), course ? '. ' : '.');
+  if (course) $('pie').append('Cómo funciona por dentro, en ', link(course, 'el curso'), '.');
   $('lema').textContent =
     `Un modelo pequeño que leyó «${corpus}» letra a letra y aprendió a escribir. Está entero ` +
     `en esta página y no necesita red.`;

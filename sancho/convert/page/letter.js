@@ -13,9 +13,36 @@ function askLetter(i) {
 async function chooseLetter(i) {
   asking.chosen = i;
   story.letters.mark(i);
+  keepInSight();
+  keepAddress();
   await showLetter(i);
   if (asking.chosen === i) $('dicho').textContent = asking.moment ? inWords(asking.moment) : '';
 }
+
+// --- the sheet that answers where there is one column -------------------------------------------
+
+/** A letter is chosen by hand. */
+function tapLetter(i) {
+  $('preguntas').classList.add('open');
+  chooseLetter(i);
+}
+
+const closeSheet = () => $('preguntas').classList.remove('open');
+
+/** Moves the page so far that the sheet does not cover the chosen letter. */
+function keepInSight() {
+  if (getComputedStyle($('preguntas')).position !== 'fixed') return;
+  story.letters.box.children[asking.chosen]?.scrollIntoView({ block: 'nearest' });
+}
+
+function openSheet() {
+  $('cerrar').addEventListener('click', closeSheet);
+  document.addEventListener('keydown', ({ key }) => key === 'Escape' && closeSheet());
+  // Who reads on elsewhere has no letter in mind any more.
+  new IntersectionObserver(([text]) => text.isIntersecting || closeSheet()).observe($('texto'));
+}
+
+// --- the moment of a letter ---------------------------------------------------------------------
 
 /** Reads up to a letter and shows the moment before it was written. */
 async function showLetter(i) {
@@ -171,6 +198,7 @@ function fillRow(row, { i, one, p, after, longest, drawn }) {
 
 function openAsking() {
   for (const [name, view] of Object.entries(views)) view.open($(`vista-${name}`));
+  openSheet();
   const tabs = Array.from($('vistas').children);
   tabs.forEach((tab, n) => {
     tab.addEventListener('click', () => openView(tab.id.slice(4)));

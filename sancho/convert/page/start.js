@@ -8,12 +8,30 @@ async function open() {
   const bytes = await inflate($('weights').textContent);
   app.model = new GPT(config, namedWeights(bytes, precision, layout));
   app.vocabulary = new Vocabulary(characters, nearest);
+  openTheme();
   openWriting();
+  openTyping();
   openAsking();
+  openLinks();
   openComparison();
   openSurprise();
   openGame();
   openAbout();
+}
+
+/** Lets a button say whether the colours for the dark hold, which the system decides until then. */
+function openTheme() {
+  const dark = matchMedia('(prefers-color-scheme: dark)').matches;
+  const rules = Array.from(document.styleSheets[0].cssRules);
+  const { media } = rules.find((rule) => rule.media?.mediaText.includes('color-scheme'));
+  const button = $('tema');
+  button.setAttribute('aria-pressed', dark);
+  button.addEventListener('click', () => {
+    const isDark = button.getAttribute('aria-pressed') === 'false';
+    button.setAttribute('aria-pressed', isDark);
+    media.mediaText = isDark ? 'all' : 'not all';
+    document.documentElement.style.colorScheme = isDark ? 'dark' : 'light';
+  });
 }
 
 /** Returns the ids of a text. Throws where it holds unknown characters, or nothing. */
@@ -81,6 +99,8 @@ function sentenceEnded() {
 window.sancho.ready.then(
   () => {
     $('estado').textContent = '';
+    const asked = openAddress();
+    if (asked) return asked;
     newStory(startIds(app.vocabulary.encode(app.facts.start).ids));
     const [least, most] = FIRST_TEXT;
     return goOn((n) => n >= most || (n >= least && sentenceEnded()));

@@ -165,7 +165,9 @@ function chapter(file) {
   const text = `Capítulo ${parseInt(file, 10)}: ${CHAPTERS[file]}`;
   const { course } = app.facts;
   if (!course) return element('span', {}, text);
-  return element('a', { href: `${course.replace(/\/$/, '')}/${file}.ipynb` }, text);
+  // In a repository lie the notebooks, on a site their pages.
+  const kind = /\/(blob|tree)\//.test(course) ? 'ipynb' : 'html';
+  return element('a', { href: `${course.replace(/\/$/, '')}/${file}.${kind}` }, text);
 }
 
 const CHAPTERS = {

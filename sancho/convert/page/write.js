@@ -90,7 +90,8 @@ function newStory(ids) {
   stop();
   const { ids: before, starts: startsBefore } = story;
   if (before.length) {
-    story.past.push({ ids: before, starts: startsBefore, chosen: asking.chosen });
+    const { given, settings } = story;
+    story.past.push({ ids: before, starts: startsBefore, chosen: asking.chosen, given, settings });
   }
   asking.chosen = null;
   const B = app.model.config.block_size;
@@ -103,7 +104,8 @@ function newStory(ids) {
 
 function showStory(ids, starts) {
   Object.assign(story, { ids: ids.slice(), starts: starts.slice(), writer: null });
-  story.readers = new Map();
+  // What a link needs: how many letters were given, and how the others were written; null: in several ways.
+  Object.assign(story, { readers: new Map(), given: ids.length, settings: undefined });
   story.version++;
   story.letters.clear();
   story.letters.add(ids.map(characterOf));
@@ -129,9 +131,9 @@ function wantedLetters() {
 
 /**
  * Writes letters until there are enough or it is stopped. Then, unless a letter is chosen already,
- * shows the one of the first where the model hesitated most.
+ * shows the one that is given, or else the one of the first where the model hesitated most.
  */
-async function goOn(isEnough = (n) => n >= wantedLetters()) {
+async function goOn(isEnough = (n) => n >= wantedLetters(), letter = null) {
   if (story.running) return;
   const run = (story.run = {});
   story.running = true;
@@ -149,9 +151,9 @@ async function goOn(isEnough = (n) => n >= wantedLetters()) {
     sayPace(written, began);
   };
   while (isMine() && !isEnough(written)) {
-    const letter = writeOne();
-    if (letter !== null) {
-      fresh.push(letter);
+    const character = writeOne();
+    if (character !== null) {
+      fresh.push(character);
       if (written++ < OPENING) doubt = moreDoubtful(doubt);
     }
     await breath(flush);
@@ -160,9 +162,11 @@ async function goOn(isEnough = (n) => n >= wantedLetters()) {
   flush();
   story.running = false;
   showRunning();
+  keepAddress();
   if (asking.chosen !== null) return;
+  if (letter !== null) return chooseLetter(Math.min(letter, story.ids.length - 1));
   if (written) $('estado').textContent += '. Se muestra la letra en la que más dudó.';
-  chooseLetter(doubt.at);
+  return chooseLetter(doubt.at);
 }
 
 /** Returns the last letter, if the model hesitated there more than ever, or else where it did. */
@@ -175,6 +179,8 @@ function moreDoubtful(doubt) {
 function writeOne() {
   const { writer } = story;
   writer.options = story.controls.options;
+  const settings = settingsInLink();
+  if (story.settings !== settings) story.settings = story.settings === undefined ? settings : null;
   const start = story.ids.length - writer.context.length;
   keepReader(start, writer.reader);
   const id = writer.step();
@@ -200,6 +206,7 @@ function showRunning() {
   document.body.classList.toggle('running', story.running); // the mills turn meanwhile
   $('escribir').textContent = story.running ? 'Para' : 'Escribe';
   $('seguir').disabled = story.running || !story.ids.length;
+  $('enlace').disabled = !story.ids.length;
   $('volver').hidden = !story.past.length;
   // A screen reader is told the last figure, not each on the way.
   $('estado').setAttribute('aria-live', story.running ? 'off' : 'polite');
@@ -208,8 +215,9 @@ function showRunning() {
 function goBack() {
   stop();
   story.run = null;
-  const { ids, starts, chosen } = story.past.pop();
+  const { ids, starts, chosen, given, settings } = story.past.pop();
   showStory(ids, starts);
+  Object.assign(story, { given, settings });
   showRunning();
   chooseLetter(chosen);
 }
@@ -229,7 +237,7 @@ function showControls() {
 }
 
 function openWriting() {
-  story.letters = new Letters($('texto'), { ask: askLetter, choose: chooseLetter });
+  story.letters = new Letters($('texto'), { ask: askLetter, choose: tapLetter });
   story.controls = new Controls($('mandos').querySelector('.controls'), app.facts.sampling);
   $('semilla').value = app.facts.seed;
   $('semilla-mal').textContent = `No es un número entero: se usa la semilla ${app.facts.seed}.`;

@@ -1,0 +1,61 @@
+// A link to what one sees: after its # stand the beginning, the controls, the seed, the chosen letter.
+
+const ADDRESS_REST = 400; // ms; browsers refuse to change an address many times a second
+
+const link = { timer: null };
+
+/** Returns the controls and the seed as they stand in a link. */
+function settingsInLink() {
+  const values = Object.values(story.controls.inputs).map(({ id, value }) => [id, value]);
+  return new URLSearchParams([...values, ['semilla', seed()]]).toString();
+}
+
+/** Returns what comes after the address of the page. */
+function linkToStory() {
+  // A text that was written in several ways is given as a whole.
+  const given = story.settings === null ? story.ids.length : story.given;
+  const text = app.vocabulary.decode(story.ids.slice(0, given));
+  const parts = { inicio: text, letras: story.ids.length - given };
+  if (asking.chosen !== null) parts.letra = asking.chosen + 1;
+  return `#${new URLSearchParams(parts)}&${story.settings ?? settingsInLink()}`;
+}
+
+/** Puts the link in the address, once somebody has touched the page. */
+function keepAddress() {
+  clearTimeout(link.timer);
+  if (navigator.userActivation?.hasBeenActive === false) return;
+  link.timer = setTimeout(() => history.replaceState(null, '', linkToStory()), ADDRESS_REST);
+}
+
+async function copyLink() {
+  clearTimeout(link.timer);
+  history.replaceState(null, '', linkToStory());
+  const said = (words) => ($('estado').textContent = words);
+  try {
+    await navigator.clipboard.writeText(location.href);
+    said('Enlace copiado');
+  } catch {
+    said('El enlace está en la barra de direcciones');
+  }
+}
+
+/** Shows what the address asks for; returns null where it asks for nothing. */
+function openAddress() {
+  const asked = new URLSearchParams(location.hash.slice(1));
+  if (!asked.has('inicio')) return null;
+  const fields = [...Object.values(story.controls.inputs), $('semilla'), $('inicio')];
+  for (const field of fields.filter(({ id }) => asked.has(id))) {
+    field.value = asked.get(field.id);
+    field.dispatchEvent(new Event('input', { bubbles: true }));
+  }
+  newStory(startIds(nearestIds($('inicio').value).ids));
+  const number = (name) => Math.floor(Number(asked.get(name))) || 0;
+  const letters = Math.min(number('letras'), $('cuantas').max);
+  const letter = number('letra') - 1;
+  return goOn((n) => n >= letters, letter >= 0 ? letter : null);
+}
+
+function openLinks() {
+  $('enlace').addEventListener('click', copyLink);
+  addEventListener('hashchange', openAddress);
+}
