@@ -18,16 +18,15 @@ from sancho.generate import continue_text
 
 ROOT = Path(__file__).resolve().parent.parent
 GOLDEN = ROOT / "tests" / "golden"
-MODEL = f"--checkpoint={(GOLDEN / 'mini.safetensors').as_posix()}"
 WRITING = {
     "sample.py --max_new_tokens 9": "",
-    f"sample.py {MODEL} --start en --device cpu --dtype float32 --num_samples 2": "",
-    f"convert.py to-page {MODEL}": "sancho.html",
-    f"convert.py to-huggingface {MODEL}": "sancho-huggingface/model.safetensors",
+    "sample.py --checkpoint MODEL --start en --device cpu --dtype float32 --num_samples 2": "",
+    "convert.py to-page --checkpoint MODEL": "sancho.html",
+    "convert.py to-huggingface --checkpoint MODEL": "sancho-huggingface/model.safetensors",
     "data/prepare.py --help": "",
 }
-NEEDING = ["train.py", "evaluate.py", "convert.py to-onnx", f"convert.py from-nanogpt {MODEL}"]
-NEEDING += [f"sample.py {MODEL} --start en --device cuda"]
+NEEDING = ["train.py", "evaluate.py", "convert.py to-onnx", "convert.py from-nanogpt --meta=x"]
+NEEDING += ["sample.py --checkpoint MODEL --start en --device cuda"]
 MISSING = "import runpy, sys; sys.modules['torch'] = None; del sys.argv[0]; "
 MISSING += "runpy.run_path(sys.argv[0], run_name='__main__')"
 
@@ -35,6 +34,7 @@ MISSING += "runpy.run_path(sys.argv[0], run_name='__main__')"
 def run(folder, line, *launch):
     """Run a script in a folder where whoever imports PyTorch imports a mistake."""
     script, *args = line.split()
+    args = [GOLDEN / "mini.safetensors" if word == "MODEL" else word for word in args]
     (folder / "torch.py").write_text("raise AssertionError")
     command = [sys.executable, *launch, ROOT / script, *args]
     environment = os.environ | {"PYTHONPATH": f"{ROOT}{os.pathsep}{folder}"}
