@@ -35,18 +35,12 @@ def make_checkpoint(config: ModelConfig = TINY, optimizer: str = "muon") -> Chec
     corpus = corpus_of("".join(chr(ord("ñ") + i) for i in range(config.vocab_size)) * 40)
     state = TrainingState.start(config, train_config(optimizer=optimizer, look_ahead=1), CPU)
     run(state, corpus, 2)
+    done = {"step": 2, "tokens": 16, "seconds": 0.1 + 0.2, "val_loss": 1 / 3, "best_val_loss": 0.1}
+    done |= {"evaluations_since_best": 1, "recent_losses": [1.1, 2.2]}
     return replace(
         state.to_checkpoint(corpus, with_optimizer=True),
         run=RunConfig(preset="mini", device="cpu", dtype="bfloat16", compile=True),
-        progress=Progress(
-            step=2,
-            tokens=16,
-            seconds=0.1 + 0.2,
-            val_loss=1 / 3,
-            best_val_loss=0.1,
-            evaluations_since_best=1,
-            recent_losses=[1.1, 2.2],
-        ),
+        progress=Progress(**done),
         corpus_name="a text",
     )
 

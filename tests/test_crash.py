@@ -48,17 +48,11 @@ def wait_for_a_save(process: multiprocessing.Process, out: Path) -> bool:
     return False
 
 
+MANY = [pytest.param(*case, marks=slow) for case in (("mini", 200), ("classic", 60), ("base", 60))]
+
+
 @posix
-@pytest.mark.parametrize(
-    ("preset", "kills"),
-    [
-        ("mini", 5),
-        *(
-            pytest.param(*case, marks=slow)
-            for case in [("mini", 200), ("classic", 60), ("base", 60)]
-        ),
-    ],
-)
+@pytest.mark.parametrize(("preset", "kills"), [("mini", 5), *MANY])
 def test_kills_lose_nothing(project, preset, kills):
     chance, under_way, steps = random.Random(kills), 0, 4 * kills
     out, more = project / "out", ("--preset", preset)

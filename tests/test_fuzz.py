@@ -24,16 +24,12 @@ from sancho.errors import UserError
 ANYTHING = [HealthCheck.too_slow, HealthCheck.function_scoped_fixture]
 
 
-def few_and_many(
-    check: Callable, few: int, many: int, **strategies: st.SearchStrategy
-) -> list[Callable]:
+def few_and_many(check: Callable, few: int, many: int, **strategies: st.SearchStrategy) -> list:
     """Return a test of some examples, always the same, and a slow one of thousands of others."""
     fast, slow = given(**strategies)(check), given(**strategies)(check)
     others = settings(max_examples=many, suppress_health_check=ANYTHING, derandomize=False)(slow)
-    return [
-        settings(max_examples=few, suppress_health_check=ANYTHING)(fast),
-        pytest.mark.slow(others),
-    ]
+    some = settings(max_examples=few, suppress_health_check=ANYTHING)(fast)
+    return [some, pytest.mark.slow(others)]
 
 
 @pytest.fixture(scope="module")

@@ -711,6 +711,25 @@ def test_shannons_game_is_played_to_its_score(visit):
     assert tab.texts("#marcador td")[-8:-4] == ["tú", "50 de 100", "1.80", "1.15 a 1.49"]
 
 
+def test_what_is_switched_off_adds_nothing(visit):
+    saved, off = small_checkpoint(), small_checkpoint()
+    tab = visit(saved)
+    ids = saved.tokenizer.encode(tab.text[:200])
+    for switch, part, columns in (
+        ("0.1", "blocks.0.attention", slice(8, 16)),
+        ("1.f", "blocks.1.feed_forward", slice(16 * 4)),
+        ("1", "blocks.1.attention", slice(16)),
+    ):
+        off.weights[f"{part}.proj.weight"][:, columns] = 0
+        tab.press(f"#interruptores [value='{switch}']")
+        for n, of in enumerate((saved, off)):
+            bits = validation_loss(of.build_model(), ids) / np.log(2)
+            assert tab.texts("#dos-modelos .figure")[n] == f"{bits:.3f} bits por carácter"
+            assert tab.texts("#dos-modelos .letters")[n] == written(of, page.START, 200)
+    tab.press("#encender")
+    assert tab.shown("#dos-modelos") == ""
+
+
 @pytest.mark.slow
 def test_a_long_text_freezes_nothing_and_can_be_stopped(visit):
     tab = visit(small_checkpoint())
@@ -769,7 +788,7 @@ def test_everybody_can_use_it(visit, width, scheme):
     tab.driver.execute_script(axe.read_text("utf-8"))
     tab.show_as(width, color_scheme=scheme, reduced_motion="reduce")
     tab.fill(ajeno="un lugar de la mancha " * 92)
-    tab.press("#mandos summary", "#comparar", "#maneras summary")
+    tab.press("#mandos summary", "#comparar", "#maneras summary", "#interruptores label")
     tab.press("#leer", "#sorprendido .row button:last-child")  # a page of a few letters
     if width == 360:  # the answer comes as a sheet that leaves the letter in sight
         tab.press("#texto span:nth-child(150)")

@@ -41,7 +41,7 @@ from sancho.tokenizer import CharTokenizer
 FOLDER = Path(__file__).resolve().parent
 SCRIPTS = (
     "vocabulary model random sampler unpack tools tables controls letters write typing link letter "
-    "attention journey compare surprise game about start"
+    "attention journey compare surprise game switches about start"
 ).split()
 """In the order in which they stand in the page: none uses a later one before all are read."""
 MARK = b'<meta name="generator" content="sancho-mini">'

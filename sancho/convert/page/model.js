@@ -261,6 +261,7 @@ class GPT {
     this.config = config;
     this.weights = weights;
     this.activation = ACTIVATIONS[config.activation];
+    this.off = new Set(); // names of parts that add nothing, as switches.js calls them
     this.contractions = Array.from({ length: config.n_layer }, (_, layer) =>
       transposed(weights[`blocks.${layer}.feed_forward.proj.weight`], config.n_embd),
     );
@@ -271,6 +272,11 @@ class GPT {
       this.cosines = table.map((row) => Float32Array.from(row, Math.cos));
       this.sines = table.map((row) => Float32Array.from(row, Math.sin));
     }
+  }
+
+  /** Returns this model, of the same weights, with some parts switched off. */
+  without(off) {
+    return Object.assign(Object.create(this), { off });
   }
 
   /** Returns the C numbers of one row of a table. */
@@ -395,6 +401,7 @@ class Reader {
     const mixed = new Float32Array(n * C);
     const places = Int32Array.from({ length: n === 1 ? t + 1 : 0 }, (_, s) => s * C);
     for (let h = 0; h < H; h++) {
+      if (this.model.off.has(`${layer}.${h}`)) continue;
       const sums =
         n === 1
           ? mixture(this.values[layer].subarray(h * D), places, this.attention(layer, h, t).weights, D)
@@ -428,15 +435,16 @@ class Reader {
   /** Returns what leaves the last block at n positions from t on; tells `note` of every step. */
   _stream(t, n, note) {
     const { n_layer, embedding_skip } = this.model.config;
+    const isOn = (...parts) => !parts.some((part) => this.model.off.has(part));
     const embedding = this._embed(t, n, note);
     const x = embedding.slice();
     note('embedding', embedding);
     for (let layer = 0; layer < n_layer; layer++) {
       if (embedding_skip && layer) add(x, embedding, this.model.weights.skips[layer]);
       note('input', x, layer);
-      add(x, this._attend(x, layer, t, n, note));
+      if (isOn(`${layer}`)) add(x, this._attend(x, layer, t, n, note));
       note('middle', x, layer);
-      add(x, this._feedForward(x, layer, note));
+      if (isOn(`${layer}`, `${layer}.f`)) add(x, this._feedForward(x, layer, note));
       note('output', x, layer);
     }
     return x;

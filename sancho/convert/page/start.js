@@ -16,6 +16,7 @@ async function open() {
   openComparison();
   openSurprise();
   openGame();
+  openSwitches();
   openAbout();
 }
 
@@ -56,7 +57,8 @@ window.sancho = {
 
   get busy() {
     const { chosen, moment } = asking;
-    const work = story.running || comparison.run || reading.run || board.game?.pending;
+    const tried = board.game?.pending || switches.run;
+    const work = story.running || comparison.run || reading.run || tried;
     return Boolean(work || (chosen && moment?.i !== chosen));
   },
 

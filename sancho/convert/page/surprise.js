@@ -12,16 +12,16 @@ rocín flaco y galgo corredor.`;
 const reading = { run: null, ids: [], bits: [], first: 0, letters: null };
 
 /** Reads ids as validation_loss() does: every block_size letters the context begins anew. */
-async function readSurprises(ids, isWanted, progress) {
-  const { block_size: B, vocab_size: V } = app.model.config;
-  const reader = new Reader(app.model);
+async function readSurprises(ids, isWanted, progress, model = app.model) {
+  const { block_size: B, vocab_size: V } = model.config;
+  const reader = new Reader(model);
   const breath = breather();
   const bits = [];
   while (bits.length < ids.length - 1 && isWanted()) {
     const read = bits.length;
     if (read % B === 0) reader.restart();
     const window = ids.slice(read, Math.min(ids.length - 1, read - (read % B) + B));
-    const logits = app.model.logits(reader.readSome(window));
+    const logits = model.logits(reader.readSome(window));
     for (const one of vectorsOf(logits, V)) bits.push(bitsOf(softmax(one)[ids[bits.length + 1]]));
     await breath(() => progress(bits.length / ids.length));
   }

@@ -1,0 +1,102 @@
+// Apágalo: what becomes of the model's loss and of its text where some parts of it add nothing.
+
+const EXAMINED = 200; // letters that are read, and that are written
+
+/** Both models: the whole one, and the one with the parts that are off. */
+const switches = { run: null, boxes: [], sides: [] };
+
+/** One of the two: its loss on the text that is shown, and what it writes. */
+class Side {
+  constructor(title) {
+    this.figure = element('p', { class: 'figure' });
+    this.text = element('p', { class: 'letters' });
+    this.known = null; // for which text, start and options they are
+    this.box = element('div', {}, element('h3', {}, title), this.figure, this.text);
+  }
+
+  /** Reads and writes with a model; what is there already for the same `key` stays. */
+  async show(model, key, isMine) {
+    if (this.known === key) return;
+    this.known = null;
+    this.figure.textContent = '…';
+    this.text.replaceChildren();
+    const bits = await readSurprises(shownIds(), isMine, () => {}, model);
+    if (!isMine()) return;
+    this.figure.textContent = bits.length
+      ? `${meanOf(bits).toFixed(3)} bits por carácter`
+      : 'No hay texto que leer';
+    await this.write(model, isMine);
+    if (isMine()) this.known = key;
+  }
+
+  async write(model, isMine) {
+    const { ids } = nearestIds($('inicio').value);
+    const start = startIds(ids);
+    const writer = new Writer(model, start, story.controls.options, seed());
+    this.text.append(element('b', {}, app.vocabulary.decode(start)));
+    const breath = breather();
+    for (let written = 0; written < EXAMINED && isMine(); ) {
+      const id = writer.step();
+      if (id !== null) this.text.append(characterOf(id));
+      written += id !== null;
+      await breath();
+    }
+  }
+}
+
+const shownIds = () => story.ids.slice(0, EXAMINED);
+const partsOff = () => switches.boxes.filter((box) => !box.checked).map((box) => box.value);
+
+async function compareSwitched() {
+  const run = (switches.run = {});
+  const isMine = () => switches.run === run;
+  const off = partsOff();
+  $('encender').disabled = !off.length;
+  $('apagado').textContent = off.length ? 'Lee y escribe…' : '';
+  const options = Object.values(story.controls.options);
+  const about = [...shownIds(), $('inicio').value, seed(), ...options];
+  const [whole, damaged] = switches.sides;
+  whole.box.hidden = damaged.box.hidden = !off.length;
+  if (!off.length) return (switches.run = null);
+  await whole.show(app.model, about.join(), isMine);
+  const model = app.model.without(new Set(off));
+  if (isMine()) await damaged.show(model, [...about, off].join(), isMine);
+  if (!isMine()) return;
+  switches.run = null;
+  $('apagado').textContent =
+    `Entero, ${whole.figure.textContent}; con lo apagado, ${damaged.figure.textContent}.`;
+}
+
+function partSwitch(value, text, label) {
+  const input = element('input', { type: 'checkbox', role: 'switch', value, 'aria-label': label });
+  input.checked = true;
+  switches.boxes.push(input);
+  return element('label', {}, input, text);
+}
+
+function openSwitches() {
+  const { n_layer, n_head } = app.model.config;
+  for (let layer = 0; layer < n_layer; layer++) {
+    const block = `bloque ${layer + 1}`;
+    const heads = Array.from({ length: n_head }, (_, head) =>
+      partSwitch(`${layer}.${head}`, `cabeza ${head + 1}`, `${block}, cabeza ${head + 1}`),
+    );
+    $('interruptores').append(
+      element(
+        'div',
+        {},
+        partSwitch(`${layer}`, element('b', {}, block), `${block} entero`),
+        ...heads,
+        partSwitch(`${layer}.f`, 'feed-forward', `${block}, feed-forward`),
+      ),
+    );
+  }
+  switches.sides = [new Side('Entero'), new Side('Con lo apagado')];
+  $('dos-modelos').append(...switches.sides.map((side) => side.box));
+  $('interruptores').addEventListener('change', compareSwitched);
+  $('encender').addEventListener('click', () => {
+    for (const box of switches.boxes) box.checked = true;
+    compareSwitched();
+  });
+  for (const side of switches.sides) side.box.hidden = true;
+}
