@@ -462,7 +462,7 @@ def test_a_letter_is_asked_with_keys_buttons_and_the_mouse(tab, mini):
 
 
 def test_who_types_is_offered_what_the_model_expects(tab, mini):
-    tab.fill(inicio="")
+    order = tab.fill(inicio="")  # none yet
     for keys, text in (("un l", "un l"), ("u", "un lu"), ("\b" * 4 + "x", "ux"), ("", None)):
         if text is None:  # a click writes the likeliest
             tab.press("#candidatas button")
