@@ -202,6 +202,7 @@ function showScore(game) {
     table('', names, rows),
   );
   $('cuenta').value = scoreText(game);
+  $('copiado').textContent = '';
 }
 
 /** Returns a score to send to somebody, with the address of its passage. */
