@@ -151,9 +151,9 @@ async function goOn(isEnough = (n) => n >= wantedLetters(), letter = null) {
     sayPace(written, began);
   };
   while (isMine() && !isEnough(written)) {
-    const character = writeOne();
-    if (character !== null) {
-      fresh.push(character);
+    const one = writeOne();
+    if (one !== null) {
+      fresh.push(one);
       if (written++ < OPENING) doubt = moreDoubtful(doubt);
     }
     await breath(flush);
@@ -175,7 +175,7 @@ function moreDoubtful(doubt) {
   return bits > doubt.bits ? { bits, at: story.ids.length - 1 } : doubt;
 }
 
-/** Takes one step; returns the letter that came of it, or null. */
+/** Takes one step; returns the letter that came of it and its tint, by its surprise, or null. */
 function writeOne() {
   const { writer } = story;
   writer.options = story.controls.options;
@@ -187,13 +187,15 @@ function writeOne() {
   if (id === null) return null;
   story.ids.push(id);
   story.starts.push(start);
-  return characterOf(id);
+  const bits = bitsOf(softmax(writer.logits)[id]);
+  return { character: characterOf(id), tint: `tint${tintOf(bits)}` };
 }
 
-function addWritten(characters) {
+function addWritten(fresh) {
   const box = $('texto');
   const atEnd = box.scrollHeight - box.scrollTop - box.clientHeight < 60;
-  story.letters.add(characters, (span) => span.classList.add('written'));
+  const characters = fresh.map(({ character }) => character);
+  story.letters.add(characters, (span, i) => span.classList.add('written', fresh[i].tint));
   if (atEnd) box.scrollTop = box.scrollHeight;
 }
 
