@@ -63,6 +63,7 @@ html_theme_options = {
     "use_download_button": False,
     "home_page_in_toc": True,
     "toc_title": "En esta página",
+    "footer_content_items": ["extra-footer"],
     "extra_footer": f'<a href="{curso.DIRECCION}">sancho-mini</a>, con licencia MIT.',
 }
 
@@ -123,7 +124,8 @@ def dress(notebook: nbformat.NotebookNode, chapter: curso.Capitulo) -> None:
             section = (re.findall(r"^## (.*)", cell.source, re.MULTILINE) or [section])[-1]
             cell.source = relink(cell.source)
             continue
-        if cell.metadata.get("jupyter", {}).get("source_hidden"):
+        gives_away = "respuesta=" in cell.source  # the answer to a piece's question
+        if cell.metadata.get("jupyter", {}).get("source_hidden") or gives_away:
             cell.metadata.tags = [*tags, "hide-input"]
         alt = description(cell.source) or f"Figura de «{section}»"
         cell.metadata["mystnb"] = {"image": {"alt": alt}}
