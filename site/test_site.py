@@ -72,9 +72,11 @@ def test_every_link_leads_somewhere_and_nothing_comes_from_elsewhere(built):
         found = page(path)
         assert not [url for url in found.loaded if re.match(r"(https?:)?//", url)], path
         for url in [*found.links, *found.loaded]:
+            place, name = urldefrag(url)
+            if url.startswith(f"{curso.DIRECCION}/blob/main/"):
+                assert (ROOT / place.partition("/blob/main/")[2]).exists(), (path.name, url)
             if re.match(r"(https?|data|mailto):", url):
                 continue
-            place, name = urldefrag(url)
             target = path.parent / unquote(place.partition("?")[0]) if place else path
             assert target.is_file(), (path.name, url)
             if name and target.suffix == ".html":

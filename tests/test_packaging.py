@@ -40,13 +40,15 @@ def test_every_extra_that_a_page_or_an_error_names_exists():
 
 
 def test_the_project_has_one_address_wherever_it_is_linked():
+    address = r"//(?:(?:[\w.]+/(?:github|v2/gh)|github\.com)/)?([\w.-]+/sancho-mini)\b"
+    own = set(re.findall(address, "\n".join(PROJECT["urls"].values())))
     patterns = "*.md", "docs/**/*.[mh]*", "notebooks/*.[im]*", "site/*.md"
-    text = "".join(path.read_text("utf-8") for pattern in patterns for path in ROOT.glob(pattern))
-    names = re.findall(r"//(?:[\w.]+/(?:github|v2/gh)|github\.com)/([\w-]+/sancho-mini)", text)
-    assert len(names) > 50
-    assert {f"https://github.com/{name}" for name in names} == {PROJECT["urls"]["Repository"]}
-    sites = re.findall(r"https://[\w-]+\.github\.io/sancho-mini", text)
-    assert set(sites) == {PROJECT["urls"]["Homepage"]}
+    found = {
+        path.relative_to(ROOT): set(re.findall(address, path.read_text("utf-8")))
+        for pattern in patterns
+        for path in ROOT.glob(pattern)
+    }
+    assert [path for path, named in found.items() if named - own] == []
 
 
 def test_every_file_of_the_package_is_installed():
