@@ -7,7 +7,7 @@ import pytest
 from conftest import names_in
 from faults import Disk
 
-from sancho.convert.output import check_new, new_folder
+from sancho.convert.output import new_folder
 from sancho.errors import UserError
 
 
@@ -52,12 +52,14 @@ def test_a_folder_takes_no_place_of_anything(tmp_path, monkeypatch):
     (full / "mine").write_text("mine")
     file.write_text("mine")
     link.symlink_to(tmp_path / "empty")
+    (tmp_path / "broken").symlink_to("nowhere")
     monkeypatch.chdir(here)
     before = names_in(tmp_path)
     for path, words in (
         (full, "not empty"),
         (file, "there already"),
         (link, "or a link"),
+        (tmp_path / "broken", "there already"),
         (here, "where you are"),
         (Path(), "where you are"),
         (tmp_path / "no" / "x", "no does not exist"),
@@ -67,11 +69,3 @@ def test_a_folder_takes_no_place_of_anything(tmp_path, monkeypatch):
             pytest.fail("it can't be made")
     assert names_in(tmp_path) == before
     assert (full / "mine").read_text() == file.read_text() == "mine"
-
-
-def test_a_new_file_needs_a_place(tmp_path):
-    check_new(tmp_path / "x")
-    (tmp_path / "x").symlink_to("nowhere")
-    for path in (tmp_path, tmp_path / "x", tmp_path / "no" / "x"):
-        with pytest.raises(UserError, match="--output"):
-            check_new(path)

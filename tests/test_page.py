@@ -83,9 +83,8 @@ def test_the_committed_page_is_what_to_page_makes_of_the_pretrained_model():
     assert f'Repository = "{project}"' in (ROOT / "pyproject.toml").read_text("utf-8")
     # A machine decides four things: the cost is measured on the book, which is not committed, and
     # passages are of it; nearest characters follow Python's Unicode, the bytes of base64 its zlib.
-    assert (
-        facts["cost"]["text"] == facts["corpus"] == "Don Quijote" and len(facts["passages"]) == 12
-    )
+    assert (facts["cost"]["text"], len(facts["passages"])) == (facts["corpus"], 12)
+    assert facts["corpus"] == "Don Quijote"
     latin = [[near for c, near in of["nearest"].items() if c < "\u0250"] for of in (facts, made)]
     assert latin[0] == latin[1]
     made |= {name: facts[name] for name in ("cost", "nearest", "passages")}
@@ -125,13 +124,9 @@ def test_to_page_says_what_it_made_and_what_packing_costs(here):
     size = Path("sancho.html").stat().st_size / 1e6
     assert f"sancho.html: {size:.2f} MB, weights in float16" in done.err
     assert re.search(r"packing: loss \d\.\d{5} → \d\.\d{5} nats .* of tiny", done.err)
-    # Links lead to addresses, for a page is sent to others.
-    assert made("--course=https://example.org")["course"] == "https://example.org"
-    assert made("--course=", "--project=")["project"] == ""
+    assert made("--course=https://example.org", "--project=")["course"] == "https://example.org"
     assert "begins with https://" in run("convert.py", "to-page", "--course=notebooks").err
-    checkpoint.save(BEST, replace(here, corpus_name="mis_cartas-01ab89ef"))
-    assert made()["corpus"] == "mis_cartas"
-    checkpoint.save(BEST, here)
+    assert page.title("mis_cartas-01ab89ef") == "mis_cartas"
     # It is measured on the model's own text, or else on the sample text.
     cost = made()["cost"]
     text = TEXT[-cost["characters"] - 1 :]
@@ -400,8 +395,20 @@ def test_writing_going_on_back_another_way_and_stopping(tab, mini):
     assert sum("escrita" in bar for bar in bars) == 1
     glyph = tab.shown(".bars li:nth-child(2) .glyph")
     other = {"␣": " ", "↵": "\n"}.get(glyph, glyph)
-    tab.press(".bars li:nth-child(2) button")
-    assert tab.text == written(mini, first[:20] + other, 40, **options)
+    tab.press(".bars li:nth-child(2) button", "#texto span:nth-child(31)", "#seguir", "#enlace")
+    text = written(mini, first[:20] + other, 80, **options)
+    assert (tab.text, tab.chosen) == (text, 30)  # what is chosen stays
+    tab.driver.refresh()  # the address is a link to what was shown
+    assert tab.later("sancho.ready.then(() => true)") is True
+    tab.rest()
+    assert (tab.text, tab.chosen) == (text, 30)
+    tab.fill(temperatura=1.5, cuantas=9, semilla="x")
+    assert "se usa la semilla 1605" in tab.texts("#semilla-mal:not([hidden])")[0]
+    tab.press("#seguir", "#enlace")  # what was written in two ways is given as a whole
+    assert "letras=0&" in tab.js("location.hash")
+    tab.js("(location.hash = '#inicio=la+mancha&letras=5&semilla=7&top-k=1')")
+    tab.wait("document.getElementById('texto').children.length === 14 && !sancho.busy")
+    assert tab.text == written(mini, "la mancha", 5, 7, top_k=1)
     tab.fill(cuantas=100_000)
     tab.find("#escribir").click()
     tab.wait("document.getElementById('texto').children.length > 50")
@@ -411,7 +418,16 @@ def test_writing_going_on_back_another_way_and_stopping(tab, mini):
     assert 50 < len(tab.text) < 90_000
 
 
-def test_unknown_characters_are_named_and_nothing_at_all_is_enough(tab, mini):
+def test_who_begins_is_offered_letters_and_told_which_are_unknown(tab, mini):
+    tab.fill(inicio="")
+    for keys, text in (("un l", "un l"), ("u", "un lu"), ("\b" * 4 + "x", "ux")):
+        tab.find("#inicio").send_keys(keys)
+        logits = mini.build_numpy().logits(mini.tokenizer.encode(text)[None])[0, -1]
+        best = "document.querySelector('#candidatas:not([hidden]) button')?.ariaLabel"
+        share = f"{100 * softmax(logits).max():.1f}\u00a0%"
+        tab.wait(f"{best}?.endsWith(arguments[0])", share)
+    tab.press("#candidatas button")
+    assert tab.js("document.getElementById('inicio').value") == text + CHARACTERS[logits.argmax()]
     tab.fill(cuantas=10, inicio="wn lugar…")
     tab.press("#escribir")
     notice = tab.shown("#desconocidas")
@@ -459,47 +475,6 @@ def test_a_letter_is_asked_with_keys_buttons_and_the_mouse(tab, mini):
     assert "nada la anuncia" in tab.shown(".asking")
     tab.keys("#texto", "END")
     see(last, began)
-
-
-def test_who_types_is_offered_what_the_model_expects(tab, mini):
-    order = tab.fill(inicio="")  # none yet
-    for keys, text in (("un l", "un l"), ("u", "un lu"), ("\b" * 4 + "x", "ux"), ("", None)):
-        if text is None:  # a click writes the likeliest
-            tab.press("#candidatas button")
-            text = "ux" + mini.characters[order[0]]
-        tab.find("#inicio").send_keys(keys)
-        assert tab.find("#inicio").get_attribute("value") == text
-        logits = mini.build_numpy().logits(mini.tokenizer.encode(text)[None])[0, -1]
-        order = softmax(logits).argsort(kind="stable")[::-1]
-        shown = [f"{100 * softmax(logits)[order[0]]:.1f}\u00a0%"]
-        best = "document.querySelector('#candidatas:not([hidden]) button')?.ariaLabel"
-        tab.wait(f"{best}?.endsWith(arguments[0])", shown[0])
-        assert len(tab.texts("#candidatas button")) == 5
-
-
-def test_a_link_shows_the_same_text_and_letter(tab, mini):
-    tab.fill(inicio="un hidalgo", semilla="x")
-    assert "se usa la semilla 1605" in tab.texts("#semilla-mal:not([hidden])")[0]
-    tab.fill(semilla=9, cuantas=70, temperatura=0.5)
-    tab.press("#escribir", "#texto span:nth-child(31)", "#seguir")
-    assert tab.chosen == 30  # it stays where it is when more is written
-    text = tab.text
-    tab.press("#enlace")
-    address = tab.js("location.href")
-    tab.driver.get("about:blank")
-    tab.driver.get(address)
-    tab.rest()
-    assert (tab.text, tab.chosen) == (text, 30)
-    assert text == written(mini, "un hidalgo", 140, 9, temperature=0.5)
-    # Written in two ways, it is a text that is given.
-    tab.fill(temperatura=1.5, cuantas=20)
-    tab.press("#seguir", "#enlace")
-    assert "letras=0&" in tab.js("location.hash")
-    tab.js("(location.hash = '#inicio=la+mancha&letras=5&letra=99&semilla=7&top-k=1')")
-    tab.wait("document.getElementById('texto').children.length === 14")
-    tab.rest()
-    assert tab.text == written(mini, "la mancha", 5, 7, temperature=1.5, top_k=1)
-    assert tab.chosen == 13
 
 
 @torch.no_grad()
@@ -770,9 +745,6 @@ def test_hostile_characters_stay_letters_and_the_network_is_shut(visit):
     assert messages and all("Content Security Policy" in message for message in messages)
 
 
-SHEET = (".chosen-letter", "#preguntas")
-
-
 @pytest.mark.parametrize(("width", "scheme"), [(360, "dark"), (1280, "light")])
 def test_everybody_can_use_it(visit, width, scheme):
     axe = Path(os.environ.get("SANCHO_AXE") or ROOT / "node_modules/axe-core/axe.min.js")
@@ -786,14 +758,17 @@ def test_everybody_can_use_it(visit, width, scheme):
     )
     tab.keys("#pasaje", "de la mancha " * 8 + "x")
     tab.driver.execute_script(axe.read_text("utf-8"))
-    tab.show_as(width, color_scheme=scheme, reduced_motion="reduce")
+    tab.show_as(width, reduced_motion="reduce", color_scheme="light")
+    tab.press(*["#tema"] * (scheme == "dark"))
+    paper = tab.js("getComputedStyle(document.body).backgroundColor")
+    assert paper == {"light": "rgb(243, 234, 215)", "dark": "rgb(28, 23, 18)"}[scheme]
     tab.fill(ajeno="un lugar de la mancha " * 92)
     tab.press("#mandos summary", "#comparar", "#maneras summary", "#interruptores label")
     tab.press("#leer", "#sorprendido .row button:last-child")  # a page of a few letters
     if width == 360:  # the answer comes as a sheet that leaves the letter in sight
         tab.press("#texto span:nth-child(150)")
-        top, of_sheet = (f"document.querySelector('{x}').getBoundingClientRect()" for x in SHEET)
-        tab.wait(f"{top}.bottom <= {of_sheet}.top")
+        edge = "document.querySelector('{}').getBoundingClientRect().{}".format
+        tab.wait(f"{edge('.chosen-letter', 'bottom')} <= {edge('#preguntas', 'top')}")
         sizes = "(x) => [x.ariaLabel || x.innerText, x.offsetWidth, x.offsetHeight]"
         found = tab.all("button, summary, input:not([type=radio]), .station, .head", sizes)
         assert [x for x in found if 0 < min(x[1:]) < 24] == []
@@ -803,7 +778,7 @@ def test_everybody_can_use_it(visit, width, scheme):
         names = "(v) => `${v.id}: ${v.nodes.map((n) => n.target).join(' ')}`"
         assert tab.later(f"axe.run({where}).then((r) => r.violations.map({names}))") == []
         assert tab.js("document.documentElement.scrollWidth") <= width
-        tab.keys(f"#tab-{view}", "END", "HOME")
-        assert tab.shown("[role=tab][tabindex='0']") == "Esta letra"
         right = tab.all("td, th, p, svg", "(node) => node.getBoundingClientRect().right")
         assert max(right) <= width + 1
+    tab.keys("#tab-viaje", "HOME")
+    assert tab.shown("[role=tab][tabindex='0']") == "Esta letra"

@@ -19,7 +19,7 @@ async function chooseLetter(i) {
   if (asking.chosen === i) $('dicho').textContent = asking.moment ? inWords(asking.moment) : '';
 }
 
-// --- the sheet that answers where there is one column -------------------------------------------
+// --- the sheet that answers where there is one column ---------------------------------------
 
 /** A letter is chosen by hand. */
 function tapLetter(i) {
@@ -42,7 +42,7 @@ function openSheet() {
   new IntersectionObserver(([text]) => text.isIntersecting || closeSheet()).observe($('texto'));
 }
 
-// --- the moment of a letter ---------------------------------------------------------------------
+// --- the moment of a letter -----------------------------------------------------------------
 
 /** Reads up to a letter and shows the moment before it was written. */
 async function showLetter(i) {

@@ -53,8 +53,16 @@ function matrix(numbers, start, rows, stride, step = 1) {
  */
 function products(a, b, n) {
   const out = new Float32Array(b.rows * a.rows);
-  if (a.rows < 4 || b.rows < 4) for (let j = 0; j < b.rows; j++) productsOfOne(a, b, j, n, out);
-  else for (let j = 0; j < b.rows; j += 4) productsOfFour(a, b, Math.min(j, b.rows - 4), n, out);
+  if (a.rows < 4 || b.rows < 4) {
+    for (let j = 0; j < b.rows; j++) productsOfOne(a, b, j, n, out);
+    return out;
+  }
+  for (let i = 0; i < a.rows; i += 4) {
+    const first = Math.min(i, a.rows - 4);
+    for (let j = 0; j < b.rows; j += 4) {
+      productsOfFour(a, first, b, Math.min(j, b.rows - 4), n, out);
+    }
+  }
   return out;
 }
 
@@ -103,74 +111,71 @@ function productsOfOne(a, b, row, n, out) {
   }
 }
 
-/** Four rows of b with four of a at a time: each number that is read serves four products. */
-function productsOfFour(a, b, row, n, out) {
+/** Four rows of a with four of b: each number that is read serves four products. */
+function productsOfFour(a, first, b, row, n, out) {
   const { numbers: x, step, stride, rows } = a;
   const { numbers: y, step: ahead, stride: other } = b;
-  for (let four = 0; four < rows; four += 4) {
-    const first = Math.min(four, rows - 4);
-    let i = a.start + first * stride;
-    let j = b.start + row * other;
-    let a0 = 0,
-      a1 = 0,
-      a2 = 0,
-      a3 = 0,
-      b0 = 0,
-      b1 = 0,
-      b2 = 0,
-      b3 = 0,
-      c0 = 0,
-      c1 = 0,
-      c2 = 0,
-      c3 = 0,
-      d0 = 0,
-      d1 = 0,
-      d2 = 0,
-      d3 = 0;
-    for (let t = 0; t < n; t++, i += step, j += ahead) {
-      const p = y[j],
-        q = y[j + other],
-        r = y[j + 2 * other],
-        s = y[j + 3 * other];
-      let value = x[i];
-      a0 += value * p;
-      a1 += value * q;
-      a2 += value * r;
-      a3 += value * s;
-      value = x[i + stride];
-      b0 += value * p;
-      b1 += value * q;
-      b2 += value * r;
-      b3 += value * s;
-      value = x[i + 2 * stride];
-      c0 += value * p;
-      c1 += value * q;
-      c2 += value * r;
-      c3 += value * s;
-      value = x[i + 3 * stride];
-      d0 += value * p;
-      d1 += value * q;
-      d2 += value * r;
-      d3 += value * s;
-    }
-    const to = row * rows + first;
-    out[to] = a0;
-    out[to + 1] = b0;
-    out[to + 2] = c0;
-    out[to + 3] = d0;
-    out[to + rows] = a1;
-    out[to + rows + 1] = b1;
-    out[to + rows + 2] = c1;
-    out[to + rows + 3] = d1;
-    out[to + 2 * rows] = a2;
-    out[to + 2 * rows + 1] = b2;
-    out[to + 2 * rows + 2] = c2;
-    out[to + 2 * rows + 3] = d2;
-    out[to + 3 * rows] = a3;
-    out[to + 3 * rows + 1] = b3;
-    out[to + 3 * rows + 2] = c3;
-    out[to + 3 * rows + 3] = d3;
+  let i = a.start + first * stride;
+  let j = b.start + row * other;
+  let a0 = 0,
+    a1 = 0,
+    a2 = 0,
+    a3 = 0,
+    b0 = 0,
+    b1 = 0,
+    b2 = 0,
+    b3 = 0,
+    c0 = 0,
+    c1 = 0,
+    c2 = 0,
+    c3 = 0,
+    d0 = 0,
+    d1 = 0,
+    d2 = 0,
+    d3 = 0;
+  for (let t = 0; t < n; t++, i += step, j += ahead) {
+    const p = y[j],
+      q = y[j + other],
+      r = y[j + 2 * other],
+      s = y[j + 3 * other];
+    let value = x[i];
+    a0 += value * p;
+    a1 += value * q;
+    a2 += value * r;
+    a3 += value * s;
+    value = x[i + stride];
+    b0 += value * p;
+    b1 += value * q;
+    b2 += value * r;
+    b3 += value * s;
+    value = x[i + 2 * stride];
+    c0 += value * p;
+    c1 += value * q;
+    c2 += value * r;
+    c3 += value * s;
+    value = x[i + 3 * stride];
+    d0 += value * p;
+    d1 += value * q;
+    d2 += value * r;
+    d3 += value * s;
   }
+  const to = row * rows + first;
+  out[to] = a0;
+  out[to + 1] = b0;
+  out[to + 2] = c0;
+  out[to + 3] = d0;
+  out[to + rows] = a1;
+  out[to + rows + 1] = b1;
+  out[to + rows + 2] = c1;
+  out[to + rows + 3] = d1;
+  out[to + 2 * rows] = a2;
+  out[to + 2 * rows + 1] = b2;
+  out[to + 2 * rows + 2] = c2;
+  out[to + 2 * rows + 3] = d2;
+  out[to + 3 * rows] = a3;
+  out[to + 3 * rows + 1] = b3;
+  out[to + 3 * rows + 2] = c3;
+  out[to + 3 * rows + 3] = d3;
 }
 
 /** Returns the sum of vectors of n numbers, each at its place, as often as its weight says. */

@@ -104,7 +104,7 @@ function newStory(ids) {
 
 function showStory(ids, starts) {
   Object.assign(story, { ids: ids.slice(), starts: starts.slice(), writer: null });
-  // What a link needs: how many letters were given, and how the others were written; null: in several ways.
+  // For a link: how many letters were given, how others were written (null: in several ways).
   Object.assign(story, { readers: new Map(), given: ids.length, settings: undefined });
   story.version++;
   story.letters.clear();
