@@ -107,6 +107,11 @@ def assert_same_arrays(ours: dict[str, np.ndarray], theirs: dict[str, np.ndarray
         assert array.tobytes() == other.tobytes(), name
 
 
+@pytest.fixture(scope="session", autouse=True)
+def one_thread() -> None:
+    assert torch.get_num_threads() == 1
+
+
 # --- a small run ----------------------------------------------------------------------------
 
 CPU = Device(torch.device("cpu"), torch.float32)
