@@ -17,7 +17,6 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 import torch
-import torch.nn.functional as F
 from audit import Hostile, nothing_executed
 from conftest import HERE, ROOT, assert_refused, assert_same_arrays, run
 
@@ -193,12 +192,6 @@ def test_it_says_which_gelu_the_model_was_trained_with(tmp_path, changes, words)
     assert (done.status, len(done.err.splitlines())) == (0, 2)
     assert done.err.splitlines()[1].startswith(words)
     assert "changes an activation by 0.0005 at most" in done.err
-
-
-def test_the_two_gelus_differ_by_no_more_than_is_said():
-    x = torch.linspace(-10, 10, 100_001, dtype=torch.float64)
-    difference = (F.gelu(x) - F.gelu(x, approximate="tanh")).abs().max().item()
-    assert 0.0004 < difference < 0.0005
 
 
 # --- hostile, damaged, and other files ------------------------------------------------------

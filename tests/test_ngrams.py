@@ -1,4 +1,3 @@
-import math
 from collections import Counter
 from dataclasses import replace
 
@@ -46,16 +45,6 @@ def test_rows_equal_the_formula_by_hand(size, rows, vocab_size):
             read = [NOTHING] * size + ids[: t + 1]
             by_hand = [row_by_hand(read[-n:], rows) for n in range(2, size + 1)]
             assert of_each_size == by_hand
-
-
-@pytest.mark.parametrize("size", [2, 4])
-@pytest.mark.parametrize("rows", [1021, 1024])
-def test_ngrams_are_spread_over_the_rows(size, rows):
-    ids = np.unique(random_ids(8000, size, vocab_size=92, seed=size), axis=0)
-    counts = np.bincount(rows_of(ids, size, rows)[:, -1, -1], minlength=rows)
-    expected = len(ids) / rows
-    statistic = ((counts - expected) ** 2 / expected).sum()
-    assert statistic < rows + 6 * math.sqrt(2 * rows)  # chi-square: mean rows, variance 2 rows
 
 
 @pytest.mark.parametrize("kind", [np.uint8, np.uint16])
