@@ -206,31 +206,21 @@ def test_what_is_compiled(corpus, monkeypatch, said, device, max_iters, expected
     assert state.run.compile is expected
 
 
-def test_a_state_from_other_weights_begins_anew(tmp_path, corpus, initial):
-    """The characters keep the ids that the weights know them by."""
-    text = "mi sinrazón\n" * 30
-    other = prepared(text, tmp_path / "other")
-    assert other.tokenizer.characters != corpus.tokenizer.characters
-    state, recoded = make_state(options_for(INIT, initial), initial, other, CPU)
-    assert bits(state.model.arrays()) == bits(initial.weights)
-    assert state.progress == Progress()
-    assert not any(optimizer.state for optimizer in state.optimizers)
-    assert recoded.tokenizer.characters == corpus.tokenizer.characters
-    assert recoded.tokenizer.decode([*recoded.train, *recoded.val]) == text
-
-
 def grown(initial: Checkpoint, text: str, folder: Path) -> tuple[TrainingState, Corpus]:
     """Return the state that begins with other weights on a text with other characters."""
     return make_state(options_for(INIT, initial), initial, prepared(text, folder), CPU)
 
 
 def test_a_new_character_begins_like_the_nearest_or_else_as_the_mean(tmp_path, corpus, initial):
+    """The others keep the ids that the weights know them by, and all else begins anew."""
     text = "Razön 8 œ\n" * 30
     state, recoded = grown(initial, text, tmp_path / "other")
     known = corpus.tokenizer.characters
     assert recoded.tokenizer.characters == known + "8Röœ"  # œ would be two characters, oe
     assert recoded.tokenizer.decode([*recoded.train, *recoded.val]) == text
     assert state.model.config.vocab_size == len(known) + 4
+    assert state.progress == Progress()
+    assert not any(optimizer.state for optimizer in state.optimizers)
     arrays = state.model.arrays()
     for name in ("token_embedding.weight", "head.weight"):
         before, after = initial.weights[name], arrays.pop(name)
