@@ -227,13 +227,14 @@ def test_a_line_that_cannot_be_used(project, name, line, parts):
 def test_a_pipe_a_device_and_a_circle_of_links(project, trained, name, line):
     """Who opens the pipe gets nothing from it: then this fails, and does not hang."""
     prefix = "FILE:" if line.endswith("--start") else ""
-    os.mkfifo("pipe")
+    pipe = project / "pipe"  # the thread may open it in the next test, in another folder
+    os.mkfifo(pipe)
     Path("circle").symlink_to("circle")
-    threading.Thread(target=lambda: open("pipe", "wb").close(), daemon=True).start()
+    threading.Thread(target=lambda: open(pipe, "wb").close(), daemon=True).start()
     for path, words in (("pipe", "a pipe"), (os.devnull, "a device"), ("circle", "does not exist")):
         assert_refused(run(name, *line.split(), prefix + path), name, path, words)
     assert not (project / "new").exists()
-    os.close(os.open("pipe", os.O_RDONLY | os.O_NONBLOCK))  # and the thread ends
+    os.close(os.open(pipe, os.O_RDONLY | os.O_NONBLOCK))  # and the thread ends
 
 
 UNSEEN = "a\0b\x1b[2J\x07\ufeff\u0301 \u0327\u2028\x0c\x85\n\uffff\U0010ffff\u202e"
