@@ -20,6 +20,7 @@ from torch import Tensor, nn
 
 from sancho.config import CorpusConfig
 from sancho.corpus import Corpus, open_corpus
+from sancho.evaluation.measures import count_losses
 
 AQUI = Path(__file__).resolve().parent
 
@@ -30,6 +31,8 @@ VENTANA = 64
 CABEZAS = 4
 BLOQUES = 3
 """Los del último peldaño."""
+ATRAS = 8
+"""Letras que lee la ventana fija, el rival de la atención."""
 
 PASOS = 800
 LOTE = 32
@@ -116,17 +119,33 @@ class ConMedia(ConPosiciones):
         return self.cabeza(x + media if self.residual else media)
 
 
+class ConVentana(nn.Module):
+    """Un rival sin atención: las últimas letras, en orden, y un MLP (Bengio y otros, 2003)."""
+
+    def __init__(self, V: int):
+        super().__init__()
+        self.embedding = vectores(V + 1)  # la última fila, para donde aún no hay letra
+        self.oculta = nn.Linear(ATRAS * ANCHO, 4 * ANCHO)
+        self.cabeza = nn.Linear(4 * ANCHO, V)
+
+    def forward(self, ids: Tensor) -> Tensor:  # (B, T) -> (B, T, V)
+        hueco = self.embedding.num_embeddings - 1
+        ventanas = F.pad(ids, (ATRAS - 1, 0), value=hueco).unfold(1, ATRAS, 1)  # (B, T, ATRAS)
+        return self.cabeza(F.relu(self.oculta(self.embedding(ventanas).flatten(2))))
+
+
 class Atencion(nn.Module):
     """Cada posición mira a las anteriores y a sí misma, con varias cabezas."""
 
-    def __init__(self):
+    def __init__(self, cabezas: int = CABEZAS):
         super().__init__()
+        self.cabezas = cabezas
         self.qkv = nn.Linear(ANCHO, 3 * ANCHO, bias=False)
         self.salida = nn.Linear(ANCHO, ANCHO, bias=False)
 
     def forward(self, x: Tensor) -> Tensor:  # (B, T, C) -> (B, T, C)
         B, T, C = x.shape
-        por_cabezas = (B, T, CABEZAS, C // CABEZAS)
+        por_cabezas = (B, T, self.cabezas, C // self.cabezas)
         q, k, v = (parte.view(por_cabezas).transpose(1, 2) for parte in self.qkv(x).chunk(3, -1))
         mirado = F.scaled_dot_product_attention(q, k, v, is_causal=True)  # (B, H, T, D)
         return self.salida(mirado.transpose(1, 2).reshape(B, T, C))
@@ -135,9 +154,9 @@ class Atencion(nn.Module):
 class ConAtencion(ConPosiciones):
     """Entre la entrada y la cabeza de salida, las posiciones se miran."""
 
-    def __init__(self, V: int):
+    def __init__(self, V: int, cabezas: int = CABEZAS):
         super().__init__(V)
-        self.atencion = Atencion()
+        self.atencion = Atencion(cabezas)
 
     def forward(self, ids: Tensor) -> Tensor:  # (B, T) -> (B, T, V)
         return self.cabeza(self.atencion(self.entrada(ids)))
@@ -168,6 +187,15 @@ class ConFeedForward(ConAtencion):
 
     def forward(self, ids: Tensor) -> Tensor:  # (B, T) -> (B, T, V)
         return self.cabeza(self.feed_forward(self.atencion(self.entrada(ids))))
+
+
+class SinActivacion(ConFeedForward):
+    """Un control: la misma feed-forward sin su activación, dos matrices seguidas."""
+
+    def __init__(self, V: int):
+        super().__init__(V)
+        ensanchar, _, volver = self.feed_forward
+        self.feed_forward = nn.Sequential(ensanchar, volver)
 
 
 class Bloque(nn.Module):
@@ -234,9 +262,14 @@ CONTROLES = [
     Peldano("media", "02_embeddings_y_posiciones", lambda V: ConMedia(V, residual=False)),
     Peldano("media con residual", "02_embeddings_y_posiciones", lambda V: ConMedia(V, True)),
     Peldano("atención sin posiciones", "04_autoatencion", SinPosiciones),
+    Peldano("atención de una cabeza", "04_autoatencion", lambda V: ConAtencion(V, cabezas=1)),
+    Peldano("feed-forward sin activación", "05_feed_forward", SinActivacion),
     CONTROL,
 ]
-"""Los que se miden al lado de los peldaños; los tres primeros, junto al de la atención."""
+"""Los que se miden al lado de los peldaños."""
+VENTANA_FIJA = Peldano("ventana de 8 y MLP", "02_embeddings_y_posiciones", ConVentana)
+CONTAR = {"contar, 4 letras": 4, "contar, 7 letras": 7}
+"""Los rivales que no son redes: contar qué sigue a las últimas k letras (Kneser y Ney, 1995)."""
 
 # --- entrenar y medir -------------------------------------------------------------------------
 
@@ -291,6 +324,11 @@ def guardada(nombre: str, corpus: Corpus | None = None) -> float:
     return _guardado()["quijote" if corpus is None else corpus.name][nombre]["pérdida"]
 
 
+def con_miles(numero: int) -> str:
+    """Un número; desde cinco cifras, con un espacio fino entre los miles."""
+    return f"{numero:,}".replace(",", "\u202f" if numero >= 10_000 else "")
+
+
 def tabla(hasta: str, medido: float, corpus: Corpus | None = None) -> None:
     """Escribir la escalera hasta un peldaño: lo de antes, guardado; lo suyo, recién medido."""
     resultados = _guardado()["quijote" if corpus is None else corpus.name]
@@ -301,20 +339,34 @@ def tabla(hasta: str, medido: float, corpus: Corpus | None = None) -> None:
         valor = medido if peldano.nombre == hasta else resultado["pérdida"]
         # Lo que una pieza quita a la pérdida; los números pequeños y el −0.00 son ruido.
         vale = "" if anterior is None else f"{round(anterior - valor, 2) + 0.0:.2f}"
-        parametros = f"{resultado['parámetros']:,}".replace(",", "\u202f")
-        if resultado["parámetros"] < 10_000:
-            parametros = str(resultado["parámetros"])
+        parametros = con_miles(resultado["parámetros"])
         print(f"{peldano.nombre:26}{parametros:>11}{valor:>9.2f}{vale.replace('-', '−'):>8}")
         if peldano.nombre == hasta:
-            return
+            break
         anterior = valor
-    raise ValueError(f"no hay un peldaño que se llame {hasta!r}")
+    else:
+        raise ValueError(f"no hay un peldaño que se llame {hasta!r}")
+    for rival in (*CONTAR, VENTANA_FIJA.nombre):
+        resultado = resultados[rival]
+        print(
+            f"{'rival: ' + rival:26}{con_miles(resultado['parámetros']):>11}{resultado['pérdida']:>9.2f}"
+        )
+
+
+def secuencias(ids: np.ndarray, hasta: int) -> int:
+    """Cuántas secuencias distintas, de una letra a `hasta`, hay en el texto: las cuentas que guarda."""
+    claves, total = np.zeros(len(ids), dtype=np.int64), 0
+    for largo in range(hasta):
+        claves = claves[: len(ids) - largo] * (int(ids.max()) + 1) + ids[largo:]
+        _, claves = np.unique(claves, return_inverse=True)
+        total += int(claves.max()) + 1
+    return total
 
 
 def medir(corpus: Corpus) -> dict[str, dict[str, float]]:
-    """Entrenar todos los peldaños y los controles."""
+    """Entrenar todos los peldaños y los controles, y contar."""
     resultados = {}
-    for peldano in [*PELDANOS, *CONTROLES]:
+    for peldano in [*PELDANOS, VENTANA_FIJA, *CONTROLES]:
         torch.manual_seed(SEMILLA)
         modelo = peldano.crear(corpus.tokenizer.vocab_size)
         comienzo = time.perf_counter()
@@ -324,6 +376,12 @@ def medir(corpus: Corpus) -> dict[str, dict[str, float]]:
         }
         segundos = time.perf_counter() - comienzo
         print(f"{peldano.nombre:32}{resultados[peldano.nombre]['pérdida']:8.4f}{segundos:7.1f} s")
+    contado = count_losses(corpus.train, corpus.val, corpus.tokenizer.vocab_size)
+    for nombre, letras in CONTAR.items():
+        resultados[nombre] = {
+            "parámetros": secuencias(np.asarray(corpus.train, dtype=np.int64), letras + 1),
+            "pérdida": round(float(contado[letras]), 4),
+        }
     return resultados
 
 

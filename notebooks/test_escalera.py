@@ -22,8 +22,8 @@ SHOWN = {
 """What each chapter shows in full."""
 V = 50
 LADDER = [rung.nombre for rung in escalera.PELDANOS]
-RUNGS = [*escalera.PELDANOS, *escalera.CONTROLES]
-MIXERS = (escalera.Atencion, escalera.ConMedia)
+RUNGS = [*escalera.PELDANOS, escalera.VENTANA_FIJA, *escalera.CONTROLES]
+MIXERS = (escalera.Atencion, escalera.ConMedia, escalera.ConVentana)
 """What lets a position see others."""
 BOOK = FOLDER.parent / "data" / "quijote"
 
@@ -80,7 +80,7 @@ def test_only_attention_and_the_mean_mix_positions(rung):
 @pytest.mark.parametrize("corpus", ["quijote", "apocrifo"])
 def test_the_saved_table_has_every_rung_with_its_parameters(corpus):
     saved = escalera._guardado()[corpus]
-    assert list(saved) == [rung.nombre for rung in RUNGS]
+    assert list(saved) == [*(rung.nombre for rung in RUNGS), *escalera.CONTAR]
     losses = [row["pérdida"] for row in saved.values()]
     assert all(0 < loss < 5 for loss in losses)
     if corpus == "quijote":
@@ -106,10 +106,29 @@ def test_attention_needs_positions_and_a_mean_is_not_attention(corpus):
     assert without < saved["media con residual"] < saved["pares"] < saved["media"]
 
 
+@pytest.mark.parametrize("corpus", ["quijote", "apocrifo"])
+def test_so_small_a_ladder_loses_to_counting_and_to_a_window(corpus):
+    saved = {name: row["pérdida"] for name, row in escalera._guardado()[corpus].items()}
+    window = saved[escalera.VENTANA_FIJA.nombre]
+    assert saved["contar, 4 letras"] < window < saved["más bloques"]
+    assert saved["atención"] < saved["atención de una cabeza"] - 0.1  # heads of the same width
+    assert saved["feed-forward"] < saved["feed-forward sin activación"] - 0.1
+    assert abs(saved["atención"] - saved["feed-forward sin activación"]) < 0.02
+
+
+def test_sequences_are_those_that_counting_keeps():
+    ids = torch.randint(4, (300,)).numpy()
+    text = "".join(map(str, ids))
+    kept = {text[i : i + n] for n in (1, 2, 3) for i in range(len(text) - n + 1)}
+    assert escalera.secuencias(ids, 3) == len(kept)
+
+
 def test_the_table_grows_to_the_rung_asked_for(capsys):
     for upto, rung in enumerate(escalera.PELDANOS):
         escalera.tabla(rung.nombre, 1.23)
         head, *rows = capsys.readouterr().out.splitlines()
+        *rows, four, seven, window = rows
+        assert [row.split()[-1] for row in (four, seven, window)] == ["1.40", "1.31", "1.56"]
         assert head.split() == ["peldaño", "parámetros", "pérdida", "vale"]
         assert len(rows) == upto + 1
         assert all(row.startswith(known.nombre) for row, known in zip(rows, escalera.PELDANOS))
