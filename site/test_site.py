@@ -177,8 +177,9 @@ def test_every_piece_starts_and_no_page_complains(built, chromium):
 
 
 def test_search_finds_a_word_from_a_disk(built, chromium):
+    from selenium.webdriver.support.wait import WebDriverWait
+
     chromium.get(f"{(built / 'search.html').as_uri()}?q=softmax")
-    count = "document.querySelectorAll('ul.search li').length"
-    # They come one by one; where there are fewer, the script's time runs out.
-    look = f"const look = () => {count} >= 5 ? done() : setTimeout(look, 50); look()"
-    chromium.execute_async_script(f"const done = arguments[0]; {look}")
+    # They come one by one.
+    found = "return document.querySelectorAll('ul.search li').length"
+    WebDriverWait(chromium, 60).until(lambda driver: driver.execute_script(found) >= 5)
