@@ -557,6 +557,7 @@ def atencion(
     texto: str,
     pesos: np.ndarray,
     capa: int = 0,
+    otras: Sequence[tuple[str, np.ndarray]] = (),
     pregunta: str = (
         "Toca varias letras: ¿hay alguna cabeza que mire siempre al mismo sitio, sea cual sea la "
         "letra que pregunta?"
@@ -571,22 +572,21 @@ def atencion(
     """Tocar una letra y ver a dónde mira cada cabeza.
 
     pesos: (n_layer, n_head, T, T) o (n_head, T, T), una fila por letra que pregunta. capa: el
-    bloque por el que se empieza.
+    bloque por el que se empieza. otras: frases entre las que elegir, cada una con sus pesos.
     """
     pesos = np.asarray(pesos, dtype=float)
     if pesos.ndim == 3:
         pesos = pesos[None]
-    T = len(texto)
-    if pesos.shape[2:] != (T, T):
-        raise ValueError(f"el texto tiene {T} letras y los pesos son {pesos.shape}")
     if not 0 <= capa < len(pesos):
         raise ValueError(f"capa={capa}, y hay pesos de {len(pesos)} bloques")
-    filas, columnas = np.tril_indices(T)  # lo demás es futuro, y vale 0
-    bytes_ = np.rint(255 * pesos[:, :, filas, columnas]).astype(np.uint8).tobytes()
-    elegida = T - 1
+    forma, T = pesos.shape[:2], len(texto)
+    frases = [
+        {"texto": frase, "pesos": triangulos(frase, suyos, forma)}
+        for frase, suyos in ((texto, pesos), *otras)
+    ]
     with figura_quieta(alto=0.5 * pesos.shape[1] + 1.2) as (figura, ax):
         cabezas = [f"cabeza {i + 1}" for i in range(pesos.shape[1])]
-        ultima = pesos[capa, :, elegida]
+        ultima = pesos[capa, :, -1]
         imagen = estilo.mapa_de_calor(ax, ultima, cabezas, [rotulo(c) for c in texto], vmin=0)
         ax.tick_params(axis="x", labelsize=min(10, 430 / T))
         ax.set_title(
@@ -596,13 +596,7 @@ def atencion(
     return Pieza(
         "atencion",
         "A dónde mira cada cabeza",
-        {
-            "texto": texto,
-            "forma": pesos.shape[:2],
-            "capa": capa,
-            "elegida": elegida,
-            "pesos": base64.b64encode(zlib.compress(bytes_, 9)).decode(),
-        },
+        {"frases": frases, "forma": forma, "capa": capa},
         figura,
         f"Un mapa con una fila por cabeza: los pesos con que la última letra de «{texto}» mira a "
         "cada una de las anteriores.",
@@ -610,6 +604,16 @@ def atencion(
         respuesta,
         partes=["sampler", "unpack", "letters"],
     )
+
+
+def triangulos(frase: str, pesos: np.ndarray, forma: tuple[int, int]) -> str:
+    """Dar los pesos de una frase en bytes comprimidos, sin el futuro, que vale 0."""
+    T = len(frase)
+    if pesos.shape != (*forma, T, T):
+        raise ValueError(f"«{frase}» tiene {T} letras y los pesos son {pesos.shape}")
+    filas, columnas = np.tril_indices(T)
+    bytes_ = np.rint(255 * pesos[:, :, filas, columnas]).astype(np.uint8).tobytes()
+    return base64.b64encode(zlib.compress(bytes_, 9)).decode()
 
 
 def curva(

@@ -51,6 +51,14 @@ def weights(n_layer: int = 3, n_head: int = 4, T: int = len(TEXT)) -> np.ndarray
     return scores.masked_fill(future, -torch.inf).softmax(-1).numpy()
 
 
+MINE = "mi frase"
+"""What a reader asks the piece to show, beside the chapter's own."""
+
+
+def mine() -> np.ndarray:
+    return weights(T=len(MINE))[::-1]
+
+
 WORDS = ["El", "gato", "juega"]
 TABLES = torch.tensor(
     [
@@ -81,7 +89,7 @@ EXAMPLES: dict[str, Callable[[], piezas.Pieza]] = {
     "subcapas": lambda: piezas.subcapas(TEXT, **switched()),
     "softmax": lambda: piezas.softmax(LOGITS, OPTIONS),
     "sorteo": lambda: piezas.sorteo(MANY, [chr(0xC0 + i) for i in range(40)]),
-    "atencion": lambda: piezas.atencion(TEXT, weights(), capa=1),
+    "atencion": lambda: piezas.atencion(TEXT, weights(), capa=1, otras=[(MINE, mine())]),
     "curva": lambda: piezas.curva(
         STEPS, LOSSES, [*LOSSES[:-1], float("nan")], [(0, "xq"), (300, "de la"), (1000, "Sancho")]
     ),
@@ -163,6 +171,8 @@ def test_every_source_is_used():
 def test_what_cannot_be_shown_is_refused():
     with pytest.raises(ValueError, match="19 letras"):
         piezas.atencion(TEXT, np.ones((2, 3, 3)))
+    with pytest.raises(ValueError, match="«mi frase» tiene 8 letras"):
+        piezas.atencion(TEXT, weights(), otras=[(MINE, weights())])
     with pytest.raises(ValueError, match="capa=3"):
         piezas.atencion(TEXT, weights(), capa=3)
     with pytest.raises(ValueError, match="por paso"):
@@ -758,6 +768,24 @@ def test_attention_is_what_was_given(show):
         assert TEXT[int(row.argmax())] in text.split(" · ")[0]
     tab.find(".dos .letters span:nth-child(3)").click()  # what a head looks at can be asked, too
     assert "letra 3, " in tab.status
+
+
+def test_another_sentence_can_be_chosen(show):
+    from selenium.webdriver.support.ui import Select
+
+    tab = opened(show, "atencion")
+    sentences = Select(tab.find("#cual"))
+    assert [option.text for option in sentences.options] == [
+        text.replace(" ", "·") for text in (TEXT, MINE)
+    ]
+    for text, given in ((MINE, mine()), (TEXT, weights()), (MINE, mine())):
+        sentences.select_by_visible_text(text.replace(" ", "·"))
+        T = len(text)
+        tab.wait(f"letras.length === {T}")
+        assert f"letra {T}, «{text[-1]}»" in tab.status
+        assert tab.find(".grande").text.replace("\n", "") in (text, text.replace(" ", "·"))
+        found = tab.js("[0, 1, 2].map((l) => filaDe(l, 3, letras.length - 1))")
+        np.testing.assert_allclose(found, given[:, 3, -1], atol=0.5 / 255 + 1e-6)
 
 
 def test_the_curve_shows_what_was_written_there(show):

@@ -1,13 +1,15 @@
 // A dónde mira cada cabeza: se toca una letra, y el texto se tiñe según los pesos de su fila.
 
-const letras = Array.from(datos.texto);
-const T = letras.length;
 const [n_layer, n_head] = datos.forma;
 const NIVELES = 255; // los pesos vienen en bytes
 const FUERTES = 3;
-let pesos;
-let elegida = datos.elegida;
+let letras, pesos, elegida; // los de la frase que se lee
 
+const cual = element(
+  'select',
+  { id: 'cual', onchange: leer },
+  ...datos.frases.map(({ texto }, i) => element('option', { value: i }, rotulo(texto))),
+);
 const bloque = element(
   'select',
   { id: 'bloque', onchange: pintar },
@@ -39,6 +41,7 @@ function caja(nombre, papel = 'textbox') {
 
 /** Devuelve los pesos con que la letra t de una cabeza mira a las letras 0…t. */
 function filaDe(capa, cabeza, t) {
+  const T = letras.length;
   const antes = ((capa * n_head + cabeza) * T * (T + 1)) / 2 + (t * (t + 1)) / 2;
   return Array.from(pesos.subarray(antes, antes + t + 1), (byte) => byte / NIVELES);
 }
@@ -77,17 +80,27 @@ function nombrar(s, peso) {
   return `${spoken(letras[s])} ${donde} ${Math.round(100 * peso)}\u00a0%`;
 }
 
-async function abrir() {
-  pesos = await inflate(datos.pesos);
+/** Pasa a la frase elegida en la lista, y a su última letra. */
+async function leer() {
+  const frase = datos.frases[cual.value];
+  pesos = await inflate(frase.pesos);
+  letras = Array.from(frase.texto);
+  letra.clear();
   letra.add(letras);
-  const mando = element('label', { for: 'bloque' }, 'Bloque ');
-  if (n_layer > 1) pieza.append(element('div', { class: 'row' }, mando, bloque));
+  elegir(letras.length - 1);
+}
+
+async function abrir() {
+  const mando = (para, nombre, lista) =>
+    element('div', { class: 'row' }, element('label', { for: para }, `${nombre} `), lista);
+  if (datos.frases.length > 1) pieza.append(mando('cual', 'Frase', cual));
+  if (n_layer > 1) pieza.append(mando('bloque', 'Bloque', bloque));
   pieza.append(
     pregunta,
     frase,
     element('div', { class: 'dos' }, ...cabezas.map(({ caja }) => caja)),
   );
-  pintar();
+  await leer();
   lista();
 }
 
