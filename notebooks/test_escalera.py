@@ -16,7 +16,7 @@ SHOWN = {
     "01_tokens": ["Letras", "Pares", "entrenar"],
     "02_embeddings_y_posiciones": ["vectores", "ConEmbedding", "ConPosiciones", "ConMedia"],
     "04_autoatencion": ["Atencion", "ConAtencion", "SinPosiciones"],
-    "05_feed_forward": ["feed_forward", "ConFeedForward"],
+    "05_feed_forward": ["feed_forward", "ConFeedForward", "SinActivacion"],
     "06_bloque_y_gpt": ["Bloque", "Gpt"],
 }
 """What each chapter shows in full."""
