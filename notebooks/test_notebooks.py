@@ -13,7 +13,7 @@ import curso
 
 FOLDER = Path(__file__).resolve().parent
 CHAPTERS = [chapter.archivo for chapter in curso.CAPITULOS]
-PAGES = ["README.md", "glosario.md", "bibliografia.md"]
+PAGES = ["README.md", "guia_docente.md", "glosario.md", "bibliografia.md"]
 CELL_SECONDS = 300
 """A cell that takes longer is taken to hang. README.md says how long a whole chapter takes."""
 LARGEST_BYTES = 1_000_000

@@ -21,7 +21,7 @@ sys.path.insert(0, str(NOTEBOOKS))
 
 import curso
 
-PAGES = ["README.md", "glosario.md", "bibliografia.md"]
+PAGES = ["README.md", "guia_docente.md", "glosario.md", "bibliografia.md"]
 IN_COURSE = {*PAGES, *(chapter.archivo for chapter in curso.CAPITULOS)}
 DRAWINGS = {
     "modelo": "El modelo entero, del texto a la letra siguiente",
@@ -129,6 +129,8 @@ def dress(notebook: nbformat.NotebookNode, chapter: curso.Capitulo) -> None:
             cell.metadata.tags = [*tags, "hide-input"]
         alt = description(cell.source) or f"Figura de «{section}»"
         cell.metadata["mystnb"] = {"image": {"alt": alt}}
+        if "solucion" in tags:
+            cell.metadata["mystnb"]["code_prompt_show"] = "Mostrar la solución"
         cell.source = without_checks(cell.source)
 
 
