@@ -86,6 +86,13 @@ def test_every_link_leads_somewhere_and_nothing_comes_from_elsewhere(built):
         assert not re.search(r"(url\(|@import)\s*[\"']?(https?:)?//", text), sheet
 
 
+def test_solutions_of_turns_are_folded(built):
+    folded = '<details class="admonition hide above-input">'
+    text = "".join(path.read_text(encoding="utf-8") for path in pages(built))
+    cells = re.findall(r"tag_solucion(.{300})", text, re.DOTALL)
+    assert cells and all(folded in cell and "Mostrar la solución" in cell for cell in cells)
+
+
 @pytest.mark.parametrize("name", ["index.md", "english.md"])
 def test_a_front_page_names_every_chapter_and_figures_that_were_measured(name):
     text = (SITE / name).read_text(encoding="utf-8")
