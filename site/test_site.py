@@ -23,7 +23,7 @@ CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
 DRIVER = shutil.which("chromedriver")
 AXE = Path(os.environ.get("SANCHO_AXE") or ROOT / "node_modules/axe-core/axe.min.js")
 CHAPTERS = ["04_autoatencion", "08_entrenamiento", "11_rayos_x"]
-LOOKED_AT = ["index", "english", *(f"curso/{chapter}" for chapter in CHAPTERS)]
+LOOKED_AT = ["index", "english", *(f"curso/{page}" for page in [*CHAPTERS, "guia_docente"])]
 
 
 @pytest.fixture(scope="module")
