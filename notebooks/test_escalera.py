@@ -14,7 +14,13 @@ FOLDER = Path(__file__).resolve().parent
 
 SHOWN = {
     "01_tokens": ["Letras", "Pares", "entrenar"],
-    "02_embeddings_y_posiciones": ["vectores", "ConEmbedding", "ConPosiciones", "ConMedia"],
+    "02_embeddings_y_posiciones": [
+        "vectores",
+        "ConEmbedding",
+        "ConPosiciones",
+        "ConMedia",
+        "ConVentana",
+    ],
     "04_autoatencion": ["Atencion", "ConAtencion", "SinPosiciones"],
     "05_feed_forward": ["feed_forward", "ConFeedForward", "SinActivacion"],
     "06_bloque_y_gpt": ["Bloque", "Gpt"],
