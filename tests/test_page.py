@@ -80,7 +80,9 @@ def test_the_committed_page_is_what_to_page_makes_of_the_pretrained_model():
     facts = json.loads(part(text, r'id="facts">(.*?)</script>'))
     course, project = f"{page.PROJECT}/blob/main/notebooks", page.PROJECT
     made = page.page_facts(saved, "float16", None, [], course, project)
-    assert f'Repository = "{project}"' in (ROOT / "pyproject.toml").read_text("utf-8")
+    for name, address in (("Homepage", page.SITE), ("Repository", project)):
+        assert f'{name} = "{address}"' in (ROOT / "pyproject.toml").read_text("utf-8")
+    assert f'"og:image" content="{page.SITE}/_images/page-light.png"' in text
     # A machine decides four things: the cost is measured on the book, which is not committed, and
     # passages are of it; nearest characters follow Python's Unicode, the bytes of base64 its zlib.
     assert (facts["cost"]["text"], len(facts["passages"])) == (facts["corpus"], 12)
@@ -217,6 +219,16 @@ class Tab:
         look = f"const look = () => ({condition}) ? resolve() : setTimeout(look, 10);"
         assert self.later(f"new Promise((resolve) => {{ {look} look(); }})", *args) is None
 
+    def ready(self) -> "Tab":
+        assert self.later("sancho.ready.then(() => true)") is True
+        self.rest()
+        return self
+
+    def again(self) -> None:
+        """Load the page of this address anew."""
+        self.driver.refresh()
+        self.ready()
+
     def rest(self) -> None:
         """Wait until all is written and read, and the chosen letter shown."""
         self.wait("!sancho.busy")
@@ -290,12 +302,11 @@ def visit(chromium, tmp_path) -> Iterator[Callable[..., Tab]]:
         page.write_page(saved, path, precision=precision, **options)
         chromium.console()
         chromium.driver.get(path.as_uri())
-        assert chromium.later("sancho.ready.then(() => true)") is True
-        chromium.rest()
-        return chromium
+        return chromium.ready()
 
     yield open_page
     chromium.show_as()
+    chromium.js("localStorage.clear()")
     assert chromium.console() == []
     assert chromium.js("performance.getEntriesByType('resource')") == []
 
@@ -398,9 +409,7 @@ def test_writing_going_on_back_another_way_and_stopping(tab, mini):
     tab.press(".bars li:nth-child(2) button", "#texto span:nth-child(31)", "#seguir", "#enlace")
     text = written(mini, first[:20] + other, 80, **options)
     assert (tab.text, tab.chosen) == (text, 30)  # what is chosen stays
-    tab.driver.refresh()  # the address is a link to what was shown
-    assert tab.later("sancho.ready.then(() => true)") is True
-    tab.rest()
+    tab.again()  # the address is a link to what was shown
     assert (tab.text, tab.chosen) == (text, 30)
     tab.fill(temperatura=1.5, cuantas=9, semilla="x")
     assert "se usa la semilla 1605" in tab.texts("#semilla-mal:not([hidden])")[0]
@@ -675,7 +684,7 @@ def test_shannons_game_is_played_to_its_score(visit):
     text = tab.find("#cuenta").get_attribute("value")
     assert "Pasaje 2, 30 letras\nYo: 15 a la primera, 1.80 intentos por letra\n" in text
     assert f"\nSancho: {models[:30].count(1)} a la primera, {np.mean(models[:30]):.2f} in" in text
-    assert text.endswith(".html#game=2")
+    assert text.endswith("\npágina.html#game=2")  # without the folder
     tab.press("#copiar")
     tab.see("#copiado", "Copiado.")
     tab.keys("#pasaje", *typed[30:])
@@ -689,7 +698,14 @@ def test_shannons_game_is_played_to_its_score(visit):
 def test_what_is_switched_off_adds_nothing(visit):
     saved, off = small_checkpoint(), small_checkpoint()
     tab = visit(saved)
-    ids = saved.tokenizer.encode(tab.text[:200])
+
+    def see(start: str = page.START, **options) -> None:
+        ids = saved.tokenizer.encode(tab.text[:200])
+        for n, of in enumerate((saved, off)):
+            bits = validation_loss(of.build_model(), ids) / np.log(2)
+            assert tab.texts("#dos-modelos .figure")[n] == f"{bits:.3f} bits por carácter"
+            assert tab.texts("#dos-modelos .letters")[n] == written(of, start, 200, **options)
+
     for switch, part, columns in (
         ("0.1", "blocks.0.attention", slice(8, 16)),
         ("1.f", "blocks.1.feed_forward", slice(16 * 4)),
@@ -697,10 +713,14 @@ def test_what_is_switched_off_adds_nothing(visit):
     ):
         off.weights[f"{part}.proj.weight"][:, columns] = 0
         tab.press(f"#interruptores [value='{switch}']")
-        for n, of in enumerate((saved, off)):
-            bits = validation_loss(of.build_model(), ids) / np.log(2)
-            assert tab.texts("#dos-modelos .figure")[n] == f"{bits:.3f} bits por carácter"
-            assert tab.texts("#dos-modelos .letters")[n] == written(of, page.START, 200)
+        see()
+    tab.fill(inicio="la mancha", temperatura=0.5)  # what stands above is followed
+    tab.rest()
+    see("la mancha", temperature=0.5)
+    tab.press("#escribir")
+    see("la mancha", temperature=0.5)
+    tab.press("#volver")
+    see("la mancha", temperature=0.5)
     tab.press("#encender")
     assert tab.shown("#dos-modelos") == ""
 
@@ -756,10 +776,11 @@ def test_everybody_can_use_it(visit, width, scheme):
         metrics=[{"step": n, "train_loss": 3 - n / 9, "val_loss": 3 - n / 10} for n in range(5)],
         passages=[("un lugar ", "de la mancha " * 9)],
     )
-    tab.keys("#pasaje", "de la mancha " * 8 + "x")
-    tab.driver.execute_script(axe.read_text("utf-8"))
     tab.show_as(width, reduced_motion="reduce", color_scheme="light")
     tab.press(*["#tema"] * (scheme == "dark"))
+    tab.again()  # the choice is remembered
+    tab.keys("#pasaje", "de la mancha " * 8 + "x")
+    tab.driver.execute_script(axe.read_text("utf-8"))
     paper = tab.js("getComputedStyle(document.body).backgroundColor")
     assert paper == {"light": "rgb(243, 234, 215)", "dark": "rgb(28, 23, 18)"}[scheme]
     tab.fill(ajeno="un lugar de la mancha " * 92)

@@ -46,6 +46,10 @@ SCRIPTS = (
 """In the order in which they stand in the page: none uses a later one before all are read."""
 MARK = b'<meta name="generator" content="sancho-mini">'
 PROJECT = "https://github.com/sancho-mini/sancho-mini"
+SITE = "https://sancho-mini.github.io/sancho-mini"
+PREVIEW = f"""<meta property="og:url" content="{{}}">
+<meta property="og:image" content="{SITE}/_images/page-light.png">
+"""
 TITLES = {"quijote": "Don Quijote", "shakespeare": "Shakespeare"}
 START = "En un lugar de la Mancha"
 SEED = 1605
@@ -169,8 +173,18 @@ def page_facts(
         "curve": curve(metrics),
         "course": course,
         "project": project,
+        "address": published_address(saved),
         "passages": passages,
     }
+
+
+def published_address(saved: Checkpoint) -> str:
+    """Return where everybody finds the page of this model: on the site; empty for all others."""
+    ours = checkpoint.pretrained().weights
+    is_ours = saved.weights.keys() == ours.keys() and all(
+        np.array_equal(array, ours[name]) for name, array in saved.weights.items()
+    )
+    return f"{SITE}/sancho.html" if is_ours else ""
 
 
 def title(corpus: str) -> str:
@@ -217,6 +231,7 @@ def assemble(facts: dict, weights: str) -> str:
     data = json.dumps(facts, allow_nan=False, separators=(",", ":")).replace("<", "\\u003c")
     parts = {
         "policy": html.escape(policy, quote=False),
+        "preview": PREVIEW.format(facts["address"]) if facts["address"] else "",
         "style": style,
         "facts": data,
         "weights": weights,

@@ -162,7 +162,7 @@ function makeYourOwn() {
   ];
   return [
     element('h3', {}, 'Haz el tuyo'),
-    element('p', {}, 'Con sancho-mini y un texto de un megabyte o más, en un portátil:'),
+    element('p', {}, 'Con sancho-mini y un texto de un megabyte o más, sin tarjeta gráfica:'),
     element('pre', { tabindex: 0, 'aria-label': 'Órdenes' }, commands.join('\n')),
     element(
       'p',

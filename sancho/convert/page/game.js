@@ -213,7 +213,7 @@ function scoreText({ number, yours, models }) {
     `¿Adivinas mejor que Sancho? Pasaje ${number + 1}, ${yours.length} letras`,
     line('Yo', yours),
     line('Sancho', models),
-    `${location.href.split('#')[0]}#game=${number + 1}`,
+    `${pageAddress()}#game=${number + 1}`,
   ].join('\n');
 }
 

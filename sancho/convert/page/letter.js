@@ -1,22 +1,22 @@
 // Esta letra: what the model expected in its place. And who is asked, for all the other views.
 
 const SHOWN = 10;
-const asking = { chosen: null, view: 'letra', request: 0, moment: null };
+const asking = { view: 'letra', request: 0, moment: null };
 const views = {}; // by name: { open(box), show(moment) }; each view's file adds its own
 
 /** A letter is pointed at: it is shown for as long as that lasts. */
 function askLetter(i) {
-  if (!story.running) showLetter(i ?? asking.chosen);
+  if (!story.running) showLetter(i ?? story.chosen);
 }
 
 /** A letter is chosen, and stays so. */
 async function chooseLetter(i) {
-  asking.chosen = i;
+  story.chosen = i;
   story.letters.mark(i);
   keepInSight();
   keepAddress();
   await showLetter(i);
-  if (asking.chosen === i) $('dicho').textContent = asking.moment ? inWords(asking.moment) : '';
+  if (story.chosen === i) $('dicho').textContent = asking.moment ? inWords(asking.moment) : '';
 }
 
 // --- the sheet that answers where there is one column ---------------------------------------
@@ -32,7 +32,7 @@ const closeSheet = () => $('preguntas').classList.remove('open');
 /** Moves the page so far that the sheet does not cover the chosen letter. */
 function keepInSight() {
   if (getComputedStyle($('preguntas')).position !== 'fixed') return;
-  story.letters.box.children[asking.chosen]?.scrollIntoView({ block: 'nearest' });
+  story.letters.box.children[story.chosen]?.scrollIntoView({ block: 'nearest' });
 }
 
 function openSheet() {
@@ -91,7 +91,7 @@ function showMoment() {
   const box = $(`vista-${asking.view}`);
   const { moment } = asking;
   box.classList.toggle('empty', !moment);
-  $('nada').hidden = Boolean(moment) || asking.chosen === null;
+  $('nada').hidden = Boolean(moment) || story.chosen === null;
   if (moment) views[asking.view].show(moment);
 }
 
@@ -199,6 +199,8 @@ function fillRow(row, { i, one, p, after, longest, drawn }) {
 function openAsking() {
   for (const [name, view] of Object.entries(views)) view.open($(`vista-${name}`));
   openSheet();
+  $('mandos').addEventListener('input', showMoment);
+  showMoment();
   const tabs = Array.from($('vistas').children);
   tabs.forEach((tab, n) => {
     tab.addEventListener('click', () => openView(tab.id.slice(4)));
@@ -212,7 +214,7 @@ function openAsking() {
     });
   });
   const step = (by) => () => {
-    const to = (asking.chosen ?? 0) + by;
+    const to = (story.chosen ?? 0) + by;
     if (to >= 0 && to < story.ids.length) chooseLetter(to);
   };
   $('anterior').addEventListener('click', step(-1));

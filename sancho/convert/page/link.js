@@ -4,19 +4,13 @@ const ADDRESS_REST = 400; // ms; browsers refuse to change an address many times
 
 const link = { timer: null };
 
-/** Returns the controls and the seed as they stand in a link. */
-function settingsInLink() {
-  const values = Object.values(story.controls.inputs).map(({ id, value }) => [id, value]);
-  return new URLSearchParams([...values, ['semilla', seed()]]).toString();
-}
-
 /** Returns what comes after the address of the page. */
 function linkToStory() {
   // A text that was written in several ways is given as a whole.
   const given = story.settings === null ? story.ids.length : story.given;
   const text = app.vocabulary.decode(story.ids.slice(0, given));
   const parts = { inicio: text, letras: story.ids.length - given };
-  if (asking.chosen !== null) parts.letra = asking.chosen + 1;
+  if (story.chosen !== null) parts.letra = story.chosen + 1;
   return `#${new URLSearchParams(parts)}&${story.settings ?? settingsInLink()}`;
 }
 
@@ -27,12 +21,19 @@ function keepAddress() {
   link.timer = setTimeout(() => history.replaceState(null, '', linkToStory()), ADDRESS_REST);
 }
 
+/** Returns the address of the page for others, to whom a folder of this machine says nothing. */
+function pageAddress() {
+  if (location.protocol !== 'file:') return location.href.split('#')[0];
+  const name = decodeURIComponent(location.pathname).split('/').pop();
+  return (app.facts.address || name) + location.search;
+}
+
 async function copyLink() {
   clearTimeout(link.timer);
   history.replaceState(null, '', linkToStory());
   const said = (words) => ($('estado').textContent = words);
   try {
-    await navigator.clipboard.writeText(location.href);
+    await navigator.clipboard.writeText(pageAddress() + linkToStory());
     said('Enlace copiado');
   } catch {
     said('El enlace está en la barra de direcciones');

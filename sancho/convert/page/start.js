@@ -3,13 +3,21 @@
 const FIRST_TEXT = [200, 1000]; // letters; between the two it ends with a sentence, if it can
 
 async function open() {
+  openTheme();
   app.facts = JSON.parse($('facts').textContent);
   const { config, characters, nearest, precision, layout } = app.facts;
   const bytes = await inflate($('weights').textContent);
   app.model = new GPT(config, namedWeights(bytes, precision, layout));
   app.vocabulary = new Vocabulary(characters, nearest);
-  openTheme();
-  openWriting();
+  openWriting({
+    ask: askLetter,
+    tap: tapLetter,
+    choose: chooseLetter,
+    rest() {
+      keepAddress();
+      compareSwitched();
+    },
+  });
   openTyping();
   openAsking();
   openLinks();
@@ -20,18 +28,32 @@ async function open() {
   openAbout();
 }
 
+/** Returns what is done with what the browser keeps for the next visit; null where it refuses. */
+function withStore(act) {
+  try {
+    return act(localStorage);
+  } catch {
+    return null;
+  }
+}
+
 /** Lets a button say whether the colours for the dark hold, which the system decides until then. */
 function openTheme() {
-  const dark = matchMedia('(prefers-color-scheme: dark)').matches;
   const rules = Array.from(document.styleSheets[0].cssRules);
   const { media } = rules.find((rule) => rule.media?.mediaText.includes('color-scheme'));
   const button = $('tema');
-  button.setAttribute('aria-pressed', dark);
+  const paint = (theme) => {
+    media.mediaText = theme === 'dark' ? 'all' : 'not all';
+    document.documentElement.style.colorScheme = theme;
+    button.setAttribute('aria-pressed', theme === 'dark');
+  };
+  button.setAttribute('aria-pressed', matchMedia('(prefers-color-scheme: dark)').matches);
+  const kept = withStore((store) => store.getItem('sancho-tema'));
+  if (kept) paint(kept);
   button.addEventListener('click', () => {
-    const isDark = button.getAttribute('aria-pressed') === 'false';
-    button.setAttribute('aria-pressed', isDark);
-    media.mediaText = isDark ? 'all' : 'not all';
-    document.documentElement.style.colorScheme = isDark ? 'dark' : 'light';
+    const theme = button.getAttribute('aria-pressed') === 'true' ? 'light' : 'dark';
+    paint(theme);
+    withStore((store) => store.setItem('sancho-tema', theme));
   });
 }
 
@@ -56,10 +78,10 @@ window.sancho = {
   ready: open(),
 
   get busy() {
-    const { chosen, moment } = asking;
+    const { chosen } = story;
     const tried = board.game?.pending || switches.run;
     const work = story.running || comparison.run || reading.run || tried;
-    return Boolean(work || (chosen && moment?.i !== chosen));
+    return Boolean(work || (chosen && asking.moment?.i !== chosen));
   },
 
   look(text) {

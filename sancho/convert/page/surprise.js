@@ -1,6 +1,5 @@
 // Qué le sorprende: any text, tinted by how little the model expected each letter of it.
 
-const TINTS = [1, 2, 4, 6, 9]; // bits from which a letter has a deeper tint
 const PAGE = 2000; // letters that are shown at once
 const PLACES = 10;
 
@@ -141,8 +140,6 @@ function showPage(first) {
     to('Después →', first + PAGE),
   );
 }
-
-const tintOf = (bits) => TINTS.filter((least) => bits >= least).length;
 
 function saySurprise(i) {
   const at = i ?? reading.letters.chosen;

@@ -52,12 +52,16 @@ async function compareSwitched() {
   const isMine = () => switches.run === run;
   const off = partsOff();
   $('encender').disabled = !off.length;
-  $('apagado').textContent = off.length ? 'Lee y escribe…' : '';
-  const options = Object.values(story.controls.options);
-  const about = [...shownIds(), $('inicio').value, seed(), ...options];
+  $('apagado').textContent = '';
   const [whole, damaged] = switches.sides;
   whole.box.hidden = damaged.box.hidden = !off.length;
   if (!off.length) return (switches.run = null);
+  await rest();
+  if (!isMine()) return;
+  if (story.running) return (switches.run = null); // what is written will tell when it rests
+  $('apagado').textContent = 'Lee y escribe…';
+  const options = Object.values(story.controls.options);
+  const about = [...shownIds(), $('inicio').value, seed(), ...options];
   await whole.show(app.model, about.join(), isMine);
   const model = app.model.without(new Set(off));
   if (isMine()) await damaged.show(model, [...about, off].join(), isMine);
@@ -94,6 +98,7 @@ function openSwitches() {
   switches.sides = [new Side('Entero'), new Side('Con lo apagado')];
   $('dos-modelos').append(...switches.sides.map((side) => side.box));
   $('interruptores').addEventListener('change', compareSwitched);
+  for (const id of ['mandos', 'inicio']) $(id).addEventListener('input', compareSwitched);
   $('encender').addEventListener('click', () => {
     for (const box of switches.boxes) box.checked = true;
     compareSwitched();

@@ -3,6 +3,8 @@
 const REST = 100; // ms without a key
 const OFFERED = 5;
 
+const rest = () => new Promise((resolve) => setTimeout(resolve, REST));
+
 const typing = { reader: null, request: 0 };
 
 /** Offers letters once the keys rest, if the cursor is at the end of the text. */
@@ -10,7 +12,7 @@ async function offerLetters() {
   const request = ++typing.request;
   const isWanted = () => request === typing.request;
   $('candidatas').hidden = true;
-  await new Promise((resolve) => setTimeout(resolve, REST));
+  await rest();
   const field = $('inicio');
   if (!isWanted() || document.activeElement !== field) return;
   if (field.selectionStart !== field.value.length) return;

@@ -4,11 +4,25 @@ const LONGEST_START = 3000; // letters of the start that are shown; the model re
 const OPENING = 300; // letters among which the one to look at first is sought
 const KEPT = 4; // readers of the text on show, each of one window of it
 
+const TINTS = [1, 2, 4, 6, 9]; // bits from which a letter has a deeper tint
+
 /**
- * The text on show: its ids, and where the context began from which each of them came; readers: what
- * was read of it, by where that began.
+ * The text on show: its ids, where the context began from which each of them came, and the chosen
+ * letter; readers: what was read of it, by where that began. tell: whom it tells what happens, as
+ * start.js says.
  */
-const story = { ids: [], starts: [], version: 0, writer: null, running: false, past: [] };
+const story = {
+  ids: [],
+  starts: [],
+  chosen: null,
+  version: 0,
+  writer: null,
+  running: false,
+  past: [],
+  tell: null,
+};
+
+const tintOf = (bits) => TINTS.filter((least) => bits >= least).length;
 
 const isSeed = (text) => /^\d+$/.test(text.trim());
 
@@ -85,15 +99,18 @@ function beginWith(text) {
   goOn();
 }
 
+/** Returns the controls and the seed as they stand in a link. */
+function settingsInLink() {
+  const values = Object.values(story.controls.inputs).map(({ id, value }) => [id, value]);
+  return new URLSearchParams([...values, ['semilla', seed()]]).toString();
+}
+
 /** Puts another text on show; the one before can be had back. */
 function newStory(ids) {
   stop();
-  const { ids: before, starts: startsBefore } = story;
-  if (before.length) {
-    const { given, settings } = story;
-    story.past.push({ ids: before, starts: startsBefore, chosen: asking.chosen, given, settings });
-  }
-  asking.chosen = null;
+  const { ids: before, starts: startsBefore, chosen, given, settings } = story;
+  if (before.length) story.past.push({ ids: before, starts: startsBefore, chosen, given, settings });
+  story.chosen = null;
   const B = app.model.config.block_size;
   const cut = ids.slice(-Math.max(LONGEST_START, B));
   const first = Math.max(0, cut.length - B);
@@ -162,11 +179,11 @@ async function goOn(isEnough = (n) => n >= wantedLetters(), letter = null) {
   flush();
   story.running = false;
   showRunning();
-  keepAddress();
-  if (asking.chosen !== null) return;
-  if (letter !== null) return chooseLetter(Math.min(letter, story.ids.length - 1));
+  story.tell.rest();
+  if (story.chosen !== null) return;
+  if (letter !== null) return story.tell.choose(Math.min(letter, story.ids.length - 1));
   if (written) $('estado').textContent += '. Se muestra la letra en la que más dudó.';
-  return chooseLetter(doubt.at);
+  return story.tell.choose(doubt.at);
 }
 
 /** Returns the last letter, if the model hesitated there more than ever, or else where it did. */
@@ -221,7 +238,8 @@ function goBack() {
   showStory(ids, starts);
   Object.assign(story, { given, settings });
   showRunning();
-  chooseLetter(chosen);
+  story.tell.rest();
+  story.tell.choose(chosen);
 }
 
 /** Goes on from before letter i with another one in its place: ¿y si…? */
@@ -235,11 +253,12 @@ function showControls() {
   const isWrong = !isSeed($('semilla').value);
   $('semilla').setAttribute('aria-invalid', isWrong);
   $('semilla-mal').hidden = !isWrong;
-  showMoment();
 }
 
-function openWriting() {
-  story.letters = new Letters($('texto'), { ask: askLetter, choose: tapLetter });
+/** tell: ask(i), tap(i), choose(i), a letter is pointed at, touched, sought; rest(), a text is there. */
+function openWriting(tell) {
+  story.tell = tell;
+  story.letters = new Letters($('texto'), { ask: tell.ask, choose: tell.tap });
   story.controls = new Controls($('mandos').querySelector('.controls'), app.facts.sampling);
   $('semilla').value = app.facts.seed;
   $('semilla-mal').textContent = `No es un número entero: se usa la semilla ${app.facts.seed}.`;
