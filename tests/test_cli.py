@@ -23,19 +23,7 @@ import conftest
 import numpy as np
 import pytest
 import torch
-from conftest import (
-    ROOT,
-    SCRIPTS,
-    TEXT,
-    assert_refused,
-    contents,
-    everything,
-    make_project,
-    run,
-    succeed,
-    use_data,
-    watch_reports,
-)
+from conftest import ROOT, SCRIPTS, TEXT, assert_refused, contents, run, succeed
 
 import train
 from sancho import checkpoint, cli
@@ -65,9 +53,9 @@ posix = pytest.mark.skipif(sys.platform == "win32", reason="here: no signals and
 @pytest.fixture(scope="module")
 def trained_files(tmp_path_factory) -> Path:
     """Return the out_dir of a run of six steps over the tiny text."""
-    folder = make_project(tmp_path_factory.mktemp("trained"))
+    folder = conftest.make_project(tmp_path_factory.mktemp("trained"))
     with pytest.MonkeyPatch.context() as patch:
-        use_data(patch, folder / "data")
+        conftest.use_data(patch, folder / "data")
         train_tiny("--max_iters=6", f"--out_dir={folder / 'out'}")
     return folder / "out"
 
@@ -207,10 +195,10 @@ BAD_LINES = [
     ids=[f"{name} {line}"[:60] for name, line, *_ in BAD_LINES],
 )
 def test_a_line_that_cannot_be_used(project, name, line, parts):
-    before = everything(project)
+    before = conftest.everything(project)
     args = [word.replace("MODEL", str(MODEL)) for word in line.split()]
     assert_refused(run(name, *args), name, *parts)
-    assert everything(project) == before
+    assert conftest.everything(project) == before
 
 
 @posix
@@ -433,7 +421,7 @@ def test_a_kill_costs_no_more_than_a_minute(project, monkeypatch):
         found.append(checkpoint.load(last).progress.step if last.exists() else 0)
 
     monkeypatch.setattr(run_folder, "time", SimpleNamespace(monotonic=lambda: clock.now))
-    watch_reports(monkeypatch, take_a_step)
+    conftest.watch_reports(monkeypatch, take_a_step)
     train_tiny("--max_iters=8", "--eval_interval=8", "--log_interval=1")
     assert found == [0, 0, 0, 3, 3, 3, 6, 6]  # each before the step's own save
 
@@ -607,7 +595,7 @@ def be(name: str, folder: Path, *args: str) -> None:
     for number, file in enumerate(("out", "err"), 1):
         os.dup2(os.open(f"{os.getpid()}.{file}", os.O_WRONLY | os.O_CREAT), number)
     torch.set_num_threads(1)
-    use_data(pytest.MonkeyPatch(), folder / "data")
+    conftest.use_data(pytest.MonkeyPatch(), folder / "data")
     sys.argv = [name, *args]
     cli.exit_with(SCRIPTS[name].main)
 
@@ -694,7 +682,7 @@ def test_threads_are_configured_before_the_libraries_are_loaded(script):
 def write_and_look(project: Path) -> None:
     """Train and write; end with 0 if nothing has imported the machinery of torch.compile."""
     os.chdir(project)
-    use_data(pytest.MonkeyPatch(), project / "data")
+    conftest.use_data(pytest.MonkeyPatch(), project / "data")
     train.main([*TINY, "--dataset=tiny", "--max_iters=2"])
     SCRIPTS["sample.py"].main(["--max_new_tokens=3"])
     sys.exit("torch._dynamo" in sys.modules)

@@ -8,20 +8,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
 
+import conftest
 import pytest
-from conftest import (
-    ARGS,
-    ROOT,
-    SCRIPTS,
-    TEXT,
-    assert_same_run,
-    contents,
-    run,
-    succeed,
-    use_data,
-    watch_reports,
-    what_was_saved,
-)
+from conftest import ARGS, ROOT, SCRIPTS, TEXT, assert_same_run, contents, run, succeed
 
 from sancho import checkpoint
 from sancho.corpus import is_prepared, open_prepared, prepare_files
@@ -74,11 +63,11 @@ def test_a_disk_that_fills_up_while_training(project, disk, monkeypatch, room):
     line = [*ARGS, "--max_iters=4", "--out_dir"]
     succeed("train.py", *line, expected)
     with monkeypatch.context() as patch:
-        watch_reports(patch, lambda report: report.step == 2 and fill(disk, room))
+        conftest.watch_reports(patch, lambda report: report.step == 2 and fill(disk, room))
         result = run("train.py", *line, out)
     for refused in (result, run("train.py", "--resume", "--out_dir", out)):
         assert_ends_refused(refused, FULL)
-        assert [saved.progress.step for saved in what_was_saved(out)][1:] == [1]
+        assert [saved.progress.step for saved in conftest.what_was_saved(out)][1:] == [1]
         assert not list(out.glob("*.sancho-tmp"))
     (disk / "filler").unlink()
     succeed("train.py", "--resume", "--out_dir", out)
@@ -87,7 +76,7 @@ def test_a_disk_that_fills_up_while_training(project, disk, monkeypatch, room):
 
 @pytest.mark.parametrize("old", [False, True], ids=["a new text", "a text that is there"])
 def test_preparing_a_text_for_which_there_is_no_room(project, disk, monkeypatch, old):
-    use_data(monkeypatch, disk)
+    conftest.use_data(monkeypatch, disk)
     folder, text = disk / "mine", "Rinconete y Cortadillo\n"
     (project / "mine.txt").write_text(text, encoding="utf-8")
     if old:
@@ -121,7 +110,7 @@ def test_a_text_that_cannot_be_written(tmp_path):
 
 
 def test_a_disk_that_is_read_only(project, disk, monkeypatch):
-    use_data(monkeypatch, disk / "data")
+    conftest.use_data(monkeypatch, disk / "data")
     shutil.copytree(project / "data", disk / "data")
     out, words = disk / "out", "Read-only file system"
     succeed("train.py", *ARGS, "--max_iters=2", "--out_dir", out)

@@ -32,6 +32,7 @@ from sancho.training import validation_loss
 
 CHARACTERS = CharTokenizer.from_text("\n abcdefghijklmnopqrstuvxyzñáéíóú,.;—EUM").characters
 SMALL = {"block_size": 32, "n_layer": 2, "n_head": 2, "n_embd": 16, "ngram_rows": 64}
+FACTS = r'id="facts">(.*?)</script>'
 HOSTILE = "\n <>&\"'/`{}$\\!-\u2028\u2029\u202eabcs\U0001f600\u05d0"
 
 
@@ -40,10 +41,6 @@ def small_checkpoint(preset: str = "mini", characters: str = CHARACTERS, **shape
     shape = {"vocab_size": len(characters)} | SMALL | shape
     saved = checkpoint_of(replace(PRESETS[preset].model, dropout=0.0, **shape), characters)
     return replace(saved, progress=Progress(step=7, tokens=7000, seconds=12.5, val_loss=2.5))
-
-
-def part(text: str, pattern: str) -> str:
-    return re.search(pattern, text, re.DOTALL)[1]
 
 
 def written(saved: Checkpoint, start: str, n: int, seed: int = 1605, **options) -> str:
@@ -62,7 +59,7 @@ def test_the_policy_allows_the_pages_own_script_and_style_alone(tmp_path):
     saved, path = small_checkpoint(), tmp_path / "page.html"
     page.write_page(saved, path, precision="float16")
     text = path.read_text("utf-8")
-    policy = part(text, r'Content-Security-Policy" content="([^"]*)"')
+    policy = re.search(r'Content-Security-Policy" content="([^"]*)"', text)[1]
     # A browser runs neither where its hash is another one.
     assert re.sub(r"'sha256-[^']*'", "HASH", policy) == (
         "default-src 'none'; script-src HASH; style-src HASH; base-uri 'none'; form-action 'none'"
@@ -77,7 +74,7 @@ def test_the_policy_allows_the_pages_own_script_and_style_alone(tmp_path):
 
 def test_the_committed_page_is_what_to_page_makes_of_the_pretrained_model():
     text, saved = (ROOT / "docs/index.html").read_text("utf-8"), checkpoint.pretrained()
-    facts = json.loads(part(text, r'id="facts">(.*?)</script>'))
+    facts = json.loads(re.search(FACTS, text)[1])
     course, project = f"{page.PROJECT}/blob/main/notebooks", page.PROJECT
     made = page.page_facts(saved, "float16", None, [], course, project)
     for name, address in (("Homepage", page.SITE), ("Repository", project)):
@@ -90,13 +87,27 @@ def test_the_committed_page_is_what_to_page_makes_of_the_pretrained_model():
     latin = [[near for c, near in of["nearest"].items() if c < "\u0250"] for of in (facts, made)]
     assert latin[0] == latin[1]
     made |= {name: facts[name] for name in ("cost", "nearest", "passages")}
-    weights = part(text, r'id="weights">(.*?)</')
+    weights = re.search(r'id="weights">(.*?)</', text)[1]
     assert page.assemble(made, weights) == text
     expected = packing.pack(packing.rounded(saved, "float16"), "float16")
     found, expected = (zlib.decompress(base64.b64decode(x)) for x in (weights, expected))
     assert found == expected
     for name in set(re.findall(r"'(\d\d_\w+)'", text)):  # the chapters that it leads to
         assert (ROOT / "notebooks" / f"{name}.ipynb").is_file()
+
+
+STRINGS = json.loads((page.FOLDER / "strings.json").read_text("utf-8"))
+
+
+def test_what_the_page_says_stands_in_one_table_in_both_languages():
+    for both in STRINGS.values():
+        spanish, english = (sorted(re.findall(r"\{\w+\}|\|", text)) for text in both)
+        assert spanish == english, both
+    scripts = "\n".join((page.FOLDER / f"{name}.js").read_text("utf-8") for name in page.SCRIPTS)
+    assert set(re.findall(r"\bsay\('(\w+)'", scripts)) <= STRINGS.keys()
+    code = re.sub(r"/\*[\s\S]*?\*/|//.*", "", scripts)
+    # The letter ñ, on a key, and the first sentence of the book.
+    assert set(re.findall(r"\w*[áéíóúñ¿¡]\w*", code)) == {"asdfghjklñ", "ñ", "vivía", "rocín"}
 
 
 BEST = Path("out/best.safetensors")
@@ -117,7 +128,7 @@ def here(project) -> Checkpoint:
 def made(*args: str, output: str = "sancho.html") -> dict:
     """Make a page by the command; return its facts."""
     assert run("convert.py", "to-page", *args).status == 0
-    return json.loads(part(Path(output).read_text("utf-8"), r'id="facts">(.*?)</script>'))
+    return json.loads(re.search(FACTS, Path(output).read_text("utf-8"))[1])
 
 
 def test_to_page_says_what_it_made_and_what_packing_costs(here):
@@ -186,6 +197,7 @@ def chromium() -> Iterator["Tab"]:
     for argument in ("headless=new", "no-sandbox", "disable-dev-shm-usage", "window-size=1280,900"):
         options.add_argument(f"--{argument}")
     options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
+    options.add_experimental_option("prefs", {"intl.accept_languages": "es"})
     with webdriver.Chrome(options=options, service=webdriver.ChromeService(driver)) as browser:
         browser.set_script_timeout(60)
         yield Tab(browser)
@@ -209,8 +221,7 @@ class Tab:
         return self.driver.execute_async_script(program, *args)
 
     def write(self, start: str, n: int, options: dict) -> str:
-        call = "sancho.write(arguments[0], arguments[1], arguments[2])"
-        return self.later(call, start, n, options)
+        return self.later("sancho.write(...arguments)", start, n, options)
 
     def look(self, text: str) -> dict:
         return self.js("sancho.look(arguments[0])", text)
@@ -298,15 +309,16 @@ def visit(chromium, tmp_path) -> Iterator[Callable[..., Tab]]:
     """Open the page of a checkpoint, which says nothing in its console and asks for no file."""
     path = tmp_path / "página.html"
 
-    def open_page(saved: Checkpoint, precision: str = "float32", **options) -> Tab:
+    def open_page(saved: Checkpoint, precision="float32", address="", **options) -> Tab:
         page.write_page(saved, path, precision=precision, **options)
         chromium.console()
-        chromium.driver.get(path.as_uri())
+        chromium.driver.get(path.as_uri() + address)
         return chromium.ready()
 
     yield open_page
     chromium.show_as()
-    chromium.js("localStorage.clear()")
+    kept = {"origin": "file://", "storageTypes": "local_storage"}
+    chromium.driver.execute_cdp_cmd("Storage.clearDataForOrigin", kept)
     assert chromium.console() == []
     assert chromium.js("performance.getEntriesByType('resource')") == []
 
@@ -715,12 +727,9 @@ def test_what_is_switched_off_adds_nothing(visit):
         tab.press(f"#interruptores [value='{switch}']")
         see()
     tab.fill(inicio="la mancha", temperatura=0.5)  # what stands above is followed
-    tab.rest()
-    see("la mancha", temperature=0.5)
-    tab.press("#escribir")
-    see("la mancha", temperature=0.5)
-    tab.press("#volver")
-    see("la mancha", temperature=0.5)
+    for button in (".figure", "#escribir", "#volver"):
+        tab.press(button)
+        see("la mancha", temperature=0.5)
     tab.press("#encender")
     assert tab.shown("#dos-modelos") == ""
 
@@ -735,7 +744,7 @@ def test_a_long_text_freezes_nothing_and_can_be_stopped(visit):
     assert tab.shown("#leer") == "Para"
     tab.find("#leer").click()  # what is frozen does not hear it
     tab.see("#sorprendido", "página 1 de")
-    pages = part(tab.shown("#sorprendido"), r"página 1 de (\d+)")
+    pages = re.search(r"página 1 de (\d+)", tab.shown("#sorprendido"))[1]
     assert 1 < int(pages) < 20  # of 38
     tab.press("#sorprendido .row button:last-child")
     assert "página 2 de" in tab.shown("#sorprendido")
@@ -766,12 +775,16 @@ def test_hostile_characters_stay_letters_and_the_network_is_shut(visit):
 
 
 @pytest.mark.parametrize(("width", "scheme"), [(360, "dark"), (1280, "light")])
-def test_everybody_can_use_it(visit, width, scheme):
+def test_everybody_can_use_it_in_english_too(visit, width, scheme):
     axe = Path(os.environ.get("SANCHO_AXE") or ROOT / "node_modules/axe-core/axe.min.js")
     if not axe.is_file():
         pytest.skip(f"{axe} is not there: npm install axe-core, and SANCHO_AXE=…/axe.min.js")
+    is_english = scheme == "dark"
+    texts = zip(*STRINGS.values(), strict=True)
+    spanish, english = (set(re.findall(r"[^\W\d_]{4,}", str(those))) for those in texts)
     tab = visit(
         small_checkpoint(),
+        address="?lang=en" * is_english,
         text=("x", np.arange(40) % 9),
         metrics=[{"step": n, "train_loss": 3 - n / 9, "val_loss": 3 - n / 10} for n in range(5)],
         passages=[("un lugar ", "de la mancha " * 9)],
@@ -793,8 +806,11 @@ def test_everybody_can_use_it(visit, width, scheme):
         sizes = "(x) => [x.ariaLabel || x.innerText, x.offsetWidth, x.offsetHeight]"
         found = tab.all("button, summary, input:not([type=radio]), .station, .head", sizes)
         assert [x for x in found if 0 < min(x[1:]) < 24] == []
+    said = "(node) => node.ariaLabel ?? node.innerText"
     for view in ("letra", "mira", "viaje"):
         tab.press(f"#tab-{view}")
+        words = set(re.findall(r"\w+", " ".join(tab.all("body, [aria-label]", said))))
+        assert not is_english or words & (spanish - english) == set()
         where = "document" if view == "letra" else "'.asking'"
         names = "(v) => `${v.id}: ${v.nodes.map((n) => n.target).join(' ')}`"
         assert tab.later(f"axe.run({where}).then((r) => r.violations.map({names}))") == []
@@ -802,4 +818,4 @@ def test_everybody_can_use_it(visit, width, scheme):
         right = tab.all("td, th, p, svg", "(node) => node.getBoundingClientRect().right")
         assert max(right) <= width + 1
     tab.keys("#tab-viaje", "HOME")
-    assert tab.shown("[role=tab][tabindex='0']") == "Esta letra"
+    assert tab.shown("[role=tab][tabindex='0']") == STRINGS["this_letter"][is_english]

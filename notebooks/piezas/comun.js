@@ -9,6 +9,16 @@ function rotulo(texto) {
   return texto.replaceAll(' ', '·').replaceAll('\n', '↵');
 }
 
+/** Devuelve una letra como se lee en voz alta. */
+function spoken(letra) {
+  if (letra === ' ') return 'espacio';
+  return letra === '\n' ? 'salto de línea' : `«${visible(letra)}»`;
+}
+
+function count(n, uno, varios) {
+  return `${thousands(n)} ${n === 1 ? uno : varios}`;
+}
+
 /** Devuelve el nombre de una opción: una letra que no se ve, por su abreviatura. */
 function signo(texto) {
   const nombre = texto === ' ' ? 'esp.' : rotulo(texto);

@@ -1,7 +1,8 @@
 """Export to one HTML page in which the model runs, in any browser, without a network.
 
 The scripts of this folder, one after the other, and a style sheet are put into skeleton.html as
-they are, and the weights as packing.py lays them out.
+they are, and the weights as packing.py lays them out. All that the page says stands in
+strings.json, in Spanish and in English: key → both, with the same {names}; some are "one|many".
 
 A Content-Security-Policy allows the page's own script and style, by their hashes, and nothing else:
 it can't ask any server for anything. What comes from the checkpoint is JSON in the page.
@@ -40,8 +41,8 @@ from sancho.tokenizer import CharTokenizer
 
 FOLDER = Path(__file__).resolve().parent
 SCRIPTS = (
-    "vocabulary model random sampler unpack tools tables controls letters write typing link letter "
-    "attention journey compare surprise game switches about start"
+    "vocabulary model random sampler unpack tools words tables controls letters write typing link "
+    "letter attention journey compare surprise game switches about start"
 ).split()
 """In the order in which they stand in the page: none uses a later one before all are read."""
 MARK = b'<meta name="generator" content="sancho-mini">'
@@ -227,18 +228,27 @@ def assemble(facts: dict, weights: str) -> str:
         f"default-src 'none'; script-src {_hash(script)}; style-src {_hash(style)}; "
         "base-uri 'none'; form-action 'none'"
     )
+    strings = json.loads((FOLDER / "strings.json").read_text(encoding="utf-8"))
     # As \\u003c a < ends no script and opens no comment; all beyond ASCII is escaped anyway.
-    data = json.dumps(facts, allow_nan=False, separators=(",", ":")).replace("<", "\\u003c")
+    data = json.dumps(facts | {"strings": strings}, allow_nan=False, separators=(",", ":"))
     parts = {
         "policy": html.escape(policy, quote=False),
         "preview": PREVIEW.format(facts["address"]) if facts["address"] else "",
         "style": style,
-        "facts": data,
+        "facts": data.replace("<", "\\u003c"),
         "weights": weights,
         "script": script,
     }
     skeleton = (FOLDER / "skeleton.html").read_text(encoding="utf-8")
-    return re.sub(r"\{\{(\w+)\}\}", lambda place: parts[place[1]], skeleton)
+    return re.sub(r"\{\{(\w+)\}\}", lambda place: parts[place[1]], in_spanish(skeleton, strings))
+
+
+def in_spanish(skeleton: str, strings: dict[str, list[str]]) -> str:
+    """Return the skeleton with its texts and labels as they are without scripts."""
+    spanish = {key: html.escape(text) for key, (text, _) in strings.items()}
+    label = 'data-label="{0}" aria-label="{1}"'.format
+    skeleton = re.sub(r'data-text="(\w+)">', lambda of: of[0] + spanish[of[1]], skeleton)
+    return re.sub(r'data-label="(\w+)"', lambda of: label(of[1], spanish[of[1]]), skeleton)
 
 
 def _hash(content: str) -> str:

@@ -1,32 +1,24 @@
 // Sobre este modelo: its size, what it is made of, what it read, how it learned.
 
-const PRECISION_NAMES = {
-  float16: 'media precisión (float16)',
-  float32: 'precisión simple (float32), sin perder un bit',
-};
-
 function openAbout() {
   const { corpus, parameters, precision, cost, progress } = app.facts;
   const { block_size, vocab_size } = app.model.config;
   const facts = [
     [
-      'Qué leyó',
-      `«${corpus}»: ${count(progress.tokens, 'letra', 'letras')} en ` +
-        `${count(progress.step, 'paso', 'pasos')}, contando las veces que volvió sobre ellas`,
+      say('what_it_read'),
+      say('read_so_much', {
+        corpus,
+        letters: say('letters', { n: progress.tokens }),
+        steps: say('steps', { n: progress.step }),
+      }),
     ],
-    ['Cuánto tardó', duration(progress.seconds)],
-    ['Tamaño', `${thousands(parameters)} números aprendidos`],
-    ['Forma', shapeInWords()],
-    [
-      'Ventana',
-      `${thousands(block_size)} letras; cuando se llena, conserva la última cuarta parte`,
-    ],
-    ['Vocabulario', `${vocab_size} letras y signos`],
-    [
-      'Lo que no leyó',
-      progress.val_loss === null ? 'aún sin medir' : lossInWords(progress.val_loss),
-    ],
-    ['Pesos en esta página', PRECISION_NAMES[precision] + costInWords(cost)],
+    [say('how_long'), duration(progress.seconds)],
+    [say('size'), say('parameters', { n: parameters })],
+    [say('shape'), shapeInWords()],
+    [say('window'), say('window_size', { n: block_size })],
+    [say('vocabulary'), say('vocabulary_size', { n: vocab_size })],
+    [say('not_read'), lossInWords(progress.val_loss)],
+    [say('weights_here'), costInWords(say(precision), cost)],
   ];
   const list = element(
     'dl',
@@ -43,54 +35,51 @@ function openAbout() {
   );
   const { course, project } = app.facts;
   const link = (href, text) => (href ? element('a', { href }, text) : text);
-  $('pie').append('Hecho con ', link(project, 'sancho-mini'), course ? '. ' : '.');
-  if (course) $('pie').append('Cómo funciona por dentro, en ', link(course, 'el curso'), '.');
-  $('lema').textContent =
-    `Un modelo pequeño que leyó «${corpus}» letra a letra y aprendió a escribir. Está entero ` +
-    `en esta página y no necesita red.`;
+  $('pie').append(say('made_with'), link(project, 'sancho-mini'), course ? '. ' : '.');
+  if (course) $('pie').append(say('how_it_works'), link(course, say('the_course')), '.');
+  $('lema').textContent = say('motto_of', { corpus });
 }
 
 function shapeInWords() {
   const c = app.model.config;
-  const positions = {
-    rope: 'posiciones rotatorias (RoPE)',
-    learned: 'posiciones aprendidas',
-    sinusoidal: 'posiciones de senos y cosenos',
-  };
+  const positions = { rope: 'rope', learned: 'learned_positions', sinusoidal: 'sinusoidal' };
   const parts = [
-    count(c.n_layer, 'bloque', 'bloques'),
-    count(c.n_head, 'cabeza por bloque', 'cabezas por bloque'),
-    `ancho ${c.n_embd}`,
+    say('blocks', { n: c.n_layer }),
+    say('heads', { n: c.n_head }),
+    say('width', { n: c.n_embd }),
     { rmsnorm: 'RMSNorm', layernorm: 'LayerNorm' }[c.norm],
-    positions[c.position],
+    say(positions[c.position]),
     ACTIVATION_NAMES[c.activation],
   ];
   if (c.qk_norm) parts.push('QK-norm');
-  if (c.ngram_size > 1) parts.push(`tabla de secuencias de hasta ${c.ngram_size} letras`);
-  if (c.embedding_skip) parts.push('embedding sumado en cada bloque');
-  if (c.tie_embeddings) parts.push('cabeza atada al embedding');
-  if (c.bias) parts.push('con sesgos');
+  if (c.ngram_size > 1) parts.push(say('table_of', { n: c.ngram_size }));
+  if (c.embedding_skip) parts.push(say('embedding_skip'));
+  if (c.tie_embeddings) parts.push(say('tied_head'));
+  if (c.bias) parts.push(say('biases'));
   return parts.join(', ');
 }
 
 function duration(seconds) {
-  if (seconds < 90) return count(Math.round(seconds), 'segundo', 'segundos');
-  if (seconds < 5400) return count(Math.round(seconds / 60), 'minuto', 'minutos');
-  return `${(seconds / 3600).toFixed(1)} horas`;
+  if (seconds < 90) return say('seconds', { n: Math.round(seconds) });
+  if (seconds < 5400) return say('minutes', { n: Math.round(seconds / 60) });
+  return say('hours', { n: (seconds / 3600).toFixed(1) });
 }
 
 function lossInWords(loss) {
-  return `pérdida ${loss.toFixed(3)} nats, ${(loss / Math.LN2).toFixed(3)} bits por carácter`;
+  if (loss === null) return say('not_measured');
+  return say('loss', { nats: loss.toFixed(3), bits: (loss / Math.LN2).toFixed(3) });
 }
 
-function costInWords(cost) {
-  if (!cost) return '';
+function costInWords(precision, cost) {
+  if (!cost) return precision;
   const change = cost.after - cost.before;
   const sign = change < 0 ? '−' : '+';
-  return (
-    `; guardarlos así cambia la pérdida en ${sign}${Math.abs(change).toFixed(5)} nats, ` +
-    `medido en ${thousands(cost.characters)} letras de «${cost.text}»`
-  );
+  return say('packing_cost', {
+    precision,
+    change: sign + Math.abs(change).toFixed(5),
+    n: cost.characters,
+    text: cost.text,
+  });
 }
 
 // --- the learning curve ---------------------------------------------------------------------
@@ -118,14 +107,17 @@ function learningCurve() {
       viewBox: '0 0 400 200',
       class: 'curve',
       role: 'img',
-      'aria-label':
-        `La pérdida baja de ${high.toFixed(2)} a ${low.toFixed(2)} nats en ${last} pasos`,
+      'aria-label': say('curve_aloud', {
+        high: high.toFixed(2),
+        low: low.toFixed(2),
+        steps: say('steps', { n: last }),
+      }),
     },
     svg('path', { class: 'axis', d: 'M40 10V170H395' }),
     label(36, 24, high.toFixed(2), 'end'),
     label(36, 172, low.toFixed(2), 'end'),
     label(40, 190, '0'),
-    label(392, 190, `paso ${thousands(last)}`, 'end'),
+    label(392, 190, say('step_n', { n: last }), 'end'),
     svg('path', { class: 'learning', d: path.join('') }),
     ...dots,
   );
@@ -134,20 +126,16 @@ function learningCurve() {
     loss === null ? '' : loss.toFixed(3),
     val.toFixed(3),
   ]);
-  const numbers = table('', ['paso', 'al aprender', 'lo que no leyó'], rows);
+  const numbers = table('', [say('step'), say('while_learning'), say('unread_column')], rows);
   return [
-    element('h3', {}, 'Cómo aprendió'),
+    element('h3', {}, say('how_it_learned')),
     element(
       'figure',
       {},
       drawing,
-      element(
-        'figcaption',
-        {},
-        'Línea: pérdida en lo que lee. Puntos: en lo que no leyó. En nats por carácter.',
-      ),
+      element('figcaption', {}, say('curve_caption')),
     ),
-    rows.length ? element('details', {}, element('summary', {}, 'los números'), numbers) : '',
+    rows.length ? element('details', {}, element('summary', {}, say('the_numbers')), numbers) : '',
   ];
 }
 
@@ -156,19 +144,19 @@ function label(x, y, text, anchor = 'start') {
 }
 
 function makeYourOwn() {
+  const folder = say('your_folder');
   const commands = [
-    'python train.py --corpus mi_texto.txt --out_dir out-mio',
-    'python convert.py to-page --checkpoint out-mio/best.safetensors',
+    `python train.py --corpus ${say('your_text')} --out_dir ${folder}`,
+    `python convert.py to-page --checkpoint ${folder}/best.safetensors`,
   ];
   return [
-    element('h3', {}, 'Haz el tuyo'),
-    element('p', {}, 'Con sancho-mini y un texto de un megabyte o más, sin tarjeta gráfica:'),
-    element('pre', { tabindex: 0, 'aria-label': 'Órdenes' }, commands.join('\n')),
+    element('h3', {}, say('make_yours')),
+    element('p', {}, say('make_yours_how')),
+    element('pre', { tabindex: 0, 'aria-label': say('commands') }, commands.join('\n')),
     element(
       'p',
       {},
-      'Después abre sancho.html con un doble clic. Para los curiosos, la consola del ' +
-        'navegador entiende ',
+      say('make_yours_then'),
       element('code', {}, 'await sancho.write("En un", 100, {seed: 1605})'),
       '.',
     ),

@@ -12,21 +12,16 @@ views.mira = {
   open(box) {
     const { n_layer, n_head } = app.model.config;
     this.pictures = [];
-    const heads = element(
-      'fieldset',
-      { class: 'heads' },
-      element('legend', {}, 'Elige una cabeza'),
-    );
+    const legend = element('legend', {}, say('choose_head'));
+    const heads = element('fieldset', { class: 'heads' }, legend);
     for (let layer = 0; layer < n_layer; layer++) {
-      const row = element('div', { class: 'layer' }, element('span', {}, `bloque ${layer + 1}`));
+      const name = element('span', {}, say('block', { n: layer + 1 }));
+      const row = element('div', { class: 'layer' }, name);
       for (let head = 0; head < n_head; head++) row.append(this.headChoice(layer, head, n_head));
       heads.append(row);
     }
     this.sentence = element('p', { class: 'verdict' });
-    this.text = letterBox(
-      'El texto que lee el modelo, más oscuro donde más mira la cabeza',
-      'small',
-    );
+    this.text = letterBox(say('looked_at'), 'small');
     this.letters = new Letters(this.text, {
       ask: (s) => this.point(s),
       choose: (s) => this.point(s, true),
@@ -35,9 +30,7 @@ views.mira = {
     this.strongest = element('div');
     box.append(
       hint(
-        'Cada cuadro es una cabeza: una fila por letra que pregunta, una columna por letra a ' +
-          'la que mira, las últimas veinte. Encima de la diagonal está el futuro: nadie mira ' +
-          'allí. ',
+        `${say('maps_hint')} `,
         chapter('04_autoatencion'),
         '.',
       ),
@@ -53,7 +46,7 @@ views.mira = {
 
   headChoice(layer, head, n_head) {
     const number = layer * n_head + head;
-    const label = `bloque ${layer + 1}, cabeza ${head + 1}`;
+    const label = headInWords(layer, head);
     const input = element('input', { type: 'radio', name: 'cabeza', 'aria-label': label });
     input.checked = number === this.head;
     input.addEventListener('change', () => {
@@ -79,10 +72,9 @@ views.mira = {
     const { layer, head } = this.pictures[this.head];
     const { scores, weights } = reader.attention(layer, head, t);
     Object.assign(this, { moment, scores, weights, D, pointed: null });
-    const asker = spoken(letterAt(moment.i - 1));
-    this.sentence.textContent =
-      `Bloque ${layer + 1}, cabeza ${head + 1}. Pregunta la última letra leída, ${asker}; ` +
-      `los pesos de las ${t + 1} letras que puede ver suman 1.`;
+    const letter = spoken(letterAt(moment.i - 1));
+    const who = { block: layer + 1, head: head + 1, letter, n: t + 1 };
+    this.sentence.textContent = say('who_asks', who);
     this.showText();
     this.showTable();
     this.point(null);
@@ -109,7 +101,7 @@ views.mira = {
     const order = ranking(this.weights).slice(0, STRONGEST);
     const rows = order.map((s) => [
       glyph(visible(letterAt(this.moment.start + s))),
-      t - s ? String(t - s) : 'ella misma',
+      t - s ? String(t - s) : say('itself'),
       decimals(this.scores[s]),
       percent(this.weights[s]),
       bar(this.weights[s]),
@@ -117,7 +109,11 @@ views.mira = {
     // Always as many rows, so that nothing below moves.
     while (rows.length < STRONGEST) rows.push(['\u00a0', '', '', '', '']);
     this.strongest.replaceChildren(
-      table('A lo que más mira', ['letra', 'hace', 'q · k / √D', 'peso', ''], rows),
+      table(
+        say('most_looked_at'),
+        [say('letter'), say('ago'), 'q · k / √D', say('weight'), ''],
+        rows,
+      ),
     );
   },
 
@@ -130,15 +126,20 @@ views.mira = {
     }
     const at = s ?? this.pointed ?? ranking(this.weights)[0];
     const { t } = this.moment;
-    const name = spoken(letterAt(this.moment.start + at));
-    const away = at === t ? 'ella misma' : `hace ${count(t - at, 'letra', 'letras')}`;
-    this.detail.textContent =
-      at > t
-        ? `${name}: todavía no se ha leído. Su puntuación es −∞ y su peso, exactamente 0.`
-        : `${name}, ${away}: consulta · clave / √${this.D} = ${decimals(this.scores[at])}; ` +
-          `después de softmax, ${percent(this.weights[at])}.`;
+    const letter = spoken(letterAt(this.moment.start + at));
+    if (at > t) return (this.detail.textContent = say('in_future', { letter }));
+    const away = say('letters', { n: t - at });
+    this.detail.textContent = say('score_and_weight', {
+      letter,
+      place: at === t ? say('itself') : say('letters_ago', { letters: away }),
+      size: this.D,
+      score: decimals(this.scores[at]),
+      weight: percent(this.weights[at]),
+    });
   },
 };
+
+const headInWords = (layer, head) => say('block_and_head', { block: layer + 1, head: head + 1 });
 
 /** Draws the weights of the last positions: rows ask, columns are looked at. */
 function drawMap({ layer, head, paths }, reader, t) {

@@ -13,7 +13,7 @@ class Way {
     this.verdict = element('p', { class: 'verdict' });
     const fields = element('div', { class: 'controls' });
     this.controls = new Controls(fields, options, `${name}-`);
-    const mandos = element('details', {}, element('summary', {}, `Mandos de ${name}`), fields);
+    const mandos = element('details', {}, element('summary', {}, say('controls_of', { name })), fields);
     mandos.addEventListener('input', () => this.sum());
     // Whoever moves a control sees both anew, with the same seed.
     mandos.addEventListener('change', () => comparison.seed !== null && compare(comparison.seed));
@@ -51,10 +51,12 @@ class Way {
     this.text.append(...this.fresh);
     this.fresh = [];
     if (!this.written) return;
-    const removed = this.slips ? `habría quitado ${this.slips}` : 'no habría quitado ninguna';
-    this.verdict.textContent =
-      `De sus ${count(this.written, 'letra', 'letras')}, ${other.name} ${removed}. ` +
-      `Sorpresa media: ${(this.bits / this.written).toFixed(2)} bits.`;
+    this.verdict.textContent = say('way_verdict', {
+      letters: say('letters', { n: this.written }),
+      other: other.name,
+      removed: say(this.slips ? 'would_remove' : 'would_remove_none', { n: this.slips }),
+      bits: (this.bits / this.written).toFixed(2),
+    });
   }
 }
 
@@ -65,8 +67,8 @@ async function compare(seed) {
   const { ways } = comparison;
   const { ids, unknown } = nearestIds($('comienzo').value);
   ways.forEach((way, n) => way.begin(startIds(ids), seed, ways[1 - n]));
-  $('comparar').textContent = 'Para';
-  $('comparado').textContent = `Semilla ${seed}. ${describeReplaced(unknown)}`;
+  $('comparar').textContent = say('stop');
+  $('comparado').textContent = say('with_seed', { seed, replaced: describeReplaced(unknown) });
   const show = () => ways.forEach((way, n) => way.show(ways[1 - n]));
   const breath = breather();
   while (comparison.run === run && ways.some((way) => way.written < COMPARED)) {
@@ -76,8 +78,8 @@ async function compare(seed) {
   if (comparison.run && comparison.run !== run) return;
   show();
   comparison.run = null;
-  $('comparar').textContent = 'Otra semilla';
-  $('comparado').textContent += ' Ya está.';
+  $('comparar').textContent = say('other_seed');
+  $('comparado').textContent += say('done');
 }
 
 function openComparison() {

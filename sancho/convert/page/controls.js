@@ -3,30 +3,30 @@
 const SAMPLING_CONTROLS = {
   temperature: {
     id: 'temperatura',
-    name: 'Temperatura',
+    name: 'temperature',
     range: () => ({ min: 0, max: 2, step: 0.05 }),
-    hint: '0 toma siempre la más probable; cuanto más alta, más se arriesga.',
+    hint: 'temperature_hint',
   },
   min_p: {
     id: 'min-p',
-    name: 'Min-p',
+    name: 'min_p',
     range: () => ({ min: 0, max: 0.5, step: 0.01 }),
     off: () => 0,
-    hint: 'Quita las letras que no lleguen a esta parte de la más probable.',
+    hint: 'min_p_hint',
   },
   top_p: {
     id: 'top-p',
-    name: 'Top-p',
+    name: 'top_p',
     range: () => ({ min: 0.01, max: 1, step: 0.01 }),
     off: () => 1,
-    hint: 'Deja solo las más probables que juntas llegan a esta parte.',
+    hint: 'top_p_hint',
   },
   top_k: {
     id: 'top-k',
-    name: 'Top-k',
+    name: 'top_k',
     range: () => ({ min: 1, max: app.model.config.vocab_size, step: 1 }),
     off: () => app.model.config.vocab_size,
-    hint: 'Deja solo las k más probables.',
+    hint: 'top_k_hint',
   },
 };
 
@@ -46,17 +46,17 @@ class Controls {
     const input = element('input', { id, type: 'range', ...range(), 'aria-describedby': note });
     input.value = value ?? off();
     const output = element('output', { for: id });
-    const say = () => {
-      output.textContent = this.options[key] ?? 'apagado';
+    const show = () => {
+      output.textContent = this.options[key] ?? say('off');
       input.setAttribute('aria-valuetext', output.textContent);
     };
-    input.addEventListener('input', say);
+    input.addEventListener('input', show);
     this.inputs[key] = input;
-    say();
+    show();
     return [
-      element('label', { for: id }, `${name} `, output),
+      element('label', { for: id }, `${say(name)} `, output),
       input,
-      element('p', { class: 'hint', id: note }, hint),
+      element('p', { class: 'hint', id: note }, say(hint)),
     ];
   }
 
@@ -76,6 +76,6 @@ class Controls {
 function optionsInWords(options) {
   return Object.entries(SAMPLING_CONTROLS)
     .filter(([key]) => options[key] !== null)
-    .map(([key, { name }]) => `${name.toLowerCase()} ${options[key]}`)
+    .map(([key, { name }]) => `${say(name).toLowerCase()} ${options[key]}`)
     .join(' · ');
 }

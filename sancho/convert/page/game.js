@@ -68,8 +68,8 @@ function newGame(number) {
   };
   const text = asOneLine(app.vocabulary.decode(before));
   $('pasaje').replaceChildren(element('span', { class: 'context' }, `… ${text}`), nextMark());
-  $('acierto').textContent = '¿Qué letra sigue?';
-  $('otro-pasaje').textContent = `Otro pasaje (este es el ${number + 1} de ${passages.length})`;
+  $('acierto').textContent = say('which_next');
+  $('otro-pasaje').textContent = say('passage_of', { n: number + 1, all: passages.length });
   showTried();
   showTries();
 }
@@ -100,7 +100,7 @@ async function answer(game, key) {
   if (game !== board.game) return;
   showTried();
   if (key === wanted) showRight(game);
-  else $('acierto').textContent = `${capital(spoken(key))} no es. Intentos: ${tried.size}.`;
+  else $('acierto').textContent = say('wrong', { letter: capital(spoken(key)), n: tried.size });
 }
 
 /** Returns the logits of the letter to guess. Past the model's window, its newer half is kept. */
@@ -124,7 +124,6 @@ async function expectedNext(game) {
 // --- what is seen ---------------------------------------------------------------------------
 
 const capital = (text) => text[0].toUpperCase() + text.slice(1);
-const inTries = (n) => count(n, 'intento', 'intentos');
 
 function showTried() {
   for (const [key, button] of board.keys) {
@@ -137,13 +136,14 @@ function showRight(game) {
   const [mine, its] = [yours.at(-1), models.at(-1)];
   const character = characterOf(ids[at - 1]);
   const tint = `tint${Math.min(mine - 1, TINTS.length)}`;
-  const title = `tú ${mine}, Sancho ${its}`;
+  const title = say('you_and_sancho', { yours: mine, its });
   const span = element('span', { class: tint, title }, asOneLine(character));
   $('pasaje').lastChild.before(span);
-  const parts = [`${capital(spoken(keyOf(character)))}: tú, ${inTries(mine)}; Sancho, ${its}.`];
-  if (yours.length === SCORED) parts.push(`Ya hay resultado. ${verdict(game)}`);
+  const letter = capital(spoken(keyOf(character)));
+  const parts = [say('right', { letter, yours: say('tries', { n: mine }), its })];
+  if (yours.length === SCORED) parts.push(say('score_is_there', { verdict: verdict(game) }));
   if (at === ids.length) {
-    parts.push('Fin del pasaje.');
+    parts.push(say('passage_ends'));
     $('pasaje').lastChild.remove();
   }
   $('acierto').textContent = parts.join(' ');
@@ -159,10 +159,10 @@ function showTries() {
   const tries = (numbers) => [...(n ? numbers.slice(-n) : []).map(String), ...room];
   $('ultimas').replaceChildren(
     table(
-      'Intentos en las últimas letras',
-      ['letra', ...glyphs, ...room],
+      say('last_tries'),
+      [say('letter'), ...glyphs, ...room],
       [
-        ['tú', ...tries(yours)],
+        [say('you'), ...tries(yours)],
         ['Sancho', ...tries(models)],
       ],
     ),
@@ -173,30 +173,30 @@ function showTries() {
 }
 
 function whatIsLeft(n) {
-  if (n < SCORED) return `Con ${SCORED} letras hay resultado; llevas ${n}.`;
-  if (n < BOUNDED) return `Con ${BOUNDED} letras se ve además cuántos bits lleva cada una.`;
-  return (
-    `Los bits, entre las dos cotas de Shannon. Quien no sabe nada necesita ` +
-    `${Math.log2(board.keys.size).toFixed(2)}: hay ${board.keys.size} teclas.`
-  );
+  if (n < SCORED) return say('until_score', { needed: SCORED, n });
+  if (n < BOUNDED) return say('until_bounds', { needed: BOUNDED });
+  const keys = board.keys.size;
+  return say('bounds', { bits: Math.log2(keys).toFixed(2), n: keys });
 }
 
 function verdict({ yours, models }) {
   const ahead = atOnce(yours) - atOnce(models);
-  if (!ahead) return 'Empate: a la primera, los mismos aciertos.';
-  return ahead > 0 ? 'Adivinas mejor que Sancho.' : 'Sancho adivina mejor que tú.';
+  if (!ahead) return say('draw');
+  return say(ahead > 0 ? 'you_win' : 'sancho_wins');
 }
 
 function showScore(game) {
   const { yours, models } = game;
-  const names = ['', 'a la primera', 'intentos por letra'];
-  if (yours.length >= BOUNDED) names.push('bits por letra');
+  const names = ['', say('at_first'), say('tries_each')];
+  if (yours.length >= BOUNDED) names.push(say('bits_a_letter'));
   const line = (name, tries) => {
-    const cells = [name, `${atOnce(tries)} de ${tries.length}`, meanOf(tries).toFixed(2)];
+    const first = say('n_of', { n: atOnce(tries), all: tries.length });
+    const cells = [name, first, meanOf(tries).toFixed(2)];
     if (tries.length < BOUNDED) return cells;
-    return [...cells, entropyBounds(tries).map((bits) => bits.toFixed(2)).join(' a ')];
+    const [low, high] = entropyBounds(tries).map((bits) => bits.toFixed(2));
+    return [...cells, say('n_to', { low, high })];
   };
-  const rows = [line('tú', yours), line('Sancho', models)];
+  const rows = [line(say('you'), yours), line('Sancho', models)];
   $('marcador').replaceChildren(
     element('p', { class: 'figure' }, verdict(game)),
     table('', names, rows),
@@ -208,10 +208,10 @@ function showScore(game) {
 /** Returns a score to send to somebody, with the address of its passage. */
 function scoreText({ number, yours, models }) {
   const line = (name, tries) =>
-    `${name}: ${atOnce(tries)} a la primera, ${meanOf(tries).toFixed(2)} intentos por letra`;
+    say('score_line', { name, first: atOnce(tries), mean: meanOf(tries).toFixed(2) });
   return [
-    `¿Adivinas mejor que Sancho? Pasaje ${number + 1}, ${yours.length} letras`,
-    line('Yo', yours),
+    say('score_head', { n: number + 1, letters: say('letters', { n: yours.length }) }),
+    line(say('me'), yours),
     line('Sancho', models),
     `${pageAddress()}#game=${number + 1}`,
   ].join('\n');
@@ -221,7 +221,7 @@ function copyScore() {
   $('cuenta').select();
   // Other than navigator.clipboard, this works in pages that no https brought, too.
   const isCopied = document.execCommand('copy');
-  $('copiado').textContent = isCopied ? 'Copiado.' : 'Está elegido: cópialo con Ctrl+C.';
+  $('copiado').textContent = say(isCopied ? 'copied' : 'copy_yourself');
 }
 
 // --- the keys -------------------------------------------------------------------------------
@@ -244,7 +244,7 @@ function keyButton(key) {
     if (event.detail) $('pasaje').focus({ preventScroll: true });
   };
   const attributes = { type: 'button', ...name, onclick: press };
-  return element('button', attributes, key === ' ' ? 'espacio' : visible(key));
+  return element('button', attributes, key === ' ' ? say('blank') : visible(key));
 }
 
 function typeKey(event) {

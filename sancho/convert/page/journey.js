@@ -17,12 +17,12 @@ views.viaje = {
     this.list = element(
       'fieldset',
       { class: 'stations' },
-      element('legend', { class: 'hidden' }, 'Estaciones del viaje'),
+      element('legend', { class: 'hidden' }, say('stations')),
       element(
         'p',
         { class: 'station names', 'aria-hidden': true },
-        element('span', {}, 'después de'),
-        element('span', {}, 'diría'),
+        element('span', {}, say('after')),
+        element('span', {}, say('would_say')),
         this.written,
       ),
       this.walker,
@@ -34,7 +34,7 @@ views.viaje = {
     this.numbers = element(
       'details',
       {},
-      element('summary', {}, 'Todos los números'),
+      element('summary', {}, say('all_numbers')),
       element('div'),
     );
     this.numbers.addEventListener('toggle', () => this.fillNumbers());
@@ -50,8 +50,7 @@ views.viaje = {
     );
     box.append(
       hint(
-        'La última letra leída baja por el modelo. En cada estación, lo que diría el modelo si ' +
-          'terminara ahí. ',
+        `${say('journey_hint')} `,
         chapter('11_rayos_x'),
         '.',
       ),
@@ -70,7 +69,7 @@ views.viaje = {
       share: element('span'),
       bar: bar(0),
     };
-    const block = station.opens ? `bloque ${station.block + 1} ` : '';
+    const block = station.opens ? `${say('block', { n: station.block + 1 })} ` : '';
     station.stop = element(
       'label',
       { class: station.opens ? 'station first' : 'station' },
@@ -93,16 +92,16 @@ views.viaje = {
     return element(
       'div',
       { class: 'row walk' },
-      button('←', step(-1), 'Estación anterior'),
+      button('←', step(-1), say('station_before')),
       this.start,
-      button('→', step(1), 'Estación siguiente'),
+      button('→', step(1), say('station_after')),
     );
   },
 
   /** Shows a moment. The walk begins by itself the first time, unless no motion is wanted. */
   show(moment) {
     this.moment = moment;
-    this.written.textContent = `da a «${visible(characterOf(moment.id))}»`;
+    this.written.textContent = say('gives', { letter: visible(characterOf(moment.id)) });
     this.stations.forEach((station) => fillStop(station, moment));
     this.enter(this.at);
     if (this.timer || this.seen || calm()) return;
@@ -137,7 +136,7 @@ views.viaje = {
 
   enter(n) {
     this.at = n;
-    this.start.textContent = this.timer ? 'Para' : 'Recorre';
+    this.start.textContent = say(this.timer ? 'stop' : 'walk');
     this.list.classList.toggle('walking', Boolean(this.timer));
     this.list.style.setProperty('--at', n);
     this.stations.forEach(({ stop, input }, i) => {
@@ -173,13 +172,13 @@ views.viaje = {
 const calm = () => matchMedia('(prefers-reduced-motion: reduce)').matches;
 
 function titleOf({ name, block }) {
-  return block === undefined ? name : `Bloque ${block + 1}: ${name}`;
+  return block === undefined ? name : say('block_title', { n: block + 1, name });
 }
 
 /** Says at a stop what the model would say there, and what it would give to the letter written. */
 function fillStop(station, moment) {
   const { characters } = app.vocabulary;
-  const heard = [titleOf(station)];
+  let heard = titleOf(station);
   let [best, chance, share] = [story.ids[moment.i - 1], '', ''];
   if (station.stream) {
     const p = softmax(app.model.logits(station.stream(moment)));
@@ -187,13 +186,14 @@ function fillStop(station, moment) {
     chance = (best === moment.id ? '✓ ' : '') + shortPercent(p[best]);
     share = shortPercent(p[moment.id]);
     station.bar.firstChild.style.width = `${100 * p[moment.id]}%`;
-    heard.push(`diría ${spoken(characters[best])}, ${chance}; la escrita, ${share}`);
+    const letter = spoken(characters[best]);
+    heard = say('stop_aloud', { title: heard, letter, chance, share });
   }
   station.bar.hidden = !station.stream;
   station.glyph.textContent = visible(characters[best]);
   station.chance.textContent = chance;
   station.share.textContent = share;
-  station.input.setAttribute('aria-label', heard.join(': '));
+  station.input.setAttribute('aria-label', heard);
 }
 
 /** Returns a table of what the output head makes of a residual stream. */
@@ -205,10 +205,10 @@ function guessTable({ stream }, moment) {
     glyph(visible(characterOf(id))),
     percent(p[id]),
     bar(p[id]),
-    id === moment.id ? '✓ escrita' : '',
+    id === moment.id ? say('written') : '',
   ]);
-  const caption = stream === lastStream ? 'Lo que dice el modelo' : 'Si el modelo terminara aquí';
-  return table(caption, ['letra', 'probabilidad', '', ''], rows, { class: 'guesses' });
+  const caption = say(stream === lastStream ? 'model_says' : 'if_ended');
+  return table(caption, [say('letter'), say('probability'), '', ''], rows, { class: 'guesses' });
 }
 
 // --- the stations ---------------------------------------------------------------------------
@@ -233,11 +233,9 @@ const lengthOf = (x) => Math.sqrt(dot(x, 0, x, 0, x.length));
 function letterStation() {
   const V = app.model.config.vocab_size;
   return {
-    name: 'La letra',
+    name: say('station_letter'),
     chapters: ['01_tokens'],
-    say: ({ i }) =>
-      `Entra la última letra leída, ${spoken(letterAt(i - 1))}. El modelo no ve su forma: para ` +
-      `él es un número, su sitio entre los ${V} del vocabulario.`,
+    say: ({ i }) => say('say_letter', { letter: spoken(letterAt(i - 1)), all: V }),
     show: ({ i }) => [
       element('p', { class: 'big' }, `${visible(letterAt(i - 1))} → ${story.ids[i - 1]}`),
     ],
@@ -248,12 +246,10 @@ function letterStation() {
 function embeddingStation() {
   const C = app.model.config.n_embd;
   return {
-    name: 'Embedding',
+    name: say('station_embedding'),
     chapters: ['02_embeddings_y_posiciones'],
-    say: () =>
-      `El número se cambia por una fila de una tabla: ${C} números que el modelo aprendió y que ` +
-      `dicen cómo se usa esa letra. Aquí nace la corriente residual, que baja por todo el modelo.`,
-    vectors: ({ notes }) => [['El vector de la letra', notes.token]],
+    say: () => say('say_embedding', { width: C }),
+    vectors: ({ notes }) => [[say('letter_vector'), notes.token]],
     stream: ({ notes }) => notes.token,
   };
 }
@@ -261,50 +257,40 @@ function embeddingStation() {
 function tableStation() {
   const { ngram_size, n_embd } = app.model.config;
   const keys = app.model.weights[NGRAM_KEYS];
-  const known = keys && thousands(countLess(keys, NO_KEY));
+  const known = keys && countLess(keys, NO_KEY);
   const added = ({ notes }, sum = new Float32Array(n_embd)) => {
     for (const row of notes.tableRows) add(sum, app.model.row('ngram_embedding.weight', row));
     return sum;
   };
   return {
-    name: 'Tabla de secuencias',
+    name: say('station_table'),
     chapters: ['06_bloque_y_gpt'],
-    say: () =>
-      (keys
-        ? `Las dos últimas letras juntas son una secuencia; las tres últimas, otra; y así hasta ` +
-          `${ngram_size}. En una tabla grande, cada una de las ${known} secuencias más ` +
-          `frecuentes tiene su propia fila, y todas las demás comparten la última.`
-        : `Las dos últimas letras juntas señalan una fila de una tabla grande; las tres últimas, ` +
-          `otra; y así hasta ${ngram_size}.`) +
-      ` Esas filas se suman al embedding: lo que se repite mucho no hay que deducirlo, se ` +
-      `recuerda.`,
+    say: () => say(keys ? 'say_known_rows' : 'say_hashed_rows', { longest: ngram_size, known }),
     show: ({ notes, i, start }) => {
       const rows = notes.tableRows.map((row, n) => {
         const from = Math.max(start, i - n - 2);
         const sequence = story.ids.slice(from, i).map(characterOf).map(visible);
         const vector = app.model.row('ngram_embedding.weight', row);
         const isShared = keys && row === keys.length - 1;
-        const place = isShared ? 'la última' : thousands(row);
+        const place = isShared ? say('last_row') : thousands(row);
         return [glyph(sequence.join('')), place, decimals(lengthOf(vector))];
       });
-      return [table('', ['secuencia', 'fila', 'longitud'], rows)];
+      return [table('', [say('sequence'), say('row'), say('length')], rows)];
     },
-    vectors: (moment) => [['La suma de esas filas', added(moment)]],
+    vectors: (moment) => [[say('sum_of_rows'), added(moment)]],
     stream: (moment) => added(moment, moment.notes.token.slice()),
   };
 }
 
 function positionStation() {
-  const how = app.model.config.position === 'learned' ? 'aprendido' : 'hecho de senos y cosenos';
+  const kind = say(app.model.config.position === 'learned' ? 'learned' : 'waves');
   return {
-    name: 'Posición',
+    name: say('station_position'),
     chapters: ['02_embeddings_y_posiciones'],
-    say: ({ t }) =>
-      `La atención no sabe de orden. Por eso se suma un vector ${how} que dice en qué posición ` +
-      `de la ventana está la letra: la ${t + 1}.`,
+    say: ({ t }) => say('say_position', { kind, place: t + 1 }),
     vectors: ({ notes }) => [
-      ['El vector de la posición', notes.position],
-      ['La suma, que entra en el primer bloque', notes.embedding],
+      [say('position_vector'), notes.position],
+      [say('sum_into_blocks'), notes.embedding],
     ],
     stream: ({ notes }) => notes.embedding,
   };
@@ -313,57 +299,44 @@ function positionStation() {
 /** Says what a sum does to the residual stream. */
 function sumInWords(before, added, after) {
   const [a, b, c] = [before, added, after].map((x) => decimals(lengthOf(x), 1));
-  return (
-    `Nada se borra, se suma: a un vector de longitud ${a} le llega uno de ${b}, y sale uno de ` +
-    `${c}.`
-  );
+  return say('sum', { before: a, added: b, after: c });
 }
 
 function attentionStation(block) {
   const { n_embd: C, n_head: H, position, qk_norm, embedding_skip } = app.model.config;
-  const turn =
-    position === 'rope'
-      ? ' Consultas y claves giran según su posición (RoPE): así se sabe a qué distancia está ' +
-        'cada letra.'
-      : '';
-  const normed = qk_norm ? ' Las dos se normalizan antes de multiplicarse.' : '';
-  const skip =
-    embedding_skip && block
-      ? `Primero se suma otra vez el embedding, por ${decimals(app.model.weights.skips[block])}. `
-      : '';
+  const turn = position === 'rope' ? say('turned') : '';
+  const normed = qk_norm ? say('normed') : '';
+  const { skips } = app.model.weights;
+  const skip = embedding_skip && block ? say('skipped', { scale: decimals(skips[block]) }) : '';
   return {
-    name: 'atención',
+    name: say('attention'),
     block,
     opens: true,
     chapters: ['04_autoatencion', '03_normalizacion_y_residuales'],
     say: ({ notes }) => {
       const { input, attention, middle } = notes.blocks[block];
-      return (
-        `${skip}El único lugar donde las letras se hablan. Cada cabeza lee una copia normalizada ` +
-        `de la corriente, compara su consulta con las claves de todo lo leído y mezcla los ` +
-        `valores en esa proporción.${turn}${normed} ${sumInWords(input, attention, middle)}`
-      );
+      return say('say_attention', { skip, turn, normed, sum: sumInWords(input, attention, middle) });
     },
     show: ({ reader, t, start }) => {
       const heads = Array.from({ length: H }, (_, head) => {
         const { weights } = reader.attention(block, head, t);
         const s = ranking(weights)[0];
-        const away = s === t ? 'ella misma' : String(t - s);
+        const away = s === t ? say('itself') : String(t - s);
         return [String(head + 1), glyph(visible(letterAt(start + s))), away, percent(weights[s])];
       });
-      return [table('', ['cabeza', 'más mira', 'hace', 'peso'], heads)];
+      return [table('', ['head_column', 'looks_most', 'ago', 'weight'].map((key) => say(key)), heads)];
     },
     vectors: ({ notes }) => {
       const { input, norm1, qkv, mixed, attention, middle } = notes.blocks[block];
       return [
-        ['Lo que trae la corriente', input],
-        ['Normalizado', norm1],
-        ['Consulta', qkv.subarray(0, C)],
-        ['Clave', qkv.subarray(C, 2 * C)],
-        ['Valor', qkv.subarray(2 * C)],
-        ['La mezcla de valores', mixed],
-        ['Lo que se suma', attention],
-        ['La corriente después', middle],
+        [say('incoming'), input],
+        [say('normalised'), norm1],
+        [say('query'), qkv.subarray(0, C)],
+        [say('key'), qkv.subarray(C, 2 * C)],
+        [say('value'), qkv.subarray(2 * C)],
+        [say('mixture'), mixed],
+        [say('added'), attention],
+        [say('outgoing'), middle],
       ];
     },
     stream: ({ notes }) => notes.blocks[block].middle,
@@ -374,34 +347,36 @@ function forwardStation(block) {
   const { n_embd: C, hidden_size, is_gated, activation } = app.model.config;
   const name = ACTIVATION_NAMES[activation];
   return {
-    name: 'feed-forward',
+    name: say('feed_forward'),
     block,
     chapters: ['05_feed_forward', '03_normalizacion_y_residuales'],
     say: ({ notes }) => {
       const { expanded, middle, feedForward, output } = notes.blocks[block];
       const awake = expanded.subarray(is_gated ? hidden_size : 0).filter((x) => x > 0).length;
-      return (
-        `Cada letra, por su cuenta: otra copia normalizada se ensancha a ` +
-        `${thousands(hidden_size)} neuronas, ${name} decide cuáles se encienden y se vuelve a ` +
-        `${C}. Despiertas ahora: ${thousands(awake)} de ${thousands(hidden_size)} ` +
-        `(${percent(awake / hidden_size)}). ${sumInWords(middle, feedForward, output)}`
-      );
+      return say('say_feed_forward', {
+        wide: hidden_size,
+        activation: name,
+        width: C,
+        awake,
+        share: percent(awake / hidden_size),
+        sum: sumInWords(middle, feedForward, output),
+      });
     },
     vectors: ({ notes }) => {
       const { middle, norm2, expanded, active, feedForward, output } = notes.blocks[block];
       const wide = is_gated
         ? [
-            ['Contenido', expanded.subarray(0, hidden_size)],
-            ['Puerta', expanded.subarray(hidden_size)],
+            [say('content'), expanded.subarray(0, hidden_size)],
+            [say('gate'), expanded.subarray(hidden_size)],
           ]
-        : [['Ensanchado', expanded]];
+        : [[say('widened'), expanded]];
       return [
-        ['Lo que trae la corriente', middle],
-        ['Normalizado', norm2],
+        [say('incoming'), middle],
+        [say('normalised'), norm2],
         ...wide,
-        [`Después de ${name}`, active],
-        ['Lo que se suma', feedForward],
-        ['La corriente después', output],
+        [say('after_activation', { activation: name }), active],
+        [say('added'), feedForward],
+        [say('outgoing'), output],
       ];
     },
     stream: ({ notes }) => notes.blocks[block].output,
@@ -411,22 +386,15 @@ function forwardStation(block) {
 const lastStream = ({ notes }) => notes.blocks[notes.blocks.length - 1].output;
 
 function headStation() {
-  const { vocab_size: V, tie_embeddings } = app.model.config;
-  const norm =
-    app.model.config.norm === 'layernorm'
-      ? 'LayerNorm: se resta la media y se divide por la desviación típica'
-      : 'RMSNorm: se divide por la raíz de la media de los cuadrados';
-  const tied = tie_embeddings ? ' Es la misma tabla del embedding, leída al revés.' : '';
+  const { vocab_size, norm, tie_embeddings } = app.model.config;
+  const tied = tie_embeddings ? say('tied') : '';
   return {
-    name: 'Cabeza de salida',
+    name: say('station_head'),
     chapters: ['07_salida'],
-    say: () =>
-      `La corriente se normaliza por última vez (${norm}): ya solo cuenta hacia dónde apunta. ` +
-      `Cada una de las ${V} letras compara su fila con ella, y el producto son sus puntos, su ` +
-      `logit.${tied}`,
+    say: () => say('say_head', { norm: say(norm), all: vocab_size, tied }),
     vectors: ({ notes, logits }) => [
-      ['Normalizado', notes.norm],
-      ['Los logits', logits],
+      [say('normalised'), notes.norm],
+      [say('logits'), logits],
     ],
     stream: lastStream,
   };
@@ -434,13 +402,10 @@ function headStation() {
 
 function softmaxStation() {
   return {
-    name: 'Probabilidades',
+    name: say('station_softmax'),
     chapters: ['07_salida', '09_generacion'],
-    say: ({ id }) =>
-      `Softmax: la exponencial hace positivos los puntos y una división los hace sumar 1. De ` +
-      `estas probabilidades sale, por sorteo, la letra siguiente; la escrita es ` +
-      `${spoken(characterOf(id))}.`,
-    vectors: ({ logits }) => [['Las probabilidades', softmax(logits)]],
+    say: ({ id }) => say('say_softmax', { letter: spoken(characterOf(id)) }),
+    vectors: ({ logits }) => [[say('probabilities'), softmax(logits)]],
     stream: lastStream,
   };
 }

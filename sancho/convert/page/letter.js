@@ -99,12 +99,14 @@ function showMoment() {
 function inWords({ i, id, logits }) {
   const p = softmax(logits);
   const best = ranking(logits)[0];
-  const name = (id) => spoken(characterOf(id));
-  return (
-    `${name(id)}, letra ${i + 1}: probabilidad ${percent(p[id])}, ` +
-    `sorpresa ${bitsOf(p[id]).toFixed(1)} bits. La más probable era ${name(best)}, ` +
-    `${percent(p[best])}.`
-  );
+  return say('letter_aloud', {
+    letter: spoken(characterOf(id)),
+    place: i + 1,
+    chance: percent(p[id]),
+    bits: bitsOf(p[id]).toFixed(1),
+    best: spoken(characterOf(best)),
+    best_chance: percent(p[best]),
+  });
 }
 
 // --- the view -------------------------------------------------------------------------------
@@ -119,12 +121,12 @@ views.letra = {
       element(
         'p',
         { class: 'legend', 'aria-hidden': true },
-        element('span', { class: 'key' }, bar(1), 'lo que dice el modelo'),
-        element('span', { class: 'key' }, bar(1, 'after'), 'lo que dejan los mandos'),
+        element('span', { class: 'key' }, bar(1), say('as_model')),
+        element('span', { class: 'key' }, bar(1, 'after'), say('as_drawn')),
       ),
       list,
       hint(
-        'Toca otra letra y el texto sigue desde aquí con ella: ¿y si…? ',
+        `${say('what_if_hint')} `,
         chapter('07_salida'),
         '. ',
         chapter('09_generacion'),
@@ -138,10 +140,13 @@ views.letra = {
     const order = ranking(logits);
     const place = order.indexOf(id);
     const choices = Math.round(2 ** entropy(p));
-    this.verdict.textContent =
-      `El modelo le daba un ${percent(p[id])}: era la ${place + 1}.ª de ${logits.length}. ` +
-      `Sorpresa: ${bitsOf(p[id]).toFixed(1)} bits. ` +
-      (choices > 1 ? `Dudaba como entre ${choices} letras iguales.` : 'Apenas dudaba.');
+    this.verdict.textContent = say('verdict', {
+      chance: percent(p[id]),
+      place: place + 1,
+      all: logits.length,
+      bits: bitsOf(p[id]).toFixed(1),
+      doubt: say(choices > 1 ? 'doubted' : 'hardly_doubted', { n: choices }),
+    });
     const after = softmax(shapeLogits(logits, story.controls.options));
     const shown = order.slice(0, SHOWN);
     if (place >= SHOWN) shown.push(id);
@@ -169,8 +174,8 @@ function barsOfLetter() {
     { type: 'button', onclick: () => row.act && row.act() },
     element('span', {}, row.glyph, row.name),
     element('span', { class: 'pair' }, ...row.bars),
-    element('span', { class: 'figures' }, row.figures[0], aside('con los mandos'), row.figures[1]),
-    element('span', {}, row.tag, aside('¿Y si…? Sigue desde aquí con esta letra.')),
+    element('span', { class: 'figures' }, row.figures[0], aside(say('with_controls')), row.figures[1]),
+    element('span', {}, row.tag, aside(say('what_if'))),
   );
   row.item = element('li', {}, row.button);
   return row;
@@ -185,7 +190,7 @@ function fillRow(row, { i, one, p, after, longest, drawn }) {
   const character = characterOf(one);
   row.glyph.textContent = visible(character);
   row.name.textContent = /\s/.test(character) ? spoken(character) : '';
-  row.tag.textContent = drawn ? '✓ escrita' : '';
+  row.tag.textContent = drawn ? say('written') : '';
   row.item.classList.toggle('drawn', drawn);
   row.figures[0].textContent = percent(p[one]);
   row.figures[1].textContent = percent(after[one]);

@@ -34,9 +34,9 @@ async function copyLink() {
   const said = (words) => ($('estado').textContent = words);
   try {
     await navigator.clipboard.writeText(pageAddress() + linkToStory());
-    said('Enlace copiado');
+    said(say('link_copied'));
   } catch {
-    said('El enlace está en la barra de direcciones');
+    said(say('link_in_address'));
   }
 }
 

@@ -5,6 +5,7 @@ const FIRST_TEXT = [200, 1000]; // letters; between the two it ends with a sente
 async function open() {
   openTheme();
   app.facts = JSON.parse($('facts').textContent);
+  translate();
   const { config, characters, nearest, precision, layout } = app.facts;
   const bytes = await inflate($('weights').textContent);
   app.model = new GPT(config, namedWeights(bytes, precision, layout));
@@ -60,8 +61,8 @@ function openTheme() {
 /** Returns the ids of a text. Throws where it holds unknown characters, or nothing. */
 function knownIds(text) {
   const { ids, unknown } = app.vocabulary.encode(String(text));
-  if (unknown.length) throw new Error(`El modelo nunca ha visto ${describeUnknown(unknown)}`);
-  if (!ids.length) throw new Error('El texto está vacío');
+  if (unknown.length) throw new Error(say('never_seen', { letters: describeUnknown(unknown) }));
+  if (!ids.length) throw new Error(say('empty'));
   return ids;
 }
 
@@ -130,7 +131,6 @@ window.sancho.ready.then(
     return goOn((n) => n >= most || (n >= least && sentenceEnded()));
   },
   (error) => {
-    $('estado').textContent =
-      `El modelo no se pudo abrir (${error.message}). Prueba con un navegador más reciente.`;
+    $('estado').textContent = say('not_opened', { error: error.message });
   },
 );

@@ -33,7 +33,7 @@ const readBefore = (i) => ((i - 1) % app.model.config.block_size) + 1;
 async function readText() {
   const { ids, unknown } = nearestIds($('ajeno').value);
   if (ids.length < 2) {
-    $('lectura').textContent = 'Hacen falta al menos dos letras que el modelo conozca.';
+    $('lectura').textContent = say('too_short');
     return;
   }
   const run = (reading.run = {});
@@ -50,7 +50,7 @@ async function readText() {
 }
 
 function showReading(isReading) {
-  $('leer').textContent = isReading ? 'Para' : 'Léelo';
+  $('leer').textContent = say(isReading ? 'stop' : 'read');
   $('avance').hidden = !isReading;
   if (!isReading) $('lectura').textContent = '';
 }
@@ -61,7 +61,7 @@ function showSurprises(ids, bits, unknown) {
   const box = $('sorprendido');
   box.textContent = '';
   box.hidden = false;
-  const text = letterBox('El texto leído, más oscuro donde más le sorprendió');
+  const text = letterBox(say('text_read'));
   reading.letters = new Letters(text, {
     ask: (i) => saySurprise(i),
     choose: (i) => {
@@ -72,7 +72,7 @@ function showSurprises(ids, bits, unknown) {
   reading.detail = element('p', { class: 'detail', 'aria-live': 'polite' }, '\u00a0');
   reading.turn = element('div', { class: 'row' });
   box.append(
-    element('p', { class: 'figure' }, `${mean.toFixed(2)} bits por carácter`),
+    element('p', { class: 'figure' }, say('bits_each', { bits: mean.toFixed(2) })),
     meansTable(mean, bits.length),
     unknown.length ? element('p', { class: 'notice' }, describeReplaced(unknown)) : '',
     element(
@@ -88,13 +88,13 @@ function showSurprises(ids, bits, unknown) {
 /** Sets a figure beside that of the validation part, in words and as bars. */
 function meansTable(mean, n) {
   const loss = app.facts.progress.val_loss;
-  const rows = [['este texto', mean]];
-  if (loss !== null) rows.push(['lo que no leyó del libro', loss / Math.LN2]);
-  rows.push(['no saber nada', Math.log2(app.model.config.vocab_size)]);
+  const rows = [[say('this_text'), mean]];
+  if (loss !== null) rows.push([say('unread_part'), loss / Math.LN2]);
+  rows.push([say('knowing_nothing'), Math.log2(app.model.config.vocab_size)]);
   const widest = Math.max(...rows.map(([, bits]) => bits));
   return table(
-    `Media de ${count(n, 'letra', 'letras')}. Menos bits: lo esperaba mejor.`,
-    ['texto', 'bits por carácter', ''],
+    say('mean_of', { letters: say('letters', { n }) }),
+    [say('text_column'), say('bits_column'), ''],
     rows.map(([name, bits]) => [name, bits.toFixed(2), bar(bits / widest)]),
     { class: 'comparison' },
   );
@@ -102,12 +102,12 @@ function meansTable(mean, n) {
 
 function tintLegend() {
   const steps = [0, ...TINTS].map((least, level) => {
-    const next = TINTS[level];
-    const text = next ? `${least} a ${next}` : `${least} o más`;
+    const values = { low: least, high: TINTS[level] };
+    const text = say(values.high ? 'bits_from_to' : 'bits_or_more', values);
     return element('span', { class: `tint${level}` }, text);
   });
-  const opening = element('span', { class: 'window' }, 'empieza una ventana');
-  return element('p', { class: 'legend letters-legend' }, 'bits: ', ...steps, opening);
+  const opening = element('span', { class: 'window' }, say('window_begins'));
+  return element('p', { class: 'legend letters-legend' }, `${say('bits')}: `, ...steps, opening);
 }
 
 function showPage(first) {
@@ -135,9 +135,9 @@ function showPage(first) {
       label,
     );
   turn.append(
-    to('← Antes', first - PAGE),
-    element('span', {}, `página ${first / PAGE + 1} de ${pages}`),
-    to('Después →', first + PAGE),
+    to(say('earlier'), first - PAGE),
+    element('span', {}, say('page_of', { n: first / PAGE + 1, all: pages })),
+    to(say('later'), first + PAGE),
   );
 }
 
@@ -146,11 +146,12 @@ function saySurprise(i) {
   if (at === null) return;
   const place = reading.first + at;
   const bits = reading.bits[place];
-  const name = spoken(characterOf(reading.ids[place]));
-  reading.detail.textContent = Number.isNaN(bits)
-    ? `${name}: es la primera, nada la anuncia.`
-    : `${name}: ${bits.toFixed(1)} bits, probabilidad ${percent(2 ** -bits)}, tras leer ` +
-      `${count(readBefore(place), 'letra', 'letras')} de su ventana.`;
+  reading.detail.textContent = say(Number.isNaN(bits) ? 'first_is_unexpected' : 'letter_surprise', {
+    letter: spoken(characterOf(reading.ids[place])),
+    bits: bits.toFixed(1),
+    chance: percent(2 ** -bits),
+    read: say('letters', { n: readBefore(place) }),
+  });
 }
 
 function surprisingPlaces() {
@@ -171,7 +172,7 @@ function surprisingPlaces() {
     );
     return [go, bits[i].toFixed(1), thousands(readBefore(i))];
   });
-  return table('Donde más le sorprende', ['lugar', 'bits', 'letras leídas'], rows);
+  return table(say('most_surprised'), [say('place'), say('bits'), say('letters_read')], rows);
 }
 
 function goToPlace(i) {
@@ -189,9 +190,7 @@ function openSurprise() {
     $('ajeno').value = FIRST_SENTENCE;
     readText();
   });
-  $('ventanas').textContent =
-    `Lee por ventanas de ${count(app.model.config.block_size, 'letra', 'letras')} y en cada una ` +
-    `empieza de cero, sin recordar la anterior. Por eso sorprenden tanto las primeras letras de ` +
-    `cada ventana: casi no ha leído nada en que apoyarse. Una barra marca dónde empieza cada una.`;
+  const letters = say('letters', { n: app.model.config.block_size });
+  $('ventanas').textContent = say('windows', { letters });
   $('leer').disabled = $('ejemplo').disabled = false;
 }

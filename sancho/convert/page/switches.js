@@ -23,8 +23,8 @@ class Side {
     const bits = await readSurprises(shownIds(), isMine, () => {}, model);
     if (!isMine()) return;
     this.figure.textContent = bits.length
-      ? `${meanOf(bits).toFixed(3)} bits por carácter`
-      : 'No hay texto que leer';
+      ? say('bits_each', { bits: meanOf(bits).toFixed(3) })
+      : say('no_text');
     await this.write(model, isMine);
     if (isMine()) this.known = key;
   }
@@ -59,7 +59,7 @@ async function compareSwitched() {
   await rest();
   if (!isMine()) return;
   if (story.running) return (switches.run = null); // what is written will tell when it rests
-  $('apagado').textContent = 'Lee y escribe…';
+  $('apagado').textContent = say('reads_and_writes');
   const options = Object.values(story.controls.options);
   const about = [...shownIds(), $('inicio').value, seed(), ...options];
   await whole.show(app.model, about.join(), isMine);
@@ -68,7 +68,7 @@ async function compareSwitched() {
   if (!isMine()) return;
   switches.run = null;
   $('apagado').textContent =
-    `Entero, ${whole.figure.textContent}; con lo apagado, ${damaged.figure.textContent}.`;
+    say('both_losses', { whole: whole.figure.textContent, damaged: damaged.figure.textContent });
 }
 
 function partSwitch(value, text, label) {
@@ -81,21 +81,21 @@ function partSwitch(value, text, label) {
 function openSwitches() {
   const { n_layer, n_head } = app.model.config;
   for (let layer = 0; layer < n_layer; layer++) {
-    const block = `bloque ${layer + 1}`;
+    const block = say('block', { n: layer + 1 });
     const heads = Array.from({ length: n_head }, (_, head) =>
-      partSwitch(`${layer}.${head}`, `cabeza ${head + 1}`, `${block}, cabeza ${head + 1}`),
+      partSwitch(`${layer}.${head}`, say('head', { n: head + 1 }), headInWords(layer, head)),
     );
     $('interruptores').append(
       element(
         'div',
         {},
-        partSwitch(`${layer}`, element('b', {}, block), `${block} entero`),
+        partSwitch(`${layer}`, element('b', {}, block), say('whole_block', { block })),
         ...heads,
-        partSwitch(`${layer}.f`, 'feed-forward', `${block}, feed-forward`),
+        partSwitch(`${layer}.f`, say('feed_forward'), `${block}, ${say('feed_forward')}`),
       ),
     );
   }
-  switches.sides = [new Side('Entero'), new Side('Con lo apagado')];
+  switches.sides = [new Side(say('whole')), new Side(say('damaged'))];
   $('dos-modelos').append(...switches.sides.map((side) => side.box));
   $('interruptores').addEventListener('change', compareSwitched);
   for (const id of ['mandos', 'inicio']) $(id).addEventListener('input', compareSwitched);

@@ -46,24 +46,29 @@ function breather() {
 
 // --- numbers and letters in words -----------------------------------------------------------
 
+const isEnglish = () => document.documentElement.lang === 'en';
+
+/** Returns a figure with its sign, which Spanish sets apart. */
+const ofHundred = (figure) => `${figure}${isEnglish() ? '' : '\u00a0'}%`;
+
 function percent(p) {
-  if (p > 0 && p < 0.0005) return '< 0.1\u00a0%';
-  return `${(100 * p).toFixed(1)}\u00a0%`;
+  return ofHundred(p > 0 && p < 0.0005 ? '< 0.1' : (100 * p).toFixed(1));
 }
 
 /** Returns a percentage for where there is little room. */
 function shortPercent(p) {
-  return p < 0.005 ? '< 1\u00a0%' : `${Math.round(100 * p)}\u00a0%`;
+  return ofHundred(p < 0.005 ? '< 1' : Math.round(100 * p));
 }
 
 function decimals(x, digits = 2) {
   return x.toFixed(digits).replace('-', '−');
 }
 
-/** Returns a whole number, from five digits on in groups of three. */
+/** Returns a whole number in groups of three digits: 1,234, or in Spanish from five digits on 12 345. */
 function thousands(n) {
   const digits = String(Math.round(n));
-  return digits.length < 5 ? digits : digits.replace(/\B(?=(\d{3})+$)/g, '\u202f');
+  if (digits.length < 5 && !isEnglish()) return digits;
+  return digits.replace(/\B(?=(\d{3})+$)/g, isEnglish() ? ',' : '\u202f');
 }
 
 /** Returns a character so that it can be seen: ␣, ↵, or its code. */
@@ -73,19 +78,8 @@ function visible(character) {
   return /[\p{C}\p{Z}\p{M}]/u.test(character) ? code(character) : character;
 }
 
-/** Returns a character as it is read aloud. */
-function spoken(character) {
-  if (character === ' ') return 'espacio';
-  if (character === '\n') return 'salto de línea';
-  return `«${visible(character)}»`;
-}
-
 function code(character) {
   return `U+${character.codePointAt(0).toString(16).toUpperCase().padStart(4, '0')}`;
-}
-
-function count(n, one, many) {
-  return `${thousands(n)} ${n === 1 ? one : many}`;
 }
 
 const bitsOf = (p) => -Math.log2(p);
@@ -119,7 +113,7 @@ function picture(values, title) {
   for (let i = 0; i < numbers.length; i += width) {
     rows.push(barRow(numbers.slice(i, i + width), width, largest));
   }
-  const list = element('details', { class: 'numbers' }, element('summary', {}, 'los números'));
+  const list = element('details', { class: 'numbers' }, element('summary', {}, say('the_numbers')));
   list.addEventListener('toggle', () => {
     if (list.open && list.children.length === 1) {
       list.append(element('p', {}, numbers.map((x) => decimals(x)).join('  ')));
@@ -130,8 +124,8 @@ function picture(values, title) {
 
 function summary(numbers) {
   const [low, high] = [Math.min(...numbers), Math.max(...numbers)];
-  const amount = count(numbers.length, 'número', 'números');
-  return `${amount}, de ${decimals(low)} a ${decimals(high)}`;
+  const count = say('numbers', { n: numbers.length });
+  return say('range', { count, low: decimals(low), high: decimals(high) });
 }
 
 function barRow(numbers, width, largest) {
@@ -158,26 +152,4 @@ const ACTIVATION_NAMES = {
   silu: 'SiLU',
   geglu: 'GEGLU',
   swiglu: 'SwiGLU',
-};
-
-/** Returns a link to a chapter of the course, or its name where the page has no address for it. */
-function chapter(file) {
-  const text = `Capítulo ${parseInt(file, 10)}: ${CHAPTERS[file]}`;
-  const { course } = app.facts;
-  if (!course) return element('span', {}, text);
-  // In a repository lie the notebooks, on a site their pages.
-  const kind = /\/(blob|tree)\//.test(course) ? 'ipynb' : 'html';
-  return element('a', { href: `${course.replace(/\/$/, '')}/${file}.${kind}` }, text);
-}
-
-const CHAPTERS = {
-  '01_tokens': 'Tokens',
-  '02_embeddings_y_posiciones': 'Embeddings y posiciones',
-  '03_normalizacion_y_residuales': 'Normalización y residuales',
-  '04_autoatencion': 'Autoatención',
-  '05_feed_forward': 'La subcapa feed-forward',
-  '06_bloque_y_gpt': 'El bloque y el GPT',
-  '07_salida': 'La salida',
-  '09_generacion': 'Generación',
-  '11_rayos_x': 'Rayos X',
 };

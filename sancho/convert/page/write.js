@@ -55,11 +55,11 @@ function offerKnown(unknown) {
   const start = () => $('inicio').value;
   const nearest = unknown.some((one) => one.nearest !== undefined);
   const hopeless = unknown.some((one) => one.nearest === undefined);
-  const label = hopeless ? 'Cambia las que pueda y quita las demás' : 'Cámbialas por esas';
+  const label = say(hopeless ? 'replace_some' : 'replace_all');
   box.append(
-    element('p', {}, `El modelo nunca ha visto ${describeUnknown(unknown)}.`),
+    element('p', {}, say('never_seen', { letters: describeUnknown(unknown) })),
     nearest ? use(label, () => app.vocabulary.replaceUnknown(start())) : '',
-    use('Quítalas', () => known(start())),
+    use(say('remove'), () => known(start())),
   );
   box.hidden = false;
 }
@@ -78,19 +78,18 @@ function nearestIds(text) {
 }
 
 function describeReplaced(unknown) {
-  if (!unknown.length) return '';
-  return (
-    `Nunca ha visto ${describeUnknown(unknown)}. Ha leído en su lugar lo más parecido, o nada.`
-  );
+  return unknown.length ? say('replaced', { letters: describeUnknown(unknown) }) : '';
 }
 
 function describeUnknown(unknown) {
   const shown = unknown.slice(0, 8).map(({ character, position, nearest }) => {
-    const near = nearest === undefined ? 'nada se le parece' : `lo más parecido: «${nearest}»`;
-    return `${spoken(character)} (letra ${position + 1}; ${near})`;
+    const near =
+      nearest === undefined ? say('no_nearest') : say('nearest', { letter: quoted(nearest) });
+    return say('unknown_letter', { letter: spoken(character), n: position + 1, nearest: near });
   });
+  const letters = shown.join(', ');
   const more = unknown.length - shown.length;
-  return shown.join(', ') + (more ? ` y ${more} más` : '');
+  return more ? say('and_more', { letters, n: more }) : letters;
 }
 
 function beginWith(text) {
@@ -182,7 +181,7 @@ async function goOn(isEnough = (n) => n >= wantedLetters(), letter = null) {
   story.tell.rest();
   if (story.chosen !== null) return;
   if (letter !== null) return story.tell.choose(Math.min(letter, story.ids.length - 1));
-  if (written) $('estado').textContent += '. Se muestra la letra en la que más dudó.';
+  if (written) $('estado').textContent = say('pace_and_doubt', { pace: $('estado').textContent });
   return story.tell.choose(doubt.at);
 }
 
@@ -218,12 +217,12 @@ function addWritten(fresh) {
 
 function sayPace(written, began) {
   const pace = written / Math.max(0.001, (performance.now() - began) / 1000);
-  $('estado').textContent = `${count(written, 'letra', 'letras')}, ${thousands(pace)} por segundo`;
+  $('estado').textContent = say('pace', { letters: say('letters', { n: written }), pace });
 }
 
 function showRunning() {
   document.body.classList.toggle('running', story.running); // the mills turn meanwhile
-  $('escribir').textContent = story.running ? 'Para' : 'Escribe';
+  $('escribir').textContent = say(story.running ? 'stop' : 'write');
   $('seguir').disabled = story.running || !story.ids.length;
   $('enlace').disabled = !story.ids.length;
   $('volver').hidden = !story.past.length;
@@ -249,7 +248,8 @@ function whatIf(i, id) {
 }
 
 function showControls() {
-  $('resumen').textContent = `${optionsInWords(story.controls.options)} · semilla ${seed()}`;
+  const options = optionsInWords(story.controls.options);
+  $('resumen').textContent = say('summary', { options, seed: seed() });
   const isWrong = !isSeed($('semilla').value);
   $('semilla').setAttribute('aria-invalid', isWrong);
   $('semilla-mal').hidden = !isWrong;
@@ -261,7 +261,7 @@ function openWriting(tell) {
   story.letters = new Letters($('texto'), { ask: tell.ask, choose: tell.tap });
   story.controls = new Controls($('mandos').querySelector('.controls'), app.facts.sampling);
   $('semilla').value = app.facts.seed;
-  $('semilla-mal').textContent = `No es un número entero: se usa la semilla ${app.facts.seed}.`;
+  $('semilla-mal').textContent = say('wrong_seed', { seed: String(app.facts.seed) });
   $('inicio').value = app.facts.start;
   $('escribir').addEventListener('click', () => (story.running ? stop() : begin()));
   $('seguir').addEventListener('click', () => goOn());

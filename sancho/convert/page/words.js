@@ -1,0 +1,48 @@
+// Words: what the page says, as strings.json has it in Spanish and in English.
+
+document.documentElement.lang = askedLanguage();
+
+/** Returns the language that the address asks for, else that of the browser: en for all but es. */
+function askedLanguage() {
+  const asked = new URLSearchParams(location.search).get('lang') ?? navigator.language;
+  return asked.startsWith('es') ? 'es' : 'en';
+}
+
+/** Returns what stands under a key, each {name} filled in; of "one|many" what suits n. */
+function say(key, values = {}) {
+  const [one, many = one] = app.facts.strings[key][isEnglish() ? 1 : 0].split('|');
+  const text = values.n === 1 ? one : many;
+  const inWords = (value) => (typeof value === 'number' ? thousands(value) : value);
+  return text.replace(/\{(\w+)\}/g, (_, name) => inWords(values[name]));
+}
+
+/** Puts the texts of the skeleton, which are Spanish, into the page's language. */
+function translate() {
+  const nodes = (name) => document.querySelectorAll(`[data-${name}]`);
+  for (const node of nodes('text')) node.textContent = say(node.dataset.text);
+  for (const node of nodes('label')) node.setAttribute('aria-label', say(node.dataset.label));
+  const link = $('idioma');
+  link.lang = isEnglish() ? 'es' : 'en';
+  link.href = `?lang=${link.lang}`;
+  // What one sees goes along.
+  link.addEventListener('click', () => (link.hash = location.hash));
+}
+
+/** Returns a character as it is read aloud. */
+function spoken(character) {
+  if (character === ' ') return say('blank');
+  if (character === '\n') return say('line_end');
+  return quoted(visible(character));
+}
+
+const quoted = (text) => say('quoted', { text });
+
+/** Returns a link to a chapter of the course, or its name where the page has no address for it. */
+function chapter(file) {
+  const text = say('chapter', { number: parseInt(file, 10), name: say(file) });
+  const { course } = app.facts;
+  if (!course) return element('span', {}, text);
+  // In a repository lie the notebooks, on a site their pages.
+  const kind = /\/(blob|tree)\//.test(course) ? 'ipynb' : 'html';
+  return element('a', { href: `${course.replace(/\/$/, '')}/${file}.${kind}` }, text);
+}
