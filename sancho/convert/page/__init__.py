@@ -41,10 +41,10 @@ from sancho.tokenizer import CharTokenizer
 
 FOLDER = Path(__file__).resolve().parent
 SCRIPTS = (
-    "vocabulary model random sampler unpack tools words tables controls letters write typing link "
+    "vocabulary model random tools sampler unpack words tables controls letters write typing link "
     "letter attention journey compare surprise game switches about start"
 ).split()
-"""In the order in which they stand in the page: none uses a later one before all are read."""
+"""In the order in which they stand in the page: none knows a later one."""
 MARK = b'<meta name="generator" content="sancho-mini">'
 PROJECT = "https://github.com/sancho-mini/sancho-mini"
 SITE = "https://sancho-mini.github.io/sancho-mini"

@@ -89,60 +89,11 @@ function entropy(probabilities) {
   return probabilities.reduce((sum, p) => sum + (p && p * bitsOf(p)), 0);
 }
 
-// --- pictures -------------------------------------------------------------------------------
-
 /** Returns a bar of a length between 0 and 1. */
 function bar(length, kind = '') {
   const box = element('span', { class: `bar ${kind}`, 'aria-hidden': true }, element('span'));
   box.firstChild.style.width = `${100 * length}%`;
   return box;
-}
-
-const WIDEST = 192; // numbers side by side
-
-/** Returns a picture of numbers, up for positive and down for negative, and the numbers as text. */
-function picture(values, title) {
-  const numbers = Array.from(values);
-  const largest = Math.max(1e-9, ...numbers.map(Math.abs));
-  const caption = element('figcaption', {}, element('b', {}, title), ` ${summary(numbers)}`);
-  const rows = [];
-  const width =
-    numbers.length > WIDEST
-      ? Math.ceil(numbers.length / Math.ceil(numbers.length / WIDEST))
-      : numbers.length;
-  for (let i = 0; i < numbers.length; i += width) {
-    rows.push(barRow(numbers.slice(i, i + width), width, largest));
-  }
-  const list = element('details', { class: 'numbers' }, element('summary', {}, say('the_numbers')));
-  list.addEventListener('toggle', () => {
-    if (list.open && list.children.length === 1) {
-      list.append(element('p', {}, numbers.map((x) => decimals(x)).join('  ')));
-    }
-  });
-  return element('figure', { class: 'vector' }, caption, ...rows, list);
-}
-
-function summary(numbers) {
-  const [low, high] = [Math.min(...numbers), Math.max(...numbers)];
-  const count = say('numbers', { n: numbers.length });
-  return say('range', { count, low: decimals(low), high: decimals(high) });
-}
-
-function barRow(numbers, width, largest) {
-  const path = (sign) =>
-    numbers.map((x, i) => (x * sign > 0 ? `M${i} 20h.8v${(-19 * x) / largest}h-.8z` : '')).join('');
-  return svg(
-    'svg',
-    {
-      viewBox: `0 0 ${width} 40`,
-      preserveAspectRatio: 'none',
-      class: 'strip',
-      'aria-hidden': true,
-    },
-    svg('path', { d: `M0 20H${width}`, class: 'axis' }),
-    svg('path', { d: path(1), class: 'plus' }),
-    svg('path', { d: path(-1), class: 'minus' }),
-  );
 }
 
 const ACTIVATION_NAMES = {

@@ -4,7 +4,7 @@ document.documentElement.lang = askedLanguage();
 
 /** Returns the language that the address asks for, else that of the browser: en for all but es. */
 function askedLanguage() {
-  const asked = new URLSearchParams(location.search).get('lang') ?? navigator.language;
+  const asked = new URLSearchParams(location.search).get('lang') ?? navigator.language ?? '';
   return asked.startsWith('es') ? 'es' : 'en';
 }
 
