@@ -51,7 +51,7 @@ def weights(n_layer: int = 3, n_head: int = 4, T: int = len(TEXT)) -> np.ndarray
     return scores.masked_fill(future, -torch.inf).softmax(-1).numpy()
 
 
-MINE = "mi frase"
+MINE = "una frase que no cabe en lo ancho de un teléfono de mano"
 """What a reader asks the piece to show, beside the chapter's own."""
 
 
@@ -171,7 +171,7 @@ def test_every_source_is_used():
 def test_what_cannot_be_shown_is_refused():
     with pytest.raises(ValueError, match="19 letras"):
         piezas.atencion(TEXT, np.ones((2, 3, 3)))
-    with pytest.raises(ValueError, match="«mi frase» tiene 8 letras"):
+    with pytest.raises(ValueError, match="de mano» tiene 56 letras"):
         piezas.atencion(TEXT, weights(), otras=[(MINE, weights())])
     with pytest.raises(ValueError, match="capa=3"):
         piezas.atencion(TEXT, weights(), capa=3)
