@@ -22,8 +22,12 @@ SITIO = re.search(r'^Homepage = "(.*)"', PROYECTO, re.MULTILINE)[1]
 """Dónde están en la red el proyecto y el curso."""
 CABECERA, PREPARAR, PIE = "cabecera", "preparar", "pie"
 """Las etiquetas de las celdas que se escriben aquí."""
+TURNO = "tu-turno"
+"""La de las celdas en que escribe quien aprende."""
 PALABRAS_POR_MINUTO = 180
 """Lo que se lee de un texto con fórmulas y código."""
+MINUTOS_POR_TURNO, MINUTOS_POR_EJERCICIO = 10, 5
+"""Lo que se tarda en escribirlos. No está medido: la cabecera dice que es una estimación."""
 
 
 @dataclass(frozen=True)
@@ -106,12 +110,18 @@ def insignias(capitulo: Capitulo) -> str:
 
 
 def duracion(capitulo: Capitulo, celdas: list[NotebookNode]) -> str:
-    """Dar los minutos de lectura, de cinco en cinco, y los segundos de cálculo que dice el índice."""
+    """Dar los minutos de leer y los de escribir, y los segundos de cálculo que dice el índice."""
     palabras = sum(len(c.source.split()) for c in celdas if c.cell_type == "markdown")
-    minutos = 5 * max(1, round(palabras / PALABRAS_POR_MINUTO / 5))
+    leer = 5 * max(1, round(palabras / PALABRAS_POR_MINUTO / 5))
+    turnos = sum(TURNO in etiquetas(c) for c in celdas)
+    ejercicios = sum(c.source.count("<summary>Solución</summary>") for c in celdas)
+    escribir = MINUTOS_POR_TURNO * turnos + MINUTOS_POR_EJERCICIO * ejercicios
     indice = (CARPETA / "README.md").read_text(encoding="utf-8")
     fila = re.search(rf"\({re.escape(capitulo.archivo)}\).*\| (\d+) \|$", indice, re.MULTILINE)
-    return f"Leerlo lleva unos {minutos} minutos; ejecutar sus celdas, unos {fila[1]} segundos."
+    return (
+        f"Leerlo lleva unos {leer} minutos; escribir lo tuyo, unos {escribir} (una estimación); "
+        f"ejecutar sus celdas, unos {fila[1]} segundos."
+    )
 
 
 def cabecera(capitulo: Capitulo, celdas: list[NotebookNode]) -> str:

@@ -114,6 +114,19 @@ def test_the_chapter_has_its_head_its_sections_in_order_and_its_foot(chapter):
     assert (recap.split(maxsplit=1)[1], exercises) == ("En resumen", "Ejercicios")
 
 
+def test_the_head_says_how_long_to_read_and_how_long_to_write():
+    text = nbformat.v4.new_markdown_cell("palabra " * 1_800)
+    blank = nbformat.v4.new_code_cell("# tu código", metadata={"tags": ["tu-turno"]})
+    exercise = nbformat.v4.new_markdown_cell("<details><summary>Solución</summary>…</details>")
+
+    def says(*cells: NotebookNode) -> str:
+        return curso.duracion(curso.CAPITULOS[0], list(cells))
+
+    assert says(text).startswith("Leerlo lleva unos 10 minutos; escribir lo tuyo, unos 0 ")
+    both = says(text, blank, blank, exercise, exercise, exercise)
+    assert "unos 10 minutos" in both and "unos 35 (una estimación)" in both
+
+
 @pytest.mark.parametrize("page", [*PAGES, *CHAPTERS])
 def test_links_lead_somewhere(page):
     if page.endswith(".ipynb"):
