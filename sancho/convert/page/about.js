@@ -89,13 +89,14 @@ function learningCurve() {
   const lines = app.facts.curve;
   const measured = lines.filter(([, , val]) => val !== null);
   const train = lines.filter(([, loss]) => loss !== null);
-  if (train.length < 2) return [];
-  const losses = [...train.map(([, loss]) => loss), ...measured.map(([, , val]) => val)];
+  const line = train.length ? train : measured.map(([step, , val]) => [step, val]);
+  if (line.length < 2) return [];
+  const losses = [...line.map(([, loss]) => loss), ...measured.map(([, , val]) => val)];
   const [low, high] = [Math.min(...losses), Math.min(Math.max(...losses), 4 * Math.min(...losses))];
   const last = lines[lines.length - 1][0] || 1;
   const x = (step) => 40 + (350 * step) / last;
   const y = (loss) => 170 - (150 * (Math.min(loss, high) - low)) / (high - low || 1);
-  const path = train.map(
+  const path = line.map(
     ([step, loss], i) => `${i ? 'L' : 'M'}${x(step).toFixed(1)} ${y(loss).toFixed(1)}`,
   );
   const dots = measured.map(([step, , val]) =>
@@ -121,19 +122,27 @@ function learningCurve() {
     svg('path', { class: 'learning', d: path.join('') }),
     ...dots,
   );
+  const columns = [say('step'), ...(train.length ? [say('while_learning')] : []), say('unread_column')];
   const rows = measured.map(([step, loss, val]) => [
     thousands(step),
-    loss === null ? '' : loss.toFixed(3),
+    ...(train.length ? [loss === null ? '' : loss.toFixed(3)] : []),
     val.toFixed(3),
   ]);
-  const numbers = table('', [say('step'), say('while_learning'), say('unread_column')], rows);
+  const numbers = table('', columns, rows);
+  const saved = app.facts.progress.val_loss;
+  const reached = measured.length ? measured[measured.length - 1][2] : saved;
+  const caption = [
+    say(train.length ? 'curve_caption' : 'curve_unread'),
+    // A model that was trained in several runs: the curve is that of the first.
+    saved < reached - 0.002 ? ' ' + say('curve_goes_on', { loss: saved.toFixed(3) }) : '',
+  ];
   return [
     element('h3', {}, say('how_it_learned')),
     element(
       'figure',
       {},
       drawing,
-      element('figcaption', {}, say('curve_caption')),
+      element('figcaption', {}, ...caption),
     ),
     rows.length ? element('details', {}, element('summary', {}, say('the_numbers')), numbers) : '',
   ];
