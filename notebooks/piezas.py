@@ -498,7 +498,7 @@ def subcapas(
         ax.set_yticks(range(cuantas), nombres_de_subcapas(cuantas))
         ax.invert_yaxis()
         ax.grid(axis="y", visible=False)
-        ax.set(title="La pérdida al apagar cada subcapa", xlabel="nats por letra")
+        ax.set(title="La pérdida al apagar cada subcapa", xlabel="nats por carácter")
         ax.set_xlim(0, 1.15 * sin_una.max())
         ax.legend(fontsize=9)
     return Pieza(
@@ -646,7 +646,7 @@ def curva(
             ax.plot(np.asarray(pasos)[medidas], valores[medidas], label=nombre)
         for paso, _ in muestras:
             ax.axvline(paso, color="#8b877a", lw=1, linestyle=":")
-        ax.set(title="La curva de aprendizaje", xlabel="paso", ylabel="nats por letra")
+        ax.set(title="La curva de aprendizaje", xlabel="paso", ylabel="nats por carácter")
         ax.set_ylim(0)
         ax.legend()
     nulos = [[v if np.isfinite(v) else None for v in lista(valores)] for valores in perdidas]

@@ -710,7 +710,7 @@ def test_switches_show_what_was_computed(show):
     for press, number in ((None, 63), (0, 31), (5, 30), (2, 22), (0, 54)):
         if press is not None:
             buttons[press].click()
-        assert f"Pérdida: {losses[number]:.2f} nats por letra" in tab.status
+        assert f"Pérdida: {losses[number]:.2f} nats por carácter" in tab.status
         guesses = given["apuestas"][number]
         right = [guess == letter for guess, letter in zip(guesses, TEXT)]
         assert f"De las {len(TEXT)} letras de abajo acierta {sum(right)}." in tab.status
@@ -792,7 +792,7 @@ def test_the_curve_shows_what_was_written_there(show):
     from selenium.webdriver import ActionChains, Keys
 
     tab = opened(show, "curva")
-    assert tab.status == "Paso 0: entrenamiento 4.20, validación 4.20 nats por letra."
+    assert tab.status == "Paso 0: entrenamiento 4.20, validación 4.20 nats por carácter."
     tab.slide("Punto", Keys.ARROW_RIGHT)
     assert tab.find("blockquote").text == "de la"
     assert "Paso 300: entrenamiento 1.95" in tab.status

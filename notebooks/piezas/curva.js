@@ -77,7 +77,7 @@ function pintar() {
   aguja.setAttribute('d', `M${x(paso)} 4V${ALTO - ABAJO + 4}`);
   discos.forEach((disco, j) => disco.setAttribute('class', i === j ? 'disco elegido' : 'disco'));
   const medidas = perdidas(paso).map((v, j) => `${lineas[j].nombre} ${decimals(v)}`);
-  cifras.textContent = `Paso ${miles(paso)}: ${medidas.join(', ')} nats por letra.`;
+  cifras.textContent = `Paso ${miles(paso)}: ${medidas.join(', ')} nats por carácter.`;
   texto.textContent = escrito;
 }
 
@@ -108,7 +108,7 @@ pieza.append(
   element(
     'p',
     { class: 'legend' },
-    'Pérdida (nats por letra) según el paso:',
+    'Pérdida (nats por carácter) según el paso:',
     ...lineas.map(clave),
   ),
   grafica,

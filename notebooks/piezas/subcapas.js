@@ -86,7 +86,7 @@ function pintar() {
   lectura.setAttribute('aria-label', `«${texto}»: acierta ${aciertos} letras`);
   const sube = perdidas[combinacion] - perdidas[perdidas.length - 1];
   frase.textContent =
-    `Pérdida: ${decimals(perdidas[combinacion])} nats por letra` +
+    `Pérdida: ${decimals(perdidas[combinacion])} nats por carácter` +
     (sube ? ` (${sube < 0 ? '' : '+'}${decimals(sube)})` : '') +
     `. De las ${vino.length} letras de abajo acierta ${aciertos}.`;
   anotar(combinacion);
