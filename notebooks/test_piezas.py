@@ -370,7 +370,7 @@ def test_the_path_of_a_letter_has_the_numbers_of_the_box():
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
 DRIVER = shutil.which("chromedriver")
 SHELL = (
-    '<!doctype html><html lang="es"><meta charset="utf-8"><title>Cuaderno</title>'
+    '<!doctype html><html lang="en"><meta charset="utf-8"><title>Cuaderno</title>'
     '<meta name="viewport" content="width=device-width"><meta name="color-scheme" '
     'content="light dark"><main>{}</main></html>'
 )

@@ -46,7 +46,8 @@ function breather() {
 
 // --- numbers and letters in words -----------------------------------------------------------
 
-const isEnglish = () => document.documentElement.lang === 'en';
+// Not by lang: the course's pieces stand in notebooks whose own language may be any.
+const isEnglish = () => document.documentElement.dataset.language === 'en';
 
 /** Returns a figure with its sign, which Spanish sets apart. */
 const ofHundred = (figure) => `${figure}${isEnglish() ? '' : '\u00a0'}%`;

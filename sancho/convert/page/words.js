@@ -1,6 +1,6 @@
 // Words: what the page says, as strings.json has it in Spanish and in English.
 
-document.documentElement.lang = askedLanguage();
+document.documentElement.lang = document.documentElement.dataset.language = askedLanguage();
 
 /** Returns the language that the address asks for, else that of the browser: en for all but es. */
 function askedLanguage() {
