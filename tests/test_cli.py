@@ -215,14 +215,16 @@ def test_a_line_that_cannot_be_used(project, name, line, parts):
 def test_a_pipe_a_device_and_a_circle_of_links(project, trained, name, line):
     """Who opens the pipe gets nothing from it: then this fails, and does not hang."""
     prefix = "FILE:" if line.endswith("--start") else ""
-    pipe = project / "pipe"  # the thread may open it in the next test, in another folder
-    os.mkfifo(pipe)
+    os.mkfifo("pipe")
     Path("circle").symlink_to("circle")
-    threading.Thread(target=lambda: open(pipe, "wb").close(), daemon=True).start()
+    writer = threading.Thread(target=lambda: open("pipe", "wb").close(), daemon=True)
+    writer.start()
     for path, words in (("pipe", "a pipe"), (os.devnull, "a device"), ("circle", "does not exist")):
         assert_refused(run(name, *line.split(), prefix + path), name, path, words)
     assert not (project / "new").exists()
-    os.close(os.open(pipe, os.O_RDONLY | os.O_NONBLOCK))  # and the thread ends
+    reader = os.open("pipe", os.O_RDONLY | os.O_NONBLOCK)
+    writer.join()  # or it would open the pipe of the next test
+    os.close(reader)
 
 
 UNSEEN = "a\0b\x1b[2J\x07\ufeff\u0301 \u0327\u2028\x0c\x85\n\uffff\U0010ffff\u202e"

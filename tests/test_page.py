@@ -76,7 +76,8 @@ def test_the_committed_page_is_what_to_page_makes_of_the_pretrained_model():
     text, saved = (ROOT / "docs/index.html").read_text("utf-8"), checkpoint.pretrained()
     facts = json.loads(re.search(FACTS, text)[1])
     course, project = f"{page.PROJECT}/blob/main/notebooks", page.PROJECT
-    made = page.page_facts(saved, "float16", None, [], course, project)
+    metrics = page.read_metrics(checkpoint.PRETRAINED.with_name("metrics.jsonl"))
+    made = page.page_facts(saved, "float16", None, metrics, course, project)
     for name, address in (("Homepage", page.SITE), ("Repository", project)):
         assert f'{name} = "{address}"' in (ROOT / "pyproject.toml").read_text("utf-8")
     assert f'"og:image" content="{page.SITE}/_images/page-light.png"' in text
@@ -166,6 +167,8 @@ def test_the_curve_lies_beside_the_checkpoint_and_keeps_every_evaluation(here):
     assert 200 <= len(curve) <= 203
     BEST.with_name("metrics.jsonl").write_text(text[:-5], encoding="utf-8")
     assert made()["curve"] == []
+    BEST.unlink()  # then it is the pretrained model's page, and its curve
+    assert made()["curve"][-1] == [14000, None, 1.106]
 
 
 def test_passages_are_sentences_of_the_validation_part_and_no_titles(here):

@@ -80,6 +80,9 @@ def to_page(options: ToPageOptions, data: Path) -> list[str]:
     model's own, the page has a game with passages of it.
     """
     saved = checkpoint.load_or_pretrained(options.checkpoint)
+    read = options.checkpoint or checkpoint.DEFAULT_CHECKPOINT
+    if not read.exists():
+        read = checkpoint.PRETRAINED
     for name in ("course", "project"):
         address = getattr(options, name)
         if address and not re.match("https?://", address):
@@ -89,9 +92,7 @@ def to_page(options: ToPageOptions, data: Path) -> list[str]:
         options.output,
         precision=options.precision,
         text=measuring_text(saved, data),
-        metrics=read_metrics(
-            (options.checkpoint or checkpoint.DEFAULT_CHECKPOINT).with_name("metrics.jsonl")
-        ),
+        metrics=read_metrics(read.with_name("metrics.jsonl")),
         course=options.course,
         project=options.project,
         passages=find_passages(saved, data),
