@@ -77,7 +77,8 @@ def test_every_link_leads_somewhere_and_nothing_comes_from_elsewhere(built):
                 assert (ROOT / place.partition("/blob/main/")[2]).exists(), (path.name, url)
             if re.match(r"(https?|data|mailto):", url):
                 continue
-            target = path.parent / unquote(place.partition("?")[0]) if place else path
+            place = unquote(place.partition("?")[0])
+            target = path.parent / place if place else path
             assert target.is_file(), (path.name, url)
             if name and target.suffix == ".html":
                 assert unquote(name) in page(target.resolve()).names, (path.name, url)
