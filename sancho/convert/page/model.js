@@ -339,7 +339,7 @@ class GPT {
   }
 }
 
-const AT_ONCE = 8; // characters that are read in one slice: few, so that nobody waits
+const AT_ONCE = 16; // characters that are read in one slice: few, so that nobody waits
 
 /** Reads a growing text, no character twice; what it has read can be looked at again. */
 class Reader {
