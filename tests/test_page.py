@@ -534,7 +534,7 @@ def test_attention_and_lens_are_those_of_the_model(tab, mini):
     figures = [f"{100 * weights[1, 1, s]:.1f}\u00a0%" for s in order[:3]]
     assert tab.texts("#vista-mira tbody td:nth-child(4)")[:3] == figures
     tab.point(f"#vista-mira .letters span:nth-child({order[0] + 1})")
-    assert re.search(r"clave / √8 = −?\d+\.\d\d; después de softmax", tab.shown(".detail"))
+    assert re.search(r"clave / √8 = −?\d+\.\d\d; después de la softmax", tab.shown(".detail"))
     tab.press("#vista-mira .letters .future")
     assert "−∞" in tab.shown(".detail")
     # What the model would say before the first block and after each.
