@@ -10,7 +10,7 @@ from test_notebooks import CHAPTERS, code_cells, execute, read
 import curso
 from tu_turno import usar
 
-TURN, SOLUTION = "tu-turno", "solucion"
+SOLUTION = "solucion"
 
 
 def doble_solucion(x):
@@ -71,7 +71,7 @@ def turns(notebook: NotebookNode) -> dict[str, NotebookNode]:
     return {
         re.search(r"^def mi_(\w+)\(", cell.source, re.MULTILINE)[1]: cell
         for cell in code_cells(notebook)
-        if TURN in curso.etiquetas(cell)
+        if curso.TURNO in curso.etiquetas(cell)
     }
 
 

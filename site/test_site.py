@@ -87,6 +87,12 @@ def test_every_link_leads_somewhere_and_nothing_comes_from_elsewhere(built):
         assert not re.search(r"(url\(|@import)\s*[\"']?(https?:)?//", text), sheet
 
 
+def test_the_picture_of_a_shared_link_is_on_the_site(built):
+    text = (built / "sancho.html").read_text(encoding="utf-8")
+    address = re.search(r'property="og:image" content="([^"]*)"', text)[1]
+    assert (built / address.removeprefix(f"{curso.SITIO}/")).is_file(), address
+
+
 def test_solutions_of_turns_are_folded(built):
     folded = '<details class="admonition hide above-input">'
     text = "".join(path.read_text(encoding="utf-8") for path in pages(built))
