@@ -51,9 +51,8 @@ def main(args: Sequence[str]) -> None:
         if name not in corpus.ONLINE:
             fetched = " and ".join(corpus.ONLINE)
             raise UserError(f"--name {name} needs --input; only {fetched} can be fetched")
-        if options.overwrite:
-            (DATA / name / "meta.json").unlink(missing_ok=True)
-        result = corpus.open_dataset(DATA, name)
+        make = corpus.prepare_dataset if options.overwrite else corpus.open_dataset
+        result = make(DATA, name)
     print(
         f"{DATA.name}/{result.name}: {len(result.train) + len(result.val):,} characters, "
         f"{result.tokenizer.vocab_size} different; {len(result.train):,} to train on and "

@@ -46,6 +46,8 @@ class Progress:
     """Characters trained on."""
     seconds: float = 0.0
     """Time spent training, evaluations included."""
+    evaluated_step: int = 0
+    """The step after which the last evaluation was made."""
     val_loss: float | None = None
     """At the last evaluation, nats per character."""
     best_val_loss: float | None = None
@@ -55,9 +57,10 @@ class Progress:
 
     def __post_init__(self) -> None:
         """Raise ValueError for what no run can come to."""
-        counted = (self.step, self.tokens, self.seconds, self.evaluations_since_best)
-        losses = (self.val_loss, self.best_val_loss, *self.recent_losses)
-        if min(counted) < 0 or not all(map(math.isfinite, (*counted, *(x or 0 for x in losses)))):
+        counted = [self.step, self.tokens, self.seconds, self.evaluated_step]
+        counted.append(self.evaluations_since_best)
+        losses = [self.val_loss or 0, self.best_val_loss or 0, *self.recent_losses]
+        if min(counted) < 0 or not all(map(math.isfinite, [*counted, *losses])):
             raise ValueError(f"step {self.step} or a loss after it is no number that a run has")
 
 
@@ -95,7 +98,7 @@ class Checkpoint:
         return NumpyGPT(self.model, self.weights)
 
 
-def save(path: Path, checkpoint: Checkpoint) -> None:
+def save(path: str | Path, checkpoint: Checkpoint) -> None:
     """Write a checkpoint; whatever happens, `path` holds the old one or the new one, whole."""
     tensors = {f"model.{name}": array for name, array in checkpoint.weights.items()}
     tensors |= {f"optimizer.{name}": array for name, array in checkpoint.optimizer.items()}
@@ -116,16 +119,26 @@ def save(path: Path, checkpoint: Checkpoint) -> None:
         file.write(safetensors.numpy.save(tensors, metadata))
 
 
-def load_or_pretrained(path: Path | None) -> Checkpoint:
-    """Read the checkpoint at `path`; without one, DEFAULT_CHECKPOINT or the pretrained model.
+def find_checkpoint(name: str | Path | None) -> Path:
+    """Return the path of the checkpoint that was asked for, whether it exists or not.
 
-    Raises as `load` does; warns where nothing has been trained yet.
+    "pretrained", where no file is called so, is the pretrained model that comes with the project.
+    Without a name it is DEFAULT_CHECKPOINT; where that is missing, the pretrained model, with a
+    warning.
     """
-    if path is None and not DEFAULT_CHECKPOINT.exists():
+    if name is None and not DEFAULT_CHECKPOINT.exists():
         what = "the pretrained model that comes with the project; train your own with train.py"
-        warnings.warn(f"there is no {DEFAULT_CHECKPOINT} yet: this is {what}", stacklevel=2)
-        return pretrained()
-    return load(path or DEFAULT_CHECKPOINT)
+        warnings.warn(f"there is no {DEFAULT_CHECKPOINT} yet: this is {what}", stacklevel=3)
+        return PRETRAINED
+    path = Path(name or DEFAULT_CHECKPOINT)
+    if path == Path("pretrained") and not path.is_file():
+        return PRETRAINED
+    return path
+
+
+def load_or_pretrained(name: str | Path | None) -> Checkpoint:
+    """Read what `find_checkpoint` finds. Raises as `load` does."""
+    return load(find_checkpoint(name))
 
 
 def pretrained() -> Checkpoint:
@@ -133,11 +146,12 @@ def pretrained() -> Checkpoint:
     return load(PRETRAINED)
 
 
-def load(path: Path) -> Checkpoint:
+def load(path: str | Path) -> Checkpoint:
     """Read a checkpoint; weights in half precision become float32.
 
     Raises MissingFile or UserError for anything that is not a sound one.
     """
+    path = Path(path)
     last = path.parent / "last.safetensors"
     if not path.exists() and last.exists():
         raise MissingFile(f"the checkpoint {path} does not exist (yet); but there is {last}")
@@ -149,8 +163,11 @@ def load(path: Path) -> Checkpoint:
         _check_weights(saved)
     except (ValueError, KeyError, TypeError, RecursionError) as error:
         raise _damaged(path, error) from None
-    halves = {n: a.astype(np.float32) for n, a in saved.weights.items() if a.dtype == np.float16}
-    return replace(saved, weights=saved.weights | halves)
+    weights = dict(saved.weights)
+    for name, weight in weights.items():
+        if weight.dtype == np.float16:
+            weights[name] = weight.astype(np.float32)
+    return replace(saved, weights=weights)
 
 
 def _read(path: Path) -> tuple[dict[str, str], Arrays]:
@@ -183,12 +200,21 @@ def _from_content(content: dict, tensors: Arrays) -> Checkpoint:
     def part(prefix: str) -> Arrays:
         return {k.removeprefix(prefix): t for k, t in tensors.items() if k.startswith(prefix)}
 
+    # What an older file leaves out had one value only when it was written.
+    model = from_dict(ModelConfig, {"ngram_vocabulary": False} | content["model"])
+    train = from_dict(TrainConfig, {"look_ahead": 0} | content["train"])
+    run = {name: value for name, value in content.get("run", {}).items() if value is not None}
+    progress = from_dict(Progress, content["progress"])
+    if "evaluated_step" not in content["progress"] and progress.val_loss is not None:
+        is_end = progress.step == train.max_iters
+        since = 0 if is_end else progress.step % train.eval_interval
+        progress.evaluated_step = progress.step - since
     return Checkpoint(
-        model=from_dict(ModelConfig, content["model"]),
+        model=model,
         characters=_text(content["characters"]),
-        train=from_dict(TrainConfig, content["train"]),
-        run=from_dict(RunConfig, content.get("run", {})),  # which version 1 of sancho-mini left out
-        progress=from_dict(Progress, content["progress"]),
+        train=train,
+        run=from_dict(RunConfig, run),
+        progress=progress,
         corpus_name=_text(content["corpus"]["name"]),
         corpus_sha256=_text(content["corpus"]["sha256"]),
         weights=part("model."),
@@ -220,8 +246,12 @@ def _check_weights(checkpoint: Checkpoint) -> None:
         shape = (shapes | heads).get(owner)
         if shape is None:
             raise ValueError(f"tensor {name} belongs to no weight")
-        # One number for all, one for each row, or one for each number.
-        expected[name] = {"step": shape[:0], "sum": shape[:1]}.get(key, shape)
+        if key == "step":  # one number for all
+            expected[name] = ()
+        elif key == "sum":  # one for each row
+            expected[name] = shape[:1]
+        else:
+            expected[name] = shape
     _compare(checkpoint.optimizer, expected, "float32")
 
 

@@ -23,11 +23,11 @@ from importlib.util import find_spec
 from itertools import pairwise
 from pathlib import Path
 from types import UnionType
-from typing import TYPE_CHECKING, Annotated, Any, NoReturn, TypeVar, get_args, get_origin
+from typing import TYPE_CHECKING, Annotated, Any, Literal, NoReturn, TypeVar, get_args, get_origin
 
 from tqdm import tqdm
 
-from sancho.config import with_given
+from sancho.config import FOLLOWS_TEXT, with_values
 from sancho.errors import AnotherProcessFailed, UserError
 
 if TYPE_CHECKING:
@@ -39,29 +39,34 @@ LINE_SECONDS = 10.0  # between lines about a run in a log file
 
 
 def parse(default: Options, args: Sequence[str], command: str = "") -> Options:
-    """Return `default`, a dataclass, with what `parse_given` finds in `args`."""
-    return with_given(default, parse_given(default, args, command))
+    """Return `default`, a dataclass, with what `parse_typed` finds in `args`."""
+    return with_values(default, parse_typed(default, args, command))
 
 
-def parse_given(
-    default: object, args: Sequence[str], command: str = "", explain: Callable = lambda _: None
+def parse_typed(
+    default: object,
+    args: Sequence[str],
+    command: str = "",
+    help_defaults: Callable[[dict[str, Any]], object] | None = None,
 ) -> dict[str, Any]:
-    """Return what `args` give, by the names of the options.
+    """Return the options that `args` hold, by name, and no others.
 
     The fields of `default`, a dataclass, are options, and so are those of the dataclasses in it.
     Raises UserError for an unknown option, a value of the wrong type or none. --help prints the
-    help and exits; the defaults in it are those of `explain(given)`, or else of `default`.
+    help and exits; the defaults in it are those of `help_defaults(typed)`, or else of `default`.
     """
-    given, unknown = _Parser(default, command).read_args(args)
-    if given.pop("help", False):
-        _Parser(explain(given) or default, command).print_help()
+    typed, unknown = _Parser(default, command).read_args(args)
+    if typed.pop("help", False):
+        shown = help_defaults(typed) if help_defaults else default
+        _Parser(shown, command).print_help()
         sys.exit(0)
     if unknown:
-        name = next((arg for arg in unknown if arg.startswith("-")), unknown[0]).partition("=")[0]
+        options = [arg for arg in unknown if arg.startswith("-")]
+        name = (options or unknown)[0].partition("=")[0]
         known = [f"--{option}" for option in option_names(default)]
         hint = nearest(name, known, otherwise="--help lists all options")
         raise UserError(f"unknown option {name}; {hint}")
-    return given
+    return typed
 
 
 def option_names(options: object) -> list[str]:
@@ -91,7 +96,11 @@ class _Parser(argparse.ArgumentParser):
 
     def read_args(self, args: Sequence[str]) -> tuple[dict[str, Any], list[str]]:
         found, unknown = self.parse_known_args([self._respelt(arg) for arg in args])
-        return {n: tuple(v) if isinstance(v, list) else v for n, v in vars(found).items()}, unknown
+        typed = vars(found)
+        for name, value in typed.items():
+            if isinstance(value, list):
+                typed[name] = tuple(value)
+        return typed, unknown
 
     def _respelt(self, arg: str) -> str:
         name, sign, value = arg.partition("=")
@@ -118,12 +127,15 @@ def _groups(options: Any) -> Iterator[tuple[Any, list[Field[Any]]]]:
 
 
 def _add(target: argparse._ActionsContainer, option: Field[Any], default: Any, text: str) -> None:
-    name, negated = f"--{option.name}", f"--no_{option.name}"
+    name = f"--{option.name}"
+    negated = f"--no_{option.name}"
     kind: Any = option.type
+    if FOLLOWS_TEXT in get_args(kind):
+        default = "auto"
     while get_origin(kind) in (Annotated, UnionType):
         kind = get_args(kind)[0]  # without its range, or the None that it may be instead
     if kind is bool:
-        text += f" (default: {'auto' if default is None else default}; the opposite: {negated})"
+        text += f" (default: {default}; the opposite: {negated})"
     elif default not in ((), None):
         text += f" (default: {default if str(default).isprintable() else repr(default)})"
     text = text.replace("%", "%%")
@@ -132,8 +144,8 @@ def _add(target: argparse._ActionsContainer, option: Field[Any], default: Any, t
         target.add_argument(negated, action="store_false", dest=option.name, help=argparse.SUPPRESS)
     elif get_origin(kind) is tuple:
         target.add_argument(name, nargs="+", action="extend", metavar="TEXT", help=text)
-    elif choices := ",".join(get_args(kind)):
-        target.add_argument(name, metavar=f"{{{choices}}}", help=text)
+    elif get_origin(kind) is Literal:
+        target.add_argument(name, metavar=f"{{{','.join(get_args(kind))}}}", help=text)
     else:
         target.add_argument(name, type=kind, metavar=kind.__name__.upper(), help=text)
 
@@ -202,9 +214,14 @@ def _fail(message: str) -> NoReturn:
     sys.exit(2)
 
 
-def require_torch() -> None:
-    """End the script with one line where PyTorch is not installed."""
+def require_torch(options: object = None) -> None:
+    """End the script with one line where PyTorch is not installed; or with the help, if asked for.
+
+    options: a dataclass, whose help can be asked for.
+    """
     if not find_spec("torch"):
+        if options and {"-h", "--help"} & set(sys.argv):
+            parse_typed(options, ["--help"])
         install = "-m pip install torch --index-url https://download.pytorch.org/whl/cpu"
         _fail(f"this needs PyTorch; for a CPU: {command(*install.split())} (GPU: pytorch.org)")
 
@@ -233,7 +250,8 @@ def stop_signals(world: "World") -> Iterator[list[int]]:
     received: list[int] = []
 
     def receive(number: int, frame: object) -> None:
-        if world.size == 1 and received[-1:] == [number] == [signal.SIGINT]:
+        is_second = number == signal.SIGINT and signal.SIGINT in received[-1:]
+        if is_second and world.size == 1:
             raise KeyboardInterrupt
         received.append(number)
 
@@ -247,30 +265,38 @@ def stop_signals(world: "World") -> Iterator[list[int]]:
 
 
 def with_progress(reports: "Iterable[Report]", state: "TrainingState") -> "Iterator[Report]":
-    """Pass reports on, and show on stderr steps, losses, time left and samples.
+    """Pass reports on, and show on stderr steps, losses, time left, evaluations and samples.
 
     Where lines can't be drawn over, in a log file or a notebook, a line now and then.
     """
     losses: dict[str, str] = {}
-    first, total, last_line = state.progress.step, state.config.max_iters, time.monotonic()
-    with tqdm(total=total, initial=first, unit="step", dynamic_ncols=True, disable=None) as bar:
+    total = state.config.max_iters
+    last_line = time.monotonic()
+    with tqdm(
+        total=total, initial=state.progress.step, unit="step", dynamic_ncols=True, disable=None
+    ) as bar:
         for report in reports:
             bar.update(report.step - bar.n)
             if report.train_loss is not None:
-                found = {"loss": report.train_loss, "val": report.val_loss}
-                losses |= {n: f"{loss:.3f}" for n, loss in found.items() if loss is not None}
-                bar.set_postfix(losses)
+                losses["loss"] = f"{report.train_loss:.3f}"
+            if report.val_loss is not None:
+                losses["val"] = f"{report.val_loss:.3f}"
+            shown = dict(losses)
+            if report.evaluated is not None:
+                shown["evaluating"] = f"{report.evaluated:.0%}"
+            if shown != losses or report.train_loss is not None:
+                bar.set_postfix(shown)
                 is_due = time.monotonic() - last_line >= LINE_SECONDS
                 if bar.disable and (is_due or report.val_loss is not None):
                     last_line = time.monotonic()
-                    say(_as_line(report, losses, total))
+                    say(_as_line(report, shown, total))
             if report.sample is not None:
                 bar.write(f"    {' '.join(report.sample.split())}", file=sys.stderr)
             yield report
 
 
-def _as_line(report: "Report", losses: dict[str, str], total: int) -> str:
-    text = ", ".join(f"{name} {loss}" for name, loss in losses.items())
+def _as_line(report: "Report", shown: dict[str, str], total: int) -> str:
+    text = ", ".join(f"{name} {value}" for name, value in shown.items())
     left = report.seconds / report.step * (total - report.step)
     times = f"{tqdm.format_interval(report.seconds)} gone, {tqdm.format_interval(left)} left"
     return f"step {report.step:,} of {total:,}: {text}; {times}"

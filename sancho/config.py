@@ -5,7 +5,7 @@ UserError. What only one script takes stands in that script.
 """
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, fields, is_dataclass, replace
 from pathlib import Path
 from types import UnionType
@@ -20,6 +20,7 @@ UnknownPolicy = Literal["error", "skip", "nearest"]
 PresetName = Literal["auto", "mini", "midi", "classic", "base"]
 DType = Literal["auto", "float32", "bfloat16"]
 QK_EPSILON = 1e-6  # what the norm of queries and keys adds to the mean of their squares
+FOLLOWS_TEXT = "follows the text"  # marks what the length of a text decides where nothing is typed
 
 
 @dataclass(frozen=True)
@@ -69,7 +70,7 @@ class Checked:
 
 @dataclass(frozen=True, kw_only=True)
 class ModelConfig(Checked):
-    """The shape of a GPT."""
+    """The shape of a GPT; as it stands, that of mini."""
 
     vocab_size: Size = 92
     """Number of different characters. The corpus decides it (92 in Don Quijote)."""
@@ -91,15 +92,15 @@ class ModelConfig(Checked):
     """How the model knows the order of the characters."""
     activation: Literal["relu", "gelu", "silu", "relu2", "geglu", "swiglu"] = "relu2"
     """Activation of the feed-forward layer; relu2 is the square of relu."""
-    ngram_size: Annotated[int, Range(1, 16)] = 1
+    ngram_size: Annotated[int, Range(1, 16)] = 5
     """Character n-gram embedding: of n-grams of 2 to this many characters; 1: none."""
     ngram_rows: Count = 65536
     """Rows of the n-gram table."""
-    ngram_vocabulary: bool = False
+    ngram_vocabulary: bool = True
     """The most frequent n-grams have a row each and all others one; else rows by their hash."""
-    ngram_dropout: FractionBelowOne = 0.0
-    """Fraction of its vectors dropped in training; follows the text's length, if you don't say."""
-    embedding_skip: bool = False
+    ngram_dropout: Annotated[FractionBelowOne, FOLLOWS_TEXT] = 0.0
+    """Fraction of its vectors dropped in training; auto: more where a text is read more often."""
+    embedding_skip: bool = True
     """Learned skip connection from the embedding to every later block."""
     qk_norm: bool = True
     """Normalise queries and keys before their product."""
@@ -166,11 +167,11 @@ def _angles(length: int, channels: int) -> np.ndarray:
 
 @dataclass(frozen=True, kw_only=True)
 class TrainConfig(Checked):
-    """How a model is trained."""
+    """How a model is trained; as it stands, as mini is."""
 
-    max_iters: Count = 1800
+    max_iters: Count = 1700
     """Number of optimizer steps; fewer for a short text, if you don't say how many."""
-    batch_size: Size = 6
+    batch_size: Size = 8
     """Windows of block_size characters in a (micro-)batch."""
     gradient_accumulation_steps: Count = 1
     """Micro-batches whose gradients are averaged into one step."""
@@ -186,20 +187,20 @@ class TrainConfig(Checked):
     """Decoupled weight decay of the matrices, but not of the n-gram table."""
     beta1: FractionBelowOne = 0.8
     """AdamW: decay of the mean of the gradients."""
-    beta2: FractionBelowOne = 0.95
+    beta2: FractionBelowOne = 0.98
     """AdamW: decay of the mean of their squares."""
     grad_clip: Annotated[float, Range(0)] = 1.0
     """Largest norm of the gradient; 0 switches clipping off."""
     warmup_iters: CountOrZero = 20
     """Steps in which the learning rate rises to its peak."""
-    look_ahead: Annotated[int, Range(0, 16)] = 0
+    look_ahead: Annotated[int, Range(0, 16)] = 2
     """Auxiliary multi-token-prediction heads, in training only; 0: none."""
-    logit_scale: Annotated[float, Range(1e-3, 1e3)] = 1.0
-    """Factor of the logits, in training only; follows the text's length, if you don't say."""
+    logit_scale: Annotated[float, Range(1e-3, 1e3), FOLLOWS_TEXT] = 1.0
+    """Factor of the logits in the training loss; auto: more where a text is read more often."""
     decay_fraction: Fraction = 0.6
     """Fraction of the steps, at the end, in which the learning rate falls linearly to zero."""
-    eval_interval: Count = 900
-    """Steps between evaluations on all validation text; follows its length, if you don't say."""
+    eval_interval: Annotated[Count, FOLLOWS_TEXT] = 850
+    """Steps between evaluations; auto: so many that they take a fifth of a run at most."""
     log_interval: Count = 10
     """Steps between lines in metrics.jsonl and updates of the progress bar."""
     patience: CountOrZero = 0
@@ -217,7 +218,7 @@ class TrainConfig(Checked):
 
 @dataclass(frozen=True, kw_only=True)
 class SampleConfig(Checked):
-    """How the next character is chosen; as it stands, by the model's own probabilities."""
+    """How the next character is chosen."""
 
     temperature: Annotated[float, Range(0)] = 1.0
     """Below 1 likely characters become likelier, above 1 less so; 0 always takes the likeliest."""
@@ -240,7 +241,8 @@ class DeviceConfig(Checked):
     device: Literal["auto", "cpu", "cuda", "mps"] = "auto"
     """auto: a CUDA GPU where there is one; sample.py takes it for large models alone."""
     dtype: DType = "auto"
-    """Type of the matrix products in training; auto: bfloat16 where the CPU or GPU has it."""
+    """Type of the matrix products; auto: bfloat16 where the hardware has it. A CPU trains in it and
+    writes in float32."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -249,8 +251,8 @@ class RunConfig(DeviceConfig):
 
     preset: PresetName = "auto"
     """A model and its training: mini, midi (ten minutes), base (a GPU), classic (the course's)."""
-    compile: bool | None = None
-    """Compile the model with torch.compile; auto: on a CUDA GPU, for 1,000 steps or more."""
+    compile: bool = False
+    """Compile the model with torch.compile; it takes a minute or more before the first step."""
     tensorboard: bool = False
     """Write event files for TensorBoard too, into out_dir/tensorboard."""
 
@@ -306,19 +308,36 @@ class CheckpointOption(Checked):
     """The option of every command that begins with a trained model."""
 
     checkpoint: Path | None = None
-    """The checkpoint to load (default: out/best.safetensors; where that is missing, the pretrained
-    model that comes with the project)."""
+    """The checkpoint to load; pretrained: the model that comes with the project (default:
+    out/best.safetensors; where that is missing, pretrained)."""
 
 
-def with_given(options: Any, given: Mapping[str, object]) -> Any:
-    """Return a dataclass, and those in it, with the values that are given for their fields.
+def with_values(options: Config, values: Mapping[str, object]) -> Config:
+    """Return a dataclass, and those in it, with other values for the fields of these names.
 
-    A name that is no field of theirs is left alone. Raises UserError for a value out of range.
+    Raises KeyError for a name that is no field of theirs, UserError for a value out of range.
     """
-    values = vars(options)
-    inner = {name: with_given(x, given) for name, x in values.items() if is_dataclass(x)}
-    own = {name: x for name, x in given.items() if name in values}
-    return replace(options, **own | inner)
+    if unknown := values.keys() - set(_names(options)):
+        raise KeyError(f"no option is called {sorted(unknown)}")
+    return _replaced(options, values)
+
+
+def _names(options: Any) -> Iterator[str]:
+    for name, value in vars(options).items():
+        if is_dataclass(value):
+            yield from _names(value)
+        else:
+            yield name
+
+
+def _replaced(options: Any, values: Mapping[str, object]) -> Any:
+    own: dict[str, object] = {}
+    for name, value in vars(options).items():
+        if is_dataclass(value):
+            own[name] = _replaced(value, values)
+        elif name in values:
+            own[name] = values[name]
+    return replace(options, **own)
 
 
 def from_dict(cls: type[Config], values: object) -> Config:

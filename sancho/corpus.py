@@ -2,26 +2,26 @@
 
 import codecs
 import hashlib
+import http.client
 import io
 import json
 import re
 import sys
 import unicodedata
+import urllib.request
 import warnings
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from functools import partial
 from itertools import chain
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import BinaryIO
 
 import numpy as np
 
 from sancho.config import CorpusConfig
 from sancho.errors import MissingFile, UserError
-from sancho.machine.download import DownloadError, download
-from sancho.machine.files import atomic_write, existing_file, locked
+from sancho.machine.files import atomic_write, existing_file, locked, require_replaceable
 from sancho.tokenizer import CharTokenizer
 
 PIECE = 1 << 18  # characters or bytes: small enough for a processor's cache
@@ -29,6 +29,8 @@ BOOK = "quijote"
 Texts = Iterable[tuple[str, BinaryIO]]  # names and binary files, read once, one by one
 MARKER = re.compile(r"\*\*\* (START|END) OF TH(?:E|IS) PROJECT GUTENBERG[^\n]*\n?")
 WAIT_SECONDS = 60.0  # for which another process that prepares the same text is waited for
+ANSWER_SECONDS = 30.0  # for which a server may be silent
+USER_AGENT = "sancho-mini (a small language model that learns Spanish; Python urllib)"
 
 
 @dataclass(frozen=True)
@@ -45,7 +47,45 @@ class Corpus:
     """Of the clean text in UTF-8."""
 
 
-def open_corpus(data: Path, options: CorpusConfig) -> Corpus:
+@dataclass(frozen=True)
+class OnlineText:
+    """A text that is fetched if it is missing, and how to know it."""
+
+    addresses: tuple[str, ...]
+    """Asked one after the other."""
+    beginning: str
+    """How the clean text begins."""
+    lengths: range
+    """How many characters it may have."""
+    sha256: str | None = None
+    """Of the clean text in UTF-8; None where it may change."""
+
+
+ONLINE = {
+    BOOK: OnlineText(
+        addresses=(
+            "https://www.gutenberg.org/cache/epub/2000/pg2000.txt",
+            "https://gutenberg.pglaf.org/cache/epub/2000/pg2000.txt",
+        ),
+        beginning="El ingenioso hidalgo",
+        lengths=range(2_050_000, 2_200_000),  # misprints are mended now and then
+    ),
+    "shakespeare": OnlineText(
+        addresses=(
+            "https://raw.githubusercontent.com/karpathy/char-rnn/master/data/tinyshakespeare/input.txt",
+        ),
+        beginning="First Citizen:\nBefore we proceed any further",
+        lengths=range(1_115_390, 1_115_391),
+        sha256="434c0554a8c4c53dc17e56a0abb0f30b88f83cbceb0289cb897db68c25e89eba",
+    ),
+}
+
+
+class FetchError(UserError):
+    """A text could not be had, or was not the right one."""
+
+
+def open_corpus(data: str | Path, options: CorpusConfig) -> Corpus:
     """Return the corpus that the options ask for, prepared on the way where it has to be.
 
     A text file FILE.txt is prepared in data/FILE-1a2b3c4d: eight digits of the sha256 of its bytes
@@ -54,12 +94,9 @@ def open_corpus(data: Path, options: CorpusConfig) -> Corpus:
     if options.corpus is None:
         return open_dataset(data, options.dataset)
     path = existing_file(options.corpus, "the text")
-    digest = hashlib.sha256(codec_name(options.encoding).encode())
-    with open(path, "rb") as file:
-        while raw := file.read(PIECE):
-            digest.update(raw)
+    digest = _digest_of(path, codec_name(options.encoding).encode())
     stem = re.sub(r"[^\w.-]+", "_", path.stem)[:60]
-    folder = data / f"{stem}-{digest.hexdigest()[:8]}"
+    folder = Path(data) / f"{stem}-{digest[:8]}"
     with suppress(UserError):  # not there yet, or damaged
         return open_prepared(folder)
     with locked(folder, WAIT_SECONDS):
@@ -68,37 +105,43 @@ def open_corpus(data: Path, options: CorpusConfig) -> Corpus:
         return prepare_files([path], folder, options.encoding)
 
 
+def _digest_of(path: Path, before: bytes = b"") -> str:
+    """Return the sha256 of some bytes and a file after them."""
+    digest = hashlib.sha256(before)
+    with open(path, "rb") as file:
+        while raw := file.read(PIECE):
+            digest.update(raw)
+    return digest.hexdigest()
+
+
 def is_folder_name(name: str) -> bool:
     """Return whether `name` is no path to somewhere else."""
     return Path(name).name == name and name not in ("", "..")
 
 
-def open_dataset(data: Path, name: str) -> Corpus:
+def open_dataset(data: str | Path, name: str) -> Corpus:
     """Return the corpus data/NAME; where it is not prepared, prepare it if its text can be had.
 
     The text is data/NAME.txt, or one of ONLINE. If Don Quijote can't be fetched, the corpus that
     comes with the project takes its place, with a warning that says so.
-    Raises MissingFile where there is no such corpus, UserError where another can't be fetched.
+    Raises MissingFile where there is no such corpus, UserError where another can't be fetched or
+    data/NAME.txt is no longer the text that was prepared.
     """
     if not is_folder_name(name):
         raise UserError(f"--dataset is {name!r}; it must be the name of a folder under data/")
-    folder, text = data / name, data / f"{name}.txt"
+    data = Path(data)
+    folder = data / name
+    text = data / f"{name}.txt"
     if is_prepared(folder) or not (name in ONLINE or text.is_file()):
-        return open_prepared(folder)
+        return _open_unless_edited(folder, text)
     try:
         with locked(folder, WAIT_SECONDS):
             if is_prepared(folder):  # by the process that was waited for
                 return open_prepared(folder)
-            if text.is_file():
-                return prepare_files([text], folder)
-            raw = download(ONLINE[name][2:], partial(check_text, name))
-            return prepare([(name, io.BytesIO(raw))], folder, ONLINE[name][2])
-    except DownloadError as error:
+            return prepare_dataset(data, name)
+    except FetchError as error:
         if name != BOOK:
-            raise UserError(
-                f"{name} could not be fetched ({error}); get {ONLINE[name][2]} by hand, then "
-                f"data/prepare.py --input FILE --name {name}, or train.py --corpus FILE"
-            ) from None
+            raise
         warnings.warn(
             f"DON QUIJOTE COULD NOT BE FETCHED ({error}). Using {data.name}/apocrifo.txt instead, "
             "a tenth as long; get the book later with data/prepare.py",
@@ -107,28 +150,59 @@ def open_dataset(data: Path, name: str) -> Corpus:
         return open_dataset(data, "apocrifo")
 
 
-def check_text(name: str, raw: bytes) -> None:
-    """Raise UserError unless the clean text of these bytes begins, and is as long, as it should."""
-    beginning, lengths, *_ = ONLINE[name]
-    text = "".join(clean_text(read_text(io.BytesIO(raw), "what it sent")))
-    if not text.startswith(beginning) or len(text) not in lengths:
-        raise UserError(f"it sent another text: {len(text)} characters from {text[:20]!r} on")
+def _open_unless_edited(folder: Path, text: Path) -> Corpus:
+    corpus = open_prepared(folder)
+    meta = _read_meta(folder)
+    is_its_text = meta["source"] == text.name and text.is_file()
+    if is_its_text and meta.get("file_sha256") not in (None, _digest_of(text)):
+        again = f"data/prepare.py --input {text} --name {folder.name} --overwrite"
+        raise UserError(
+            f"{text} has changed since {folder} was prepared from it; prepare it anew ({again}), "
+            "or move it away to go on with the text as it was"
+        )
+    return corpus
 
 
-ONLINE: dict[str, tuple[Any, ...]] = {
-    BOOK: (
-        "El ingenioso hidalgo",
-        range(2_050_000, 2_200_000),  # misprints are mended now and then
-        "https://www.gutenberg.org/cache/epub/2000/pg2000.txt",
-        "https://gutenberg.pglaf.org/cache/epub/2000/pg2000.txt",
-    ),
-    "shakespeare": (
-        "First Citizen:\nBefore we proceed any further",
-        [1_115_390],
-        "https://raw.githubusercontent.com/karpathy/char-rnn/master/data/tinyshakespeare/input.txt",
-    ),
-}
-"""Texts that are fetched if they are missing: how they begin, how long they are, addresses."""
+def prepare_dataset(data: str | Path, name: str) -> Corpus:
+    """Prepare data/NAME from data/NAME.txt or from the network, also where it is prepared already.
+
+    Raises FetchError where the text can't be fetched; the folder is then as it was before.
+    """
+    folder = Path(data) / name
+    text = Path(data) / f"{name}.txt"
+    if text.is_file():
+        return prepare_files([text], folder)
+    with locked(folder):
+        raw = fetch(name)
+        return prepare([(name, io.BytesIO(raw))], folder, ONLINE[name].addresses[0])
+
+
+def fetch(name: str) -> bytes:
+    """Return the bytes of one of ONLINE. Raises FetchError where no address has the right ones."""
+    online = ONLINE[name]
+    why = ""
+    for address in online.addresses:
+        request = urllib.request.Request(address, headers={"User-Agent": USER_AGENT})
+        warnings.warn(f"fetching {name} from {request.host}", stacklevel=2)
+        try:
+            with urllib.request.urlopen(request, timeout=ANSWER_SECONDS) as answer:
+                raw = answer.read()
+            check_text(online, raw)
+            return raw
+        except (OSError, http.client.HTTPException, UserError) as error:
+            why = f"{request.host}: {str(error) or 'no answer'}"
+    raise FetchError(
+        f"{name} could not be fetched ({why}); get {online.addresses[0]} by hand, then "
+        f"data/prepare.py --input FILE --name {name}, or train.py --corpus FILE"
+    )
+
+
+def check_text(online: OnlineText, raw: bytes) -> None:
+    """Raise UserError unless these bytes are the text."""
+    text = "".join(clean_text(read_text(io.BytesIO(raw), "the answer")))
+    is_like_it = text.startswith(online.beginning) and len(text) in online.lengths
+    if not is_like_it or online.sha256 not in (None, hashlib.sha256(text.encode()).hexdigest()):
+        raise UserError(f"another text: {len(text)} characters from {text[:20]!r} on")
 
 
 def read_text(file: BinaryIO, name: str, encoding: str | None = None) -> Iterator[str]:
@@ -140,7 +214,9 @@ def read_text(file: BinaryIO, name: str, encoding: str | None = None) -> Iterato
     """
     decoder = codecs.getincrementaldecoder(codec_name(encoding or "UTF-8"))()
     newlines = io.IncrementalNewlineDecoder(decoder, translate=True)
-    offset, bom, line = 0, "\ufeff", [""]
+    offset = 0
+    is_first = True
+    line = [""]
     for raw in chain(iter(lambda: file.read(PIECE), b""), [b""]):
         try:
             begun = len(decoder.getstate()[0])  # bytes of a character whose others are in `raw`
@@ -155,11 +231,12 @@ def read_text(file: BinaryIO, name: str, encoding: str | None = None) -> Iterato
                 advice = "if it comes from an older Windows program, try --encoding windows-1252"
             raise UserError(f"{name} is not {encoding or 'UTF-8'}: {place}; {advice}") from None
         # NFC sorts accents in as many steps as their square: hours for a megabyte of them.
-        thousands = (text[i : i + 1000] for i in range(0, len(text) - 999, 1000))
-        if any(all(map(unicodedata.combining, thousand)) for thousand in thousands):
-            raise UserError(f"{name} has thousands of accents on one letter; take them out")
-        if text:
-            text, bom = text.removeprefix(bom), ""
+        for first in range(0, len(text) - 999, 1000):
+            if all(map(unicodedata.combining, text[first : first + 1000])):
+                raise UserError(f"{name} has thousands of accents on one letter; take them out")
+        if text and is_first:
+            text = text.removeprefix("\ufeff")  # a BOM
+            is_first = False
         whole, newline, rest = text.rpartition("\n")
         if newline:
             yield "".join([*line, whole, newline])
@@ -187,15 +264,20 @@ def without_licence(pieces: Iterable[str]) -> Iterator[str]:
 
     A text whose first piece holds no START line passes as it is.
     """
-    inside, is_gutenberg = True, False
-    for number, piece in enumerate(pieces):
+    pieces = iter(pieces)
+    first = next(pieces, "")
+    if "START" not in MARKER.findall(first):
+        yield first
+        yield from pieces
+        return
+    is_inside = False
+    for piece in chain([first], pieces):
         text, *marked = MARKER.split(piece)  # text, START or END, text, …
-        if number == 0 and "START" in marked[::2]:
-            inside, is_gutenberg = False, True
-        if inside:
-            yield text if is_gutenberg else piece
-        for marker, text in zip(marked[::2], marked[1::2], strict=True) if is_gutenberg else ():
-            if inside := marker == "START":
+        if is_inside:
+            yield text
+        for marker, text in zip(marked[::2], marked[1::2], strict=True):
+            is_inside = marker == "START"
+            if is_inside:
                 yield text
 
 
@@ -204,27 +286,33 @@ def clean_text(pieces: Iterable[str]) -> Iterator[str]:
 
     pieces: of whole lines. The clean text has no blank lines around it and ends with one newline.
     """
-    blank_lines, begun = 0, False  # blank lines stay only if another word comes after them
+    blank_lines = 0  # they stay only if another word comes after them
+    has_begun = False
     for piece in without_licence(pieces):
         if " \n" in piece or "\t" in piece:
             piece = "\n".join([line.rstrip(" \t") for line in piece.split("\n")])
         text = unicodedata.normalize("NFC", piece)
         if body := text.rstrip(" \t\n"):
-            yield "\n" * blank_lines + body if begun else body.lstrip("\n")
-            blank_lines, begun = 0, True
+            yield "\n" * blank_lines + body if has_begun else body.lstrip("\n")
+            blank_lines = 0
+            has_begun = True
         blank_lines += text.count("\n", len(body))
-    if begun:
+    if has_begun:
         yield "\n"
 
 
-def prepare(files: Texts, folder: Path, source: str, encoding: str = "UTF-8") -> Corpus:
+def prepare(
+    files: Texts, folder: str | Path, source: str, encoding: str = "UTF-8", file_sha256: str = ""
+) -> Corpus:
     """Write input.txt, train.bin, val.bin and meta.json into `folder` and return the corpus.
 
-    source: where the text is from, in words. meta.json is removed before and written after the
-    others are replaced: a folder without it does not count as prepared.
-    Raises UserError where a file is not of that encoding or there is no text at all; the folder
-    is then as it was before.
+    source: where the text is from, in words. file_sha256: of the bytes of its one file. meta.json
+    is removed before and written after the others are replaced: a folder without it does not count
+    as prepared.
+    Raises UserError where a file is not of that encoding, there is no text at all, or another
+    program has the old files open on Windows; the folder is then as it was before.
     """
+    folder = Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
     with (
         atomic_write(folder / "input.txt") as out,
@@ -232,13 +320,15 @@ def prepare(files: Texts, folder: Path, source: str, encoding: str = "UTF-8") ->
         atomic_write(folder / "val.bin") as val,
     ):
         counts, digest = _write_clean(files, encoding, out)
-        total, codes = int(counts.sum()), np.flatnonzero(counts)
+        total = int(counts.sum())
+        codes = np.flatnonzero(counts)
         if not total:
             raise UserError(f"{source} holds no text; give a file with something to read")
         if len(codes) > 65536:
             raise UserError(f"{source} has {len(codes)} different characters; at most 65536 work")
         tokenizer = CharTokenizer("".join(map(chr, codes)))
-        room = n_train = total - total // 10
+        n_train = total - total // 10
+        room = n_train
         out.flush()
         with open(out.name, encoding="utf-8", newline="") as text:
             while piece := text.read(PIECE):
@@ -248,6 +338,8 @@ def prepare(files: Texts, folder: Path, source: str, encoding: str = "UTF-8") ->
                 room = max(0, room - len(ids))
         train.flush()
         val.flush()
+        for name in ("input.txt", "train.bin", "val.bin"):
+            require_replaceable(folder / name)
         (folder / "meta.json").unlink(missing_ok=True)
     meta = {
         "characters": tokenizer.characters,
@@ -256,6 +348,7 @@ def prepare(files: Texts, folder: Path, source: str, encoding: str = "UTF-8") ->
         "n_val": total - n_train,
         "sha256": digest,
         "source": source,
+        "file_sha256": file_sha256,
     }
     with atomic_write(folder / "meta.json") as out:
         # Names of files may be no text.
@@ -263,16 +356,19 @@ def prepare(files: Texts, folder: Path, source: str, encoding: str = "UTF-8") ->
     return open_prepared(folder)
 
 
-def prepare_files(inputs: Iterable[str | Path], folder: Path, encoding: str = "UTF-8") -> Corpus:
+def prepare_files(
+    inputs: Iterable[str | Path], folder: str | Path, encoding: str = "UTF-8"
+) -> Corpus:
     """Prepare text files, read one after the other, as one corpus; "-" is standard input.
 
     Raises MissingFile or UserError where a path is no readable file, and as `prepare` does.
     """
     codec_name(encoding)  # before anything is made
-    files = [None if path == "-" else existing_file(Path(path), "the text") for path in inputs]
+    files = [None if path == "-" else existing_file(path, "the text") for path in inputs]
     source = ", ".join(file.name if file else "standard input" for file in files)
+    digest = _digest_of(files[0]) if len(files) == 1 and files[0] else ""
     with locked(folder):
-        return prepare(_opened(files), folder, source, encoding)
+        return prepare(_opened(files), folder, source, encoding, digest)
 
 
 def _opened(files: Iterable[Path | None]) -> Texts:
@@ -285,31 +381,34 @@ def _opened(files: Iterable[Path | None]) -> Texts:
 
 
 def _write_clean(files: Texts, encoding: str, out: BinaryIO) -> tuple[np.ndarray, str]:
-    counts, digest = np.zeros(0x110000, dtype=np.int64), hashlib.sha256()
+    counts = np.zeros(0x110000, dtype=np.int64)
+    digest = hashlib.sha256()
     for name, file in files:
         for piece in clean_text(read_text(file, name, encoding)):
-            out.write(raw := piece.encode())
+            raw = piece.encode()
+            out.write(raw)
             digest.update(raw)
             found = np.bincount(np.frombuffer(piece.encode("utf-32-le"), dtype="<u4"))
             counts[: len(found)] += found
     return counts, digest.hexdigest()
 
 
-def is_prepared(folder: Path) -> bool:
+def is_prepared(folder: str | Path) -> bool:
     """Return whether a folder holds a corpus."""
-    return (folder / "meta.json").is_file()
+    return Path(folder, "meta.json").is_file()
 
 
-def open_prepared(folder: Path) -> Corpus:
+def open_prepared(folder: str | Path) -> Corpus:
     """Open a prepared folder; the ids stay on disk and are read as they are used.
 
     Raises MissingFile where it was not prepared, UserError where its files do not agree.
     """
+    folder = Path(folder)
     if not is_prepared(folder):
         advice = "prepare a text with data/prepare.py --input"
         raise MissingFile(f"there is no prepared corpus in {folder}; {advice}")
     try:
-        meta = json.loads((folder / "meta.json").read_text(encoding="utf-8"))
+        meta = _read_meta(folder)
         tokenizer = CharTokenizer(meta["characters"])
         train = _map(folder / "train.bin", tokenizer.id_type, meta["n_train"])
         val = _map(folder / "val.bin", tokenizer.id_type, meta["n_val"])
@@ -317,6 +416,10 @@ def open_prepared(folder: Path) -> Corpus:
     except (ValueError, KeyError, TypeError, OSError) as error:
         advice = "prepare it anew with data/prepare.py --overwrite"
         raise UserError(f"the corpus in {folder} is damaged ({error}); {advice}") from None
+
+
+def _read_meta(folder: Path) -> dict:
+    return json.loads((folder / "meta.json").read_text(encoding="utf-8"))
 
 
 def _map(path: Path, id_type: np.dtype, length: int) -> np.ndarray:

@@ -9,6 +9,10 @@ class UserError(ValueError):
     """
 
 
+class FailedInAllProcesses(UserError):
+    """What every process of a run finds out at the same step, so that one of them says it."""
+
+
 class AnotherProcessFailed(Exception):
     """Another process of the run has failed and says why; this one only ends."""
 

@@ -6,7 +6,7 @@ S counts the keys that a query can see: T, and before them what the cache holds.
 
 import math
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 
 import numpy as np
@@ -25,8 +25,13 @@ class KVCache:
     """
 
     def __init__(self, config: ModelConfig, batch_size: int) -> None:
-        n_head, head_size = config.n_head, config.head_size
-        self.shape = (config.n_layer, batch_size, n_head, config.block_size, head_size)
+        self.shape = (
+            config.n_layer,
+            batch_size,
+            config.n_head,
+            config.block_size,
+            config.head_size,
+        )
         self.keys = self.values = torch.empty(0)  # (n_layer, B, H, block, D)
         self.newest = torch.empty(0)  # (B, ngram_size − 1) ids, which the next n-grams take in
         self.length = 0  # how many characters have been read
@@ -47,7 +52,8 @@ def make_norm(config: ModelConfig) -> nn.Module:
     LayerNorm: Ba et al. 2016, arXiv:1607.06450. RMSNorm: Zhang & Sennrich 2019,
     arXiv:1910.07467; here without gains.
     """
-    size, epsilon = config.n_embd, config.norm_epsilon
+    size = config.n_embd
+    epsilon = config.norm_epsilon
     if config.norm == "layernorm":
         return nn.LayerNorm(size, eps=epsilon, bias=config.bias)
     return nn.RMSNorm(size, eps=epsilon, elementwise_affine=False)
@@ -75,7 +81,8 @@ class MultiHeadAttention(nn.Module):
 
     def __init__(self, config: ModelConfig) -> None:
         super().__init__()
-        self.n_head, self.head_size = config.n_head, config.head_size
+        self.n_head = config.n_head
+        self.head_size = config.head_size
         self.qk_norm = config.qk_norm
         self.qkv = nn.Linear(config.n_embd, 3 * config.n_embd, bias=config.bias)
         self.proj = nn.Linear(config.n_embd, config.n_embd, bias=config.bias)
@@ -139,7 +146,8 @@ class FeedForward(nn.Module):
     def __init__(self, config: ModelConfig) -> None:
         super().__init__()
         self.activation = ACTIVATIONS[config.activation]
-        self.gated, hidden = config.is_gated, config.hidden_size
+        self.gated = config.is_gated
+        hidden = config.hidden_size
         self.expand = nn.Linear(config.n_embd, hidden * (1 + self.gated), bias=config.bias)
         self.proj = nn.Linear(hidden, config.n_embd, bias=config.bias)
 
@@ -153,33 +161,41 @@ class FeedForward(nn.Module):
 
 
 class Dropout(nn.Module):
-    """Dropout (Srivastava et al. 2014) of single numbers, or of whole vectors of the last axis.
-
-    Each thread of a pool draws its masks from a generator of its own (`drawing_from`).
-    """
+    """Dropout (Srivastava et al. 2014) of single numbers, or of whole vectors of the last axis."""
 
     thread = threading.local()
 
     def __init__(self, p: float, of_vectors: bool = False) -> None:
         super().__init__()
-        self.p, self.of_vectors = p, of_vectors
+        self.p = p
+        self.of_vectors = of_vectors
 
     @classmethod
     @contextmanager
-    def drawing_from(cls, generator: torch.Generator) -> Iterator[None]:
-        """Inside the block this thread draws from `generator` instead of torch's global one."""
-        cls.thread.generator = generator
-        yield
-        del cls.thread.generator
+    def drawing_from(cls, generators: Sequence[torch.Generator]) -> Iterator[None]:
+        """Inside the block the masks of this thread come from these generators.
+
+        There is one for each window of a batch, so that a mask does not depend on which windows
+        share a batch, or a thread. Otherwise they come from torch's global generator.
+        """
+        cls.thread.generators = generators
+        try:
+            yield
+        finally:
+            del cls.thread.generators
 
     def forward(self, x: Tensor) -> Tensor:
-        """(B, T, C) -> (B, T, C)"""
-        own = None if torch.compiler.is_compiling() else getattr(self.thread, "generator", None)
-        if own is None or not self.training or self.p == 0:
+        """(N, …, C) -> the same; N is B, or B times something."""
+        is_compiling = torch.compiler.is_compiling()
+        generators = None if is_compiling else getattr(self.thread, "generators", None)
+        if generators is None or not self.training or self.p == 0:
             drop = F.dropout1d if self.of_vectors else F.dropout
             return drop(x, self.p, self.training)
-        mask = x.new_empty(*x.shape[:2], 1 if self.of_vectors else x.shape[2])
-        return x * mask.bernoulli_(1 - self.p, generator=own).div_(1 - self.p)
+        mask = x.new_empty((*x.shape[:-1], 1) if self.of_vectors else x.shape)
+        windows = mask.view(len(generators), -1)
+        for window, generator in zip(windows, generators, strict=True):
+            window.bernoulli_(1 - self.p, generator=generator)
+        return x * mask.div_(1 - self.p)
 
 
 class Block(nn.Module):
@@ -208,8 +224,7 @@ class NgramEmbedding(nn.Embedding):
     For n = 2, 3, … ngram_size characters, beside the embedding of the character itself.
     """
 
-    compilable = False
-    """torch.compile knows no sparse gradients, and a dense one would have every row."""
+    compilable = False  # torch.compile knows no sparse gradients, and a dense one has every row
     powers: Tensor
     keys: Tensor | None
 
@@ -231,16 +246,11 @@ class NgramEmbedding(nn.Embedding):
     def rows(self, ids: Tensor) -> Tensor:
         """(B, size − 1 + T) ids -> (B, T, size − 1) rows of the n-grams that end at each place."""
         newest_first = ids.unfold(1, self.size, 1).flip(-1)  # (B, T, size)
-        keys = ngrams.ngram_keys(newest_first, self.powers)
-        if self.keys is None:
-            return ngrams.hashed_rows(keys, self.num_embeddings)
-        keys = keys.int().contiguous()  # the lower 32 bits
-        places = torch.searchsorted(self.keys, keys)
-        return torch.where(self.keys[places] == keys, places, self.num_embeddings - 1)
+        return ngrams.rows(newest_first, self.powers, self.keys, self.num_embeddings, torch)
 
     def learn_vocabulary(self, ids: np.ndarray) -> None:
-        """Give the most frequent n-grams of a text, (n,), their rows, if none has one yet."""
-        if self.keys is not None and (self.keys == ngrams.NO_KEY).all():
+        """Give the most frequent n-grams of a text, (n,), a row each, if there is a vocabulary."""
+        if self.keys is not None:
             keys = ngrams.vocabulary(ids, self.size, self.num_embeddings)
             self.keys.copy_(torch.from_numpy(keys))
 
@@ -322,7 +332,8 @@ class GPT(nn.Module):
 
     def embed(self, ids: Tensor, cache: KVCache | None = None) -> Tensor:
         """(B, T) ids -> (B, T, C): embeddings of character, n-grams and position, added."""
-        config, T = self.config, ids.shape[1]
+        config = self.config
+        T = ids.shape[1]
         start = cache.length if cache else 0
         if start + T > config.block_size:
             raise ValueError(f"{start + T} characters do not fit block_size")
@@ -374,7 +385,8 @@ class CachedDecoder:
     """An incremental decoder: reads B growing texts, computing every position once."""
 
     def __init__(self, model: GPT, batch_size: int) -> None:
-        self.model, self.batch_size = model, batch_size
+        self.model = model
+        self.batch_size = batch_size
         self.restart()
 
     def restart(self) -> None:
@@ -384,7 +396,8 @@ class CachedDecoder:
     @torch.inference_mode()
     def read(self, ids: np.ndarray) -> np.ndarray:
         """Append the next ids of each text, (B, T); return the logits after the last, (B, V)."""
-        model, was_training = self.model, self.model.training
+        model = self.model
+        was_training = model.training
         try:
             if was_training:  # to switch all modules takes as long as to read a character
                 model.eval()

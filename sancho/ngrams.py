@@ -6,7 +6,7 @@ share the last one. Without, as in older models, a hash says the row, and some s
 the other: Pagnoni et al. 2024, arXiv:2412.09871, section 3.2.1.
 """
 
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
@@ -38,9 +38,20 @@ def ngram_keys(newest_first: Array, powers: Array) -> Array:
     return ((newest_first + 2) * powers).cumsum(-1)[..., 1:]
 
 
-def hashed_rows(keys: Array, n_rows: int) -> Array:
-    """Return a row for each key: a hash of it modulo n_rows."""
-    return (((keys ^ (keys >> 17)) * 0x85EBCA6B) & 0x7FFFFFFF) % n_rows
+def rows(
+    newest_first: Array, powers: Array, vocabulary: Array | None, n_rows: int, library: Any
+) -> Array:
+    """Return the rows of n-grams in a table of n_rows: (…, size) int64 ids -> (…, size − 1).
+
+    newest_first, powers: as in `ngram_keys`. vocabulary: ascending keys, (n_rows,) int32, or None
+    for rows by hash. library: numpy or torch, whose arrays they are.
+    """
+    keys = ngram_keys(newest_first, powers)
+    if vocabulary is None:
+        return (((keys ^ (keys >> 17)) * 0x85EBCA6B) & 0x7FFFFFFF) % n_rows
+    keys = library.asarray(keys, dtype=library.int32)  # the lower 32 bits
+    places = library.searchsorted(vocabulary, keys)
+    return library.where(vocabulary[places] == keys, places, n_rows - 1)
 
 
 def vocabulary(ids: np.ndarray, size: int, n_rows: int) -> np.ndarray:
@@ -51,12 +62,15 @@ def vocabulary(ids: np.ndarray, size: int, n_rows: int) -> np.ndarray:
     """
     starts = range(0, len(ids), PIECE * (1 + len(ids) // COUNTED))
     ids = np.concatenate([ids[start : start + PIECE] for start in starts])
-    sums = values = ids.astype(np.int32) + 2
+    values = ids.astype(np.int32) + 2
+    sums = values
     found = []
     for n, power in enumerate(signed_powers(size)[1:], 2):
         sums = sums[1:] + values[: 1 - n] * np.int64(power).astype(np.int32)
         found.append(np.unique(sums, return_counts=True))
     keys, counts = map(np.concatenate, zip(*found, strict=True))
-    keys, counts = keys[counts > 1], counts[counts > 1]
+    is_repeated = counts > 1
+    keys = keys[is_repeated]
+    counts = counts[is_repeated]
     most = np.sort(keys[np.argsort(-counts, kind="stable")[: n_rows - 1]])
     return np.pad(most, (0, n_rows - len(most)), constant_values=NO_KEY)

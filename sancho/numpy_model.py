@@ -81,21 +81,13 @@ class NumpyGPT:
         """(B, T) ids -> (B, T, V) logits of the character after each, as GPT.forward."""
         return self.head(self.decoder(len(ids)).features(ids))
 
-    def ngram_rows(self, newest_first: np.ndarray) -> np.ndarray:
-        """Return the rows of n-grams, (…, ngram_size) ids -> (…, ngram_size − 1)."""
-        keys = ngrams.ngram_keys(newest_first, self.powers)
-        if self.ngram_keys is None:
-            return ngrams.hashed_rows(keys, self.config.ngram_rows)
-        keys = keys.astype(np.int32)  # the lower 32 bits
-        places = self.ngram_keys.searchsorted(keys)
-        return np.where(self.ngram_keys[places] == keys, places, self.config.ngram_rows - 1)
-
 
 class Decoder:
     """An incremental decoder: reads B growing texts, computing every position once."""
 
     def __init__(self, model: NumpyGPT, batch_size: int) -> None:
-        self.model, config = model, model.config
+        self.model = model
+        config = model.config
         shape = (config.n_layer, batch_size, config.n_head, config.block_size, config.head_size)
         self.keys, self.values = np.zeros((2, *shape), np.float32)  # each (n_layer, B, H, block, D)
         self.length = 0
@@ -115,13 +107,17 @@ class Decoder:
 
     def features(self, ids: np.ndarray) -> np.ndarray:
         """Append the next ids of each text; return what the output head reads, (B, T, C)."""
-        model, start, end = self.model, self.length, self.length + ids.shape[1]
+        model = self.model
+        start = self.length
+        end = start + ids.shape[1]
         if end > model.config.block_size:
             raise ValueError(f"{end} characters do not fit block_size")
         embedding = model.token_embedding.take(ids, axis=0)  # (B, T, C)
         if model.config.ngram_size > 1:
             self.ids[:, start:end] = ids
-            rows = model.ngram_rows(self.newest_first[:, start:end])  # (B, T, ngram_size − 1)
+            newest_first = self.newest_first[:, start:end]  # (B, T, ngram_size)
+            n_rows = model.config.ngram_rows
+            rows = ngrams.rows(newest_first, model.powers, model.ngram_keys, n_rows, np)
             embedding += model.ngram_embedding.take(rows, axis=0).sum(2)
         if model.positions is not None:
             embedding += model.positions[start:end]
@@ -162,7 +158,8 @@ class _Block:
         keys, values: (B, H, block, D), what was read before that position.
         """
         B, T, C = x.shape
-        H, D, end = self.config.n_head, self.config.head_size, start + T
+        H, D = self.config.n_head, self.config.head_size
+        end = start + T
         heads = self.qkv(x).reshape(B, T, 3 * H, D)
         qk = heads[:, :, : 2 * H]
         if self.config.qk_norm:

@@ -1,14 +1,13 @@
 """Optimizers and the learning-rate schedule: AdamW, Muon, row-wise Adagrad."""
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from itertools import chain
-from types import MappingProxyType
-from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor, nn
+from torch.optim.adamw import adamw
 
 from sancho.config import TrainConfig
 from sancho.errors import UserError
@@ -49,41 +48,34 @@ def orthogonalise(matrices: Tensor, steps: int = 5) -> Tensor:
 
 
 class Optimizer:
-    """Groups of parameters with their settings, and the state of each parameter.
+    """An optimizer of some parameters, with one learning rate, `lr`, and its peak, `peak_lr`.
 
-    A group's "peak_lr" is the "lr" that it begins with. Used like torch.optim.Optimizer, which at
-    its first step loads torch.compile's machinery: two seconds more at every start.
+    Used like torch.optim.Optimizer, which at its first step loads torch.compile's machinery: two
+    seconds more at every start.
     """
 
     state_names: tuple[str, ...]
     """The names in the state of a parameter that has moved."""
-    defaults: Mapping[str, Any] = MappingProxyType({})
-    """Settings besides lr, where nothing else is said."""
 
-    def __init__(self, params: Iterable[Any], lr: float, **settings: Any) -> None:
-        """Take parameters, or groups of them as dicts, whose settings come before the others."""
-        params, settings = list(params), {**self.defaults, "lr": lr, **settings}
-        groups = params if params and isinstance(params[0], dict) else [{"params": params}]
-        self.param_groups: list[dict[str, Any]] = [settings | group for group in groups]
-        for group in self.param_groups:
-            group["peak_lr"] = group["lr"]
+    def __init__(self, params: Iterable[Tensor], lr: float) -> None:
+        self.params = list(params)
+        self.lr = lr
+        self.peak_lr = lr
         self.state: dict[Tensor, dict[str, Tensor]] = defaultdict(dict)
 
     @torch.no_grad()
     def step(self) -> None:
         """Move every parameter that has a gradient."""
-        for group in self.param_groups:
-            pairs = [(p, p.grad) for p in group["params"] if p.grad is not None]
-            if pairs:
-                self._step_group([p for p, _ in pairs], [grad for _, grad in pairs], group)
+        pairs = [(p, p.grad) for p in self.params if p.grad is not None]
+        if pairs:
+            self._move([p for p, _ in pairs], [grad for _, grad in pairs])
 
     def zero_grad(self) -> None:
         """Forget the gradients."""
-        for group in self.param_groups:
-            for p in group["params"]:
-                p.grad = None
+        for p in self.params:
+            p.grad = None
 
-    def _step_group(self, params: list[Tensor], grads: list[Tensor], group: dict) -> None:
+    def _move(self, params: list[Tensor], grads: list[Tensor]) -> None:
         raise NotImplementedError
 
     def _states(self, name: str, params: list[Tensor]) -> list[Tensor]:
@@ -101,45 +93,70 @@ class AdamW(Optimizer):
     """
 
     state_names = ("step", "exp_avg", "exp_avg_sq")
-    defaults = MappingProxyType({"betas": (0.9, 0.999), "weight_decay": 0.01})
 
-    def _step_group(self, params: list[Tensor], grads: list[Tensor], group: dict) -> None:
+    def __init__(
+        self,
+        params: Iterable[Tensor],
+        lr: float,
+        betas: tuple[float, float] = (0.9, 0.999),
+        weight_decay: float = 0.01,
+    ) -> None:
+        super().__init__(params, lr)
+        self.betas = betas
+        self.weight_decay = weight_decay
+
+    def _move(self, params: list[Tensor], grads: list[Tensor]) -> None:
         for p in params:
             self.state[p].setdefault("step", torch.zeros((), device=p.device))
         steps, means, squares = (self._states(name, params) for name in self.state_names)
-        torch._foreach_add_(steps, 1)
-        settings = {"lr": group["lr"], "weight_decay": group["weight_decay"], "eps": 1e-8}
-        settings |= dict(zip(("beta1", "beta2"), group["betas"], strict=True))
-        settings |= {"amsgrad": False, "maximize": False}
-        torch._fused_adamw_(params, grads, means, squares, [], steps, **settings)
+        beta1, beta2 = self.betas
+        adamw(
+            params,
+            grads,
+            means,
+            squares,
+            [],
+            steps,
+            fused=True,
+            amsgrad=False,
+            beta1=beta1,
+            beta2=beta2,
+            lr=self.lr,
+            weight_decay=self.weight_decay,
+            eps=1e-8,
+            maximize=False,
+        )
 
 
 class Muon(Optimizer):
     """Momentum whose update is orthogonalised, matrix by matrix (Jordan et al. 2024).
 
-    Matrices of one shape are stacked, so that a step is a few batched products, however many
-    layers there are.
+    All matrices of one optimizer have one shape and are stacked, so that a step is a few batched
+    products, however many layers there are.
     """
 
     state_names = ("momentum",)
-    defaults = MappingProxyType({"momentum": 0.95, "weight_decay": 0.0})
 
-    def _step_group(self, params: list[Tensor], grads: list[Tensor], group: dict) -> None:
-        by_shape: dict[torch.Size, list[int]] = defaultdict(list)
-        for i, p in enumerate(params):
-            by_shape[p.shape].append(i)
-        for places in by_shape.values():
-            self._step_stack([params[i] for i in places], [grads[i] for i in places], group)
+    def __init__(
+        self,
+        params: Iterable[Tensor],
+        lr: float,
+        momentum: float = 0.95,
+        weight_decay: float = 0.0,
+    ) -> None:
+        super().__init__(params, lr)
+        self.momentum = momentum
+        self.weight_decay = weight_decay
 
-    def _step_stack(self, params: list[Tensor], grads: list[Tensor], group: dict) -> None:
+    def _move(self, params: list[Tensor], grads: list[Tensor]) -> None:
         moments = self._states("momentum", params)
-        torch._foreach_lerp_(moments, grads, 1 - group["momentum"])
-        nesterov = torch._foreach_lerp(grads, moments, group["momentum"])
+        torch._foreach_lerp_(moments, grads, 1 - self.momentum)
+        nesterov = torch._foreach_lerp(grads, moments, self.momentum)
         update = orthogonalise(torch.stack(nesterov))  # (N, rows, columns)
         rows, columns = update.shape[1:]
-        torch._foreach_mul_(params, 1 - group["lr"] * group["weight_decay"])
+        torch._foreach_mul_(params, 1 - self.lr * self.weight_decay)
         scale = max(1.0, rows / columns) ** 0.5
-        torch._foreach_add_(params, list(update), alpha=-group["lr"] * scale)
+        torch._foreach_add_(params, list(update), alpha=-self.lr * scale)
 
 
 class RowAdagrad(Optimizer):
@@ -152,14 +169,17 @@ class RowAdagrad(Optimizer):
 
     state_names = ("sum",)
 
-    def _step_group(self, params: list[Tensor], grads: list[Tensor], group: dict) -> None:
+    def _move(self, params: list[Tensor], grads: list[Tensor]) -> None:
         for p, grad in zip(params, grads, strict=True):
             if not self.state[p]:
                 self.state[p]["sum"] = p.new_zeros(p.shape[0])
             grad = grad.coalesce() if grad.is_sparse else grad.to_sparse(1)
-            rows, values = grad.indices()[0], grad.values()  # (N,), (N, columns)
-            total = self.state[p]["sum"].index_add_(0, rows, values.square().mean(1))[rows]
-            p.index_add_(0, rows, values * (total + 1e-20).rsqrt()[:, None], alpha=-group["lr"])
+            rows = grad.indices()[0]  # (N,)
+            values = grad.values()  # (N, columns)
+            sums = self.state[p]["sum"]
+            sums.index_add_(0, rows, values.square().mean(1))
+            steps = values * (sums[rows] + 1e-20).rsqrt()[:, None]
+            p.index_add_(0, rows, steps, alpha=-self.lr)
 
 
 def make_optimizers(
@@ -171,30 +191,30 @@ def make_optimizers(
     embeddings, output and prediction heads, gains and biases are AdamW's. Only matrices decay, and
     not the table.
     """
-    decay, betas = config.weight_decay, (config.beta1, config.beta2)
     table = [model.ngram_embedding.weight] if model.config.ngram_size > 1 else []
-    muon: dict[torch.Size, list[nn.Parameter]] = defaultdict(list)
-    for p in model.blocks.parameters():
-        if p.dim() == 2 and config.optimizer == "muon":
-            muon[p.shape].append(p)
-    taken = {*table, *chain(*muon.values())}
+    by_shape: dict[torch.Size, list[nn.Parameter]] = defaultdict(list)
+    if config.optimizer == "muon":
+        for p in model.blocks.parameters():
+            if p.dim() == 2:
+                by_shape[p.shape].append(p)
+    taken = {*table, *chain(*by_shape.values())}
     matrices = [p for p in model.parameters() if p.dim() == 2 and p not in taken]
     vectors = [p for p in model.parameters() if p.dim() < 2]
-    groups = [{"params": [*matrices, *prediction_heads], "weight_decay": decay}]
-    groups += [{"params": vectors, "weight_decay": 0.0}]
+    betas = (config.beta1, config.beta2)
+    decay = config.weight_decay
     return [
-        AdamW(groups, config.learning_rate, betas=betas),
+        AdamW([*matrices, *prediction_heads], config.learning_rate, betas, decay),
+        AdamW(vectors, config.learning_rate, betas, weight_decay=0.0),
         # One for each shape: they step in parallel threads.
-        *(Muon(same, config.muon_learning_rate, weight_decay=decay) for same in muon.values()),
+        *(Muon(same, config.muon_learning_rate, weight_decay=decay) for same in by_shape.values()),
         *(RowAdagrad([p], config.ngram_learning_rate) for p in table),
     ]
 
 
 def set_learning_rate(optimizers: list[Optimizer], factor: float) -> None:
-    """Set every group's learning rate to `factor` times its peak."""
+    """Set every learning rate to `factor` times its peak."""
     for optimizer in optimizers:
-        for group in optimizer.param_groups:
-            group["lr"] = group["peak_lr"] * factor
+        optimizer.lr = factor * optimizer.peak_lr
 
 
 def optimizer_arrays(parameters: Parameters, optimizers: list[Optimizer]) -> Arrays:
@@ -214,12 +234,12 @@ def load_optimizer_arrays(
 
     Raises UserError where it is the state of another kind of optimizer.
     """
-    owners = {p: o for o in optimizers for group in o.param_groups for p in group["params"]}
+    owners = {p: optimizer for optimizer in optimizers for p in optimizer.params}
     for name, array in arrays.items():
         owner, _, key = name.rpartition(".")
         p = parameters[owner]
         owners[p].state[p][key] = torch.from_numpy(array).to(p.device, copy=True)
-    for p, optimizer in owners.items():
-        if optimizer.state[p].keys() not in (set(), set(optimizer.state_names)):
+    for owned, optimizer in owners.items():
+        if optimizer.state[owned].keys() not in (set(), set(optimizer.state_names)):
             advice = "go on with the --optimizer that the run began with"
             raise UserError(f"the checkpoint has another optimizer's state; {advice}")

@@ -2,8 +2,8 @@
 
 import math
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Generator, Iterator, Sequence
+from contextlib import AbstractContextManager, closing, nullcontext
 from copy import deepcopy
 from dataclasses import dataclass, field, replace
 from functools import reduce
@@ -19,15 +19,17 @@ from sancho import optim
 from sancho.checkpoint import Checkpoint, Progress
 from sancho.config import ModelConfig, RunConfig, TrainConfig
 from sancho.corpus import Corpus, require_length
-from sancho.errors import UserError
+from sancho.errors import FailedInAllProcesses, UserError
 from sancho.generate import generate
-from sancho.machine.device import Device, compiled, torch_seed
+from sancho.machine.device import Device, compiled, explaining_compiler, torch_seed
 from sancho.machine.distributed import World
 from sancho.machine.seeds import Purpose, generator, seed_of
 from sancho.machine.threads import ParallelMap, thread_pool
 from sancho.model import GPT, Dropout, cross_entropy
 
 SAMPLE_LENGTH = 80  # characters that are written at an evaluation
+EVALUATED = 1_000_000  # most characters of the validation part that an evaluation in a run reads
+EVALUATED_AT_ONCE = 16  # windows
 FIRST_WEIGHT = 0.3  # of the first prediction head's loss at the start; each next head has half
 FADE_END = 0.7  # fraction of the steps after which the prediction heads count for nothing
 
@@ -43,22 +45,26 @@ class Objective(nn.Module):
     def __init__(self, model: GPT, config: TrainConfig) -> None:
         """Add `config.look_ahead` prediction heads, all zero like a new output head."""
         super().__init__()
-        self.model, self.logit_scale = model, config.logit_scale
+        self.model = model
+        self.logit_scale = config.logit_scale
         heads = (torch.zeros_like(model.head.weight) for _ in range(config.look_ahead))  # (V, C)
         self.look_ahead = nn.ParameterList(heads)
 
     def forward(self, ids: Tensor, targets: Tensor, weight: Tensor | None) -> tuple[Tensor, Tensor]:
-        """Return the loss of the model, (), and that with the prediction heads, ().
+        """Return what is reported and what is minimised, both ().
 
-        ids, targets: (B, T). weight: what `look_ahead_weight` returns.
+        The first is the loss of the model, its logits multiplied by the scale; the second adds the
+        losses of the prediction heads. ids, targets: (B, T). weight: of `look_ahead_weight`.
         """
         features = self.model.features(ids)  # (B, T, C)
-        loss = total = cross_entropy(self.logit_scale * self.model.head(features), targets)
+        logits = self.logit_scale * self.model.head(features).float()  # (B, T, V)
+        reported = cross_entropy(logits, targets)
+        minimised = reported
         if weight is not None:
             for j, head in enumerate(self.look_ahead[: ids.shape[1] - 1], 1):
                 ahead = cross_entropy(F.linear(features[:, :-j], head), targets[:, j:])
-                total = total + weight * FIRST_WEIGHT / 2 ** (j - 1) * ahead
-        return loss, total
+                minimised = minimised + weight * FIRST_WEIGHT / 2 ** (j - 1) * ahead
+        return reported, minimised
 
     def look_ahead_weight(self, step: int, max_iters: int) -> Tensor | None:
         """Return the factor of the heads' losses at step `step` (from 0), (); None for nothing.
@@ -73,63 +79,83 @@ class Objective(nn.Module):
         return {name.removeprefix("model."): p for name, p in self.named_parameters()}
 
 
-def windows(ids: np.ndarray, block_size: int, batch_size: int) -> Iterator[tuple[Tensor, Tensor]]:
+def windows(
+    ids: np.ndarray, block_size: int, batch_size: int, most: int | None = None
+) -> Iterator[tuple[Tensor, Tensor]]:
     """Yield (inputs, targets), each (B, T), that cover `ids`, (n,), in order, each target once.
 
     All windows have T = block_size, but for the last one, which takes what is left.
+    most: of a text with more targets so many, in whole windows that are spread over all of it.
     """
     whole = (len(ids) - 1) // block_size
-    for first in range(0, whole, batch_size):
-        last = min(first + batch_size, whole)
-        piece = torch.from_numpy(ids[first * block_size : last * block_size + 1].astype(np.int64))
-        yield piece[:-1].view(-1, block_size), piece[1:].view(-1, block_size)
-    rest = torch.from_numpy(ids[whole * block_size :].astype(np.int64))
+    starts = np.arange(whole) * block_size
+    rest = ids[whole * block_size :]
+    if most is not None and len(ids) - 1 > most:
+        count = max(1, most // block_size)
+        starts = starts[np.arange(count) * whole // count]
+        rest = rest[:0]
+    for first in range(0, len(starts), batch_size):
+        places = starts[first : first + batch_size, None] + np.arange(block_size + 1)
+        pieces = torch.from_numpy(ids[places].astype(np.int64))  # (B, T + 1)
+        yield pieces[:, :-1], pieces[:, 1:]
     if len(rest) > 1:
-        yield rest[None, :-1], rest[None, 1:]
+        piece = torch.from_numpy(rest.astype(np.int64))
+        yield piece[None, :-1], piece[None, 1:]
 
 
-def character_losses(
-    model: GPT, ids: np.ndarray, batch_size: int = 16, threads: int = 1, world: World = World()
-) -> np.ndarray:
-    """Return −ln p of each id but the first, in nats: (n,) -> (n − 1,) float32.
+def losses_in_groups(
+    model: GPT,
+    ids: np.ndarray,
+    batch_size: int,
+    parallel_map: ParallelMap,
+    group_size: int,
+    world: World = World(),
+    most: int | None = None,
+) -> Generator[np.ndarray, None, None]:
+    """Yield −ln p of the targets of `windows` in nats, (N,) float32, a group of batches at a time.
 
-    Each is predicted in its window (see `windows`), with dropout off. On a CPU threads share the
-    windows. So do the processes of a `world`, each of which returns the losses that it computes.
-    Raises ValueError for fewer than two ids.
+    Dropout is off. A group has `group_size` batches for each process; each yields the losses that
+    it computes, all of them as often. Raises ValueError for fewer than two ids.
     """
     if len(ids) < 2:
         raise ValueError("a loss needs at least two characters")
     device = next(model.parameters()).device
-    threads = threads if device.type == "cpu" else 1
 
     @torch.inference_mode()
     def losses_of(batch: tuple[Tensor, Tensor]) -> np.ndarray:
         inputs, targets = (part.to(device) for part in batch)
         return cross_entropy(model(inputs), targets, reduction="none").cpu().numpy()
 
-    batches = windows(ids, model.config.block_size, batch_size)
-    mine, losses = islice(batches, world.rank, None, world.size), [np.empty(0, np.float32)]
+    batches = windows(ids, model.config.block_size, batch_size, most)
     was_training = model.training
     try:
         model.eval()
-        with thread_pool(threads) as parallel_map:
-            while group := list(islice(mine, threads)):
-                losses += parallel_map(losses_of, group)
+        while group := list(islice(batches, world.size * group_size)):
+            mine = group[world.rank :: world.size]
+            yield np.concatenate([np.empty(0, np.float32), *parallel_map(losses_of, mine)])
     finally:
         model.train(was_training)
-    return np.concatenate(losses)
 
 
-def validation_loss(
-    model: GPT, ids: np.ndarray, batch_size: int = 16, threads: int = 1, world: World = World()
-) -> float:
-    """Return the mean of `character_losses` over all processes, in nats per character."""
-    losses = character_losses(model, ids, batch_size, threads=threads, world=world)
-    total = world.sum(torch.tensor(losses.sum(dtype=np.float64)))
-    return total.item() / (len(ids) - 1)
+def character_losses(
+    model: GPT, ids: np.ndarray, batch_size: int = 16, threads: int = 1
+) -> np.ndarray:
+    """Return −ln p of each id but the first, in nats: (n,) -> (n − 1,) float32.
+
+    Each is predicted in its window (see `windows`), with dropout off. On a CPU threads share the
+    windows. Raises ValueError for fewer than two ids.
+    """
+    on_cpu = model.head.weight.device.type == "cpu"
+    with thread_pool(threads if on_cpu else 1) as parallel_map:
+        return np.concatenate([*losses_in_groups(model, ids, batch_size, parallel_map, threads)])
 
 
-class NonFiniteLoss(UserError):
+def validation_loss(model: GPT, ids: np.ndarray, batch_size: int = 16, threads: int = 1) -> float:
+    """Return the mean of `character_losses`, in nats per character."""
+    return float(character_losses(model, ids, batch_size, threads).mean(dtype=np.float64))
+
+
+class NonFiniteLoss(FailedInAllProcesses):
     """The loss, the gradient or the weights became infinite or not a number, at a step (from 1)."""
 
     def __init__(self, step: int) -> None:
@@ -141,7 +167,7 @@ class NonFiniteLoss(UserError):
 
 @dataclass(frozen=True, kw_only=True)
 class Report:
-    """What fit() tells after a step. Losses in nats per character."""
+    """What fit() tells after a step, and while it evaluates. Losses in nats per character."""
 
     step: int
     tokens: int
@@ -152,10 +178,14 @@ class Report:
     """Learning rate of AdamW in this step."""
     tokens_per_second: float
     """Since the last report with a train_loss, without evaluations."""
+    evaluated: float | None = None
+    """How much of an evaluation is done, from 0 to 1, where one goes on; then there is no loss."""
     train_loss: float | None = None
-    """Mean since the last one; every log_interval steps, at an evaluation and at the end."""
+    """Mean since the last one; every log_interval steps and where an evaluation has ended. It is
+    that of logits multiplied by logit_scale, so the val_loss may be less."""
     val_loss: float | None = None
-    """Over the whole validation part; only at an evaluation, as all that follows."""
+    """Of the validation part, or of EVALUATED characters all over it; only where an evaluation has
+    ended, as all that follows."""
     is_best: bool = False
     sample: str | None = None
     """What the model writes after the first character of the validation part."""
@@ -179,13 +209,28 @@ class TrainingState:
     """Training losses, (), of the newest steps: to read one from a GPU makes the GPU wait."""
 
     @classmethod
-    def start(cls, model: ModelConfig, config: TrainConfig, device: Device) -> "TrainingState":
-        """Return the state of a new run, its weights decided by config.seed."""
-        with torch_seed(torch.device("cpu"), config.seed, Purpose.INITIALISATION):
-            return cls.start_from(GPT(model), config, device)
+    def start(
+        cls,
+        config: ModelConfig,
+        train: TrainConfig,
+        device: Device,
+        text: np.ndarray | None = None,
+    ) -> "TrainingState":
+        """Return the state of a new run, its weights decided by train.seed.
+
+        text: the training part, (n,) ids, from which a vocabulary of n-grams is learned.
+        Raises ValueError where the model has one and there is no text.
+        """
+        with torch_seed(torch.device("cpu"), train.seed, Purpose.INITIALISATION):
+            model = GPT(config)
+        if config.ngram_size > 1 and config.ngram_vocabulary:
+            if text is None:
+                raise ValueError("a vocabulary of n-grams is learned from a text; give one")
+            model.ngram_embedding.learn_vocabulary(text)
+        return cls.from_model(model, train, device)
 
     @classmethod
-    def start_from(cls, model: GPT, config: TrainConfig, device: Device) -> "TrainingState":
+    def from_model(cls, model: GPT, config: TrainConfig, device: Device) -> "TrainingState":
         """Return the state of a new run that begins with this model.
 
         Where config.threads is 0, the number of threads is decided here, once for the whole run.
@@ -200,7 +245,8 @@ class TrainingState:
     @classmethod
     def restore(cls, saved: Checkpoint, config: TrainConfig, device: Device) -> "TrainingState":
         """Return the state that `to_checkpoint` saved, to go on with `config`."""
-        state, arrays = cls.start_from(saved.build_model(), config, device), dict(saved.optimizer)
+        state = cls.from_model(saved.build_model(), config, device)
+        arrays = dict(saved.optimizer)
         for j, head in enumerate(state.objective.look_ahead):
             head.data.copy_(torch.from_numpy(arrays.pop(f"look_ahead.{j}.weight")))
         optim.load_optimizer_arrays(state.objective.named_trained(), state.optimizers, arrays)
@@ -236,6 +282,13 @@ class TrainingState:
         )
 
     @property
+    def is_evaluation_due(self) -> bool:
+        """Whether an evaluation follows the last step: every eval_interval steps and at the end."""
+        step = self.progress.step
+        is_its_turn = step == self.config.max_iters or step % self.config.eval_interval == 0
+        return is_its_turn and step > self.progress.evaluated_step
+
+    @property
     def is_done(self) -> bool:
         """Whether all steps are done, or config.patience evaluations passed without a better."""
         out_of_patience = 0 < self.config.patience <= self.progress.evaluations_since_best
@@ -255,11 +308,13 @@ class TrainingState:
         progress = self.progress
         if not math.isfinite(val_loss):
             raise NonFiniteLoss(progress.step)
+        progress.evaluated_step = progress.step
         progress.val_loss = val_loss
         progress.evaluations_since_best += 1
         if progress.best_val_loss is not None and val_loss >= progress.best_val_loss:
             return False
-        progress.best_val_loss, progress.evaluations_since_best = val_loss, 0
+        progress.best_val_loss = val_loss
+        progress.evaluations_since_best = 0
         return True
 
 
@@ -274,31 +329,35 @@ class Batches:
         self, ids: np.ndarray, block_size: int, config: TrainConfig, device: torch.device
     ) -> None:
         """Take windows of `ids`, (n,) with n > block_size."""
-        self.block_size, self.config, self.device = block_size, config, device
+        self.block_size = block_size
+        self.config = config
+        self.device = device
         self.n_starts = len(ids) - block_size
         self.n_windows = (len(ids) - 1) // block_size
-        self.epoch, self.starts = -1, np.empty(0, np.int64)
+        self.epoch = -1
+        self.starts = np.empty(0, np.int64)
         self.offsets = torch.arange(block_size + 1, device=device)
         # On the CPU the text stays on disk; a GPU holds it in its own memory.
         self.ids = torch.from_numpy(ids if ids.dtype == np.uint8 else ids.view(np.int16))
         self.ids = self.ids.to(device)
 
-    def start(self, index: int) -> int:
+    def window_start(self, index: int) -> int:
         """Return the place in the text at which the run's window `index` (from 0) begins."""
         epoch, place = divmod(index, self.n_windows)
         if epoch != self.epoch:
             random = generator(self.config.seed, Purpose.BATCHES, epoch)
             places = random.permutation(self.n_windows) * self.block_size
             # What a shift moves past the end begins near the beginning.
-            shifted = (places + random.integers(self.block_size)) % self.n_starts
-            self.epoch, self.starts = epoch, shifted
+            self.starts = (places + random.integers(self.block_size)) % self.n_starts
+            self.epoch = epoch
         return self.starts[place]
 
     def get(self, step: int, micro_step: int) -> tuple[Tensor, Tensor]:
         """Return inputs and targets, each (B, T) int64, of one micro-batch."""
         number = step * self.config.gradient_accumulation_steps + micro_step
         first = number * self.config.batch_size
-        starts = torch.tensor([self.start(first + i) for i in range(self.config.batch_size)])
+        indices = range(first, first + self.config.batch_size)
+        starts = torch.tensor([self.window_start(index) for index in indices])
         if self.device.type == "cuda":  # from pinned memory, so that nobody waits for the copy
             starts = starts.pin_memory().to(self.device, non_blocking=True)
         windows = self.ids[starts.to(self.device)[:, None] + self.offsets].long()  # (B, T + 1)
@@ -307,110 +366,170 @@ class Batches:
 
 
 def fit(
-    state: TrainingState,
-    corpus: Corpus,
-    device: Device,
-    *,
-    world: World = World(),
-    compile: bool = False,
+    state: TrainingState, corpus: Corpus, device: Device, *, world: World = World()
 ) -> Iterator[Report]:
-    """Train until state.config.max_iters steps are done, and report after every step.
+    """Train until state.config.max_iters steps are done; report after every step.
 
-    Whenever it yields, `state` stands between two steps and may be saved. Stops early if
-    state.config.patience asks for it. All processes of a `world` call it and get the same reports,
-    but for the seconds.
+    A step that an evaluation follows has several reports: one before it, others while it goes on,
+    and one with its losses. Whenever it yields, `state` may be saved: a run that goes on from there
+    makes the same steps and evaluations. Stops early if state.config.patience asks for it. All
+    processes of a `world` call it and get the same reports, but for the seconds.
     Raises UserError at once for a corpus that is too short or a batch that can't be shared; later
-    NonFiniteLoss.
+    NonFiniteLoss, or UserError where torch.compile was asked for and fails.
     """
-    micro_steps = state.config.gradient_accumulation_steps
+    config = state.config
     require_length(corpus, state.model.config.block_size)
-    if micro_steps % world.size:
+    if config.gradient_accumulation_steps % world.size:
         raise UserError(
-            f"--gradient_accumulation_steps is {micro_steps}; the processes share them, so it must "
-            f"be a multiple of {world.size} (and --batch_size so much smaller)"
+            f"--gradient_accumulation_steps is {config.gradient_accumulation_steps}; the processes "
+            f"share them, so it must be a multiple of {world.size} (and --batch_size so much "
+            "smaller)"
         )
-    return _Steps(state, corpus, device, world, compile).reports()
+    return _train(state, corpus, device, world)
 
 
-class _Steps:
-    parallel_map: ParallelMap
+def _train(state: TrainingState, corpus: Corpus, device: Device, world: World) -> Iterator[Report]:
+    on_cores = device.on_cpu and not state.run.compile
+    threads = min(state.config.threads, state.config.batch_size) if on_cores else 1
+    with thread_pool(threads) as parallel_map:
+        loop = TrainingLoop(state, corpus, device, world, threads, parallel_map)
+        while True:
+            if state.is_evaluation_due:
+                yield from loop.evaluate()
+            if state.is_done:
+                return
+            yield loop.advance()
+
+
+class TrainingLoop:
+    """The steps and the evaluations of `fit`."""
 
     def __init__(
-        self, state: TrainingState, corpus: Corpus, device: Device, world: World, compile: bool
+        self,
+        state: TrainingState,
+        corpus: Corpus,
+        device: Device,
+        world: World,
+        threads: int,
+        parallel_map: ParallelMap,
     ) -> None:
-        config, block_size = state.config, state.model.config.block_size
-        self.state, self.corpus, self.device, self.world = state, corpus, device, world
-        self.objective: nn.Module = state.objective
-        self.compile = compile
-        on_cores = device.on_cpu and not compile
-        self.threads = min(config.threads, config.batch_size) if on_cores else 1
-        self.batches = Batches(corpus.train, block_size, config, device.torch_device)
+        self.state = state
+        self.corpus = corpus
+        self.device = device
+        self.world = world
+        self.threads = threads
+        self.parallel_map = parallel_map
+        block_size = state.model.config.block_size
+        self.batches = Batches(corpus.train, block_size, state.config, device.torch_device)
         self.parameters = list(state.objective.parameters())
-        if state.model.config.ngram_size > 1:
-            state.model.ngram_embedding.learn_vocabulary(corpus.train)
-        self.seconds, self.tokens = 0.0, 0
-        """Of the steps since the last report with a train_loss."""
+        state.objective.train()
+        state.objective.zero_grad()  # a step that was interrupted has left some
+        self.objective: nn.Module = state.objective
+        if state.run.compile:
+            self.objective = compiled(state.objective)
+        self.seconds = 0.0  # of the steps since the last report with a train_loss
+        self.tokens = 0
 
-    def reports(self) -> Iterator[Report]:
-        objective = self.state.objective.train()
-        objective.zero_grad()  # a step that was interrupted has left some
-        if self.compile and not self.state.is_done:
-            probe = self.batches.get(0, 0)
-            self.objective = compiled(objective, lambda fast: self._losses(fast, *probe)[1])
-        with thread_pool(self.threads) as self.parallel_map:
-            while not self.state.is_done:
-                yield self._advance()
-
-    def _advance(self) -> Report:
-        state, config, progress = self.state, self.state.config, self.state.progress
-        characters = config.characters_per_step(state.model.config)
+    def advance(self) -> Report:
+        """Make a step."""
+        state = self.state
+        progress = state.progress
+        characters = state.config.characters_per_step(state.model.config)
         begin = time.perf_counter()
         loss = self._step()
         # Only a call can be interrupted: all three lines are done, or none.
         progress.step += 1
         progress.tokens += characters
         state.unread_losses.append(loss)
-        is_end = progress.step == config.max_iters
-        is_evaluation = is_end or progress.step % config.eval_interval == 0
-        is_log = is_evaluation or progress.step % config.log_interval == 0
-        if is_log or self.device.on_cpu:
+        is_log = progress.step % state.config.log_interval == 0
+        if is_log or state.is_evaluation_due or self.device.on_cpu:
             state.sync_losses()
+        seconds = time.perf_counter() - begin
         self.tokens += characters
-        self.seconds += time.perf_counter() - begin
-        found: dict[str, Any] = {"tokens_per_second": self.tokens / max(self.seconds, 1e-9)}
-        if is_evaluation:
-            found |= self._evaluate()
-        if is_log:
-            found["train_loss"] = sum(progress.recent_losses) / len(progress.recent_losses)
-            progress.recent_losses = []
-            self.seconds, self.tokens = 0.0, 0
-        progress.seconds += time.perf_counter() - begin
-        rate = state.optimizers[0].param_groups[0]["lr"]
-        step, tokens, seconds = progress.step, progress.tokens, progress.seconds
-        return Report(step=step, tokens=tokens, seconds=seconds, lr=rate, **found)
+        self.seconds += seconds
+        progress.seconds += seconds
+        if state.is_evaluation_due:
+            return self._report(evaluated=0.0)
+        return self._report_losses() if is_log else self._report()
 
-    def _evaluate(self) -> dict[str, Any]:
-        state, val, seed = self.state, self.corpus.val, self.state.config.seed
+    def evaluate(self) -> Iterator[Report]:
+        """Compute the validation loss and let the model write a little."""
+        state = self.state
+        val = self.corpus.val
+        total = 0.0
+        done = 0
+        begin = time.perf_counter()
+        groups = losses_in_groups(
+            state.model,
+            val,
+            EVALUATED_AT_ONCE,
+            self.parallel_map,
+            self.threads,
+            self.world,
+            EVALUATED,
+        )
+        with closing(groups):
+            with self.device.autocast():
+                losses = next(groups, None)
+            while losses is not None:
+                sums = torch.tensor(
+                    [losses.sum(dtype=np.float64), len(losses)], dtype=torch.float64
+                )
+                group_total, group_length = self.world.sum(sums).tolist()
+                total += group_total
+                done += int(group_length)
+                state.progress.seconds += time.perf_counter() - begin
+                yield self._report(evaluated=done / min(len(val) - 1, EVALUATED))
+                begin = time.perf_counter()
+                with self.device.autocast():
+                    losses = next(groups, None)
         with self.device.autocast():
-            loss = validation_loss(state.model, val, threads=self.threads, world=self.world)
-            is_best = state.take_evaluation(loss)
-            ids = generate(state.model, val[:1], max_new_tokens=SAMPLE_LENGTH, seed=seed)
+            ids = generate(
+                state.model, val[:1], max_new_tokens=SAMPLE_LENGTH, seed=state.config.seed
+            )
             sample = self.corpus.tokenizer.decode([new for (new,) in ids])
-        return {"val_loss": loss, "is_best": is_best, "sample": sample}
+        state.progress.seconds += time.perf_counter() - begin
+        val_loss = total / done
+        is_best = state.take_evaluation(val_loss)
+        yield self._report_losses(val_loss=val_loss, is_best=is_best, sample=sample)
+
+    def _report_losses(self, **found: Any) -> Report:
+        losses = self.state.progress.recent_losses
+        train_loss = sum(losses) / len(losses) if losses else None
+        report = self._report(train_loss=train_loss, **found)
+        self.state.progress.recent_losses = []
+        self.seconds = 0.0
+        self.tokens = 0
+        return report
+
+    def _report(self, **found: Any) -> Report:
+        progress = self.state.progress
+        return Report(
+            step=progress.step,
+            tokens=progress.tokens,
+            seconds=progress.seconds,
+            lr=self.state.optimizers[0].lr,
+            tokens_per_second=self.tokens / max(self.seconds, 1e-9),
+            **found,
+        )
 
     def _step(self) -> Tensor:
-        config, optimizers, world = self.state.config, self.state.optimizers, self.world
+        config = self.state.config
+        optimizers = self.state.optimizers
         factor = optim.learning_rate_factor(self.state.progress.step, config)
         optim.set_learning_rate(optimizers, factor)
         step_loss = torch.zeros((), device=self.device.torch_device)
-        for micro_step in range(world.rank, config.gradient_accumulation_steps, world.size):
-            step_loss += self._add_gradients(micro_step)
-        world.sum_gradients(self.parameters)
-        world.sum(step_loss)
+        for micro_step in range(
+            self.world.rank, config.gradient_accumulation_steps, self.world.size
+        ):
+            with explaining_compiler():
+                step_loss += self._add_gradients(micro_step)
+        self.world.sum_gradients(self.parameters)
+        self.world.sum(step_loss)
         # The rows of the n-gram table are left out: their optimizer sets the length of their steps.
         dense = [p for p in self.parameters if p.grad is None or not p.grad.is_sparse]
         norm = torch.nn.utils.clip_grad_norm_(dense, config.grad_clip or math.inf)
-        step_loss += 0 * norm
+        step_loss += 0 * norm  # not a number where the norm is not finite
         with self.device.autocast():  # on a GPU Muon's products are in bfloat16, too
             self.parallel_map(lambda optimizer: optimizer.step(), optimizers)
         for optimizer in optimizers:
@@ -423,14 +542,18 @@ class _Steps:
         Each thread takes some windows; their gradients are added in the order of the windows.
         """
 
-        def gradients(part: int, ids: Tensor, targets: Tensor) -> tuple[Tensor, Sequence[Tensor]]:
-            with self._dropout(micro_step, part):
-                loss, total = self._losses(self.objective, ids, targets)
-            return loss.detach(), torch.autograd.grad(total, self.parameters, allow_unused=True)
+        def gradients(
+            ids: Tensor, targets: Tensor, numbers: Tensor
+        ) -> tuple[Tensor, Sequence[Tensor | None]]:
+            with self._dropout(micro_step, numbers):
+                reported, minimised = self._losses(ids, targets)
+            found = torch.autograd.grad(minimised, self.parameters, allow_unused=True)
+            return reported.detach(), found
 
-        batch = self.batches.get(self.state.progress.step, micro_step)
-        parts = [each.tensor_split(self.threads) for each in batch]
-        found = self.parallel_map(gradients, range(self.threads), *parts)
+        ids, targets = self.batches.get(self.state.progress.step, micro_step)
+        numbers = torch.arange(len(ids))
+        parts = [each.tensor_split(self.threads) for each in (ids, targets, numbers)]
+        found = self.parallel_map(gradients, *parts)
         losses, by_thread = zip(*found, strict=True)
         for p, *grads in zip(self.parameters, *by_thread, strict=True):
             if grads[0] is not None:
@@ -440,18 +563,33 @@ class _Steps:
                 p.grad = total if p.grad is None else p.grad + total
         return reduce(torch.add, losses)
 
-    def _losses(self, objective: nn.Module, ids: Tensor, targets: Tensor) -> list[Tensor]:
-        """Return what windows add to the loss of the step, (), alone and with prediction heads."""
-        state, config = self.state, self.state.config
+    def _losses(self, ids: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
+        """Return what windows add to the reported loss of the step and to the minimised one, ()."""
+        state = self.state
+        config = state.config
         weight = state.objective.look_ahead_weight(state.progress.step, config.max_iters)
         with self.device.autocast(training=True):
-            losses = objective(ids, targets, weight)
-        fraction = len(ids) / config.batch_size
-        return [loss * fraction / config.gradient_accumulation_steps for loss in losses]
+            reported, minimised = self.objective(ids, targets, weight)
+        fraction = len(ids) / (config.batch_size * config.gradient_accumulation_steps)
+        return reported * fraction, minimised * fraction
 
-    def _dropout(self, micro_step: int, part: int) -> AbstractContextManager[None]:
-        seed, place = self.state.config.seed, (self.state.progress.step, micro_step)
-        if self.threads == 1:
-            return torch_seed(self.device.torch_device, seed, Purpose.DROPOUT, *place)
-        number = seed_of(seed, Purpose.DROPOUT, *place, part)
-        return Dropout.drawing_from(torch.Generator().manual_seed(number))
+    def _dropout(self, micro_step: int, numbers: Tensor) -> AbstractContextManager[None]:
+        """Return a context for the forward pass of the windows of these numbers in a micro-batch.
+
+        On a CPU the masks of a window depend on its number in the step alone, so not on how many
+        threads, processes or micro-batches share the step.
+        """
+        config = self.state.config
+        step = self.state.progress.step
+        model = self.state.model.config
+        if not (model.dropout or model.ngram_dropout):
+            return nullcontext()
+        if self.state.run.compile or not self.device.on_cpu:
+            place = (step, micro_step)
+            return torch_seed(self.device.torch_device, config.seed, Purpose.DROPOUT, *place)
+        first = micro_step * config.batch_size
+        seeds = [
+            seed_of(config.seed, Purpose.DROPOUT, step, first + number)
+            for number in numbers.tolist()
+        ]
+        return Dropout.drawing_from([torch.Generator().manual_seed(seed) for seed in seeds])

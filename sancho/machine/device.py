@@ -1,13 +1,12 @@
 """Devices and types: CPU or GPU, float32 or bfloat16, compiled or not."""
 
-import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import cast
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from sancho.config import DeviceConfig, DType
 from sancho.errors import UserError
@@ -49,9 +48,15 @@ def choose_device(config: DeviceConfig) -> Device:
 
     Raises UserError for what this machine, or this build of torch, does not have.
     """
-    cuda, mps = torch.cuda.is_available(), torch.backends.mps.is_available()
-    name = config.device if config.device != "auto" else "cuda" if cuda else "cpu"
-    if not {"cpu": True, "cuda": cuda, "mps": mps}[name]:
+    has = {
+        "cpu": True,
+        "cuda": torch.cuda.is_available(),
+        "mps": torch.backends.mps.is_available(),
+    }
+    name: str = config.device
+    if name == "auto":
+        name = "cuda" if has["cuda"] else "cpu"
+    if not has[name]:
         problem = f"torch {torch.__version__} finds none on this machine"
         raise UserError(f"--device {name}: {problem}; use --device cpu, or --device auto")
     if name == "mps" and config.dtype == "bfloat16":
@@ -72,23 +77,24 @@ def has_bfloat16(device: str) -> bool:
     return device == "cuda" and torch.cuda.is_bf16_supported(including_emulation=False)
 
 
-def compiled(model: nn.Module, probe: Callable[[nn.Module], Tensor]) -> nn.Module:
-    """Return torch.compile(model) if it works here, else the model itself, with a warning.
+def compiled(model: nn.Module) -> nn.Module:
+    """Return torch.compile(model). A module whose class says `compilable = False` stays eager."""
+    for module in model.modules():
+        if not getattr(module, "compilable", True):
+            module.forward = torch.compiler.disable(module.forward)
+    return cast(nn.Module, torch.compile(model))
 
-    probe: a call like those that will follow, whose loss it returns; its gradients are taken as
-    training takes them. A module whose class says `compilable = False` stays in eager PyTorch.
-    """
+
+@contextmanager
+def explaining_compiler() -> Iterator[None]:
+    """Inside the block, what torch.compile fails with becomes a UserError."""
     try:
-        for module in model.modules():
-            if not getattr(module, "compilable", True):
-                module.forward = torch.compiler.disable(module.forward)
-        fast = cast(nn.Module, torch.compile(model))
-        torch.autograd.grad(probe(fast), list(model.parameters()), allow_unused=True)
+        yield
     except Exception as error:
-        reason = " ".join(str(error).split())[:200] or type(error).__name__
-        warnings.warn(f"torch.compile does not work here, going on without: {reason}", stacklevel=2)
-        return model
-    return fast
+        if not type(error).__module__.startswith(("torch._dynamo", "torch._inductor")):
+            raise
+        reason = " ".join(str(error).split())[:200]
+        raise UserError(f"--compile does not work here ({reason}); leave it out") from None
 
 
 @contextmanager

@@ -1,8 +1,8 @@
 """Data-parallel training on several processes, which torchrun starts.
 
 Each process holds the whole model and its optimizers. They share the micro-batches of a step, and
-each takes the step with the sum of all gradients. Any number of processes trains the same model, to
-rounding; the same number of them, with as many threads, to the same bits.
+each takes the step with the sum of all gradients. Any number of processes and threads trains the
+same model, to rounding; the same number of both, to the same bits.
 """
 
 import os
@@ -17,7 +17,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
-from sancho.errors import AnotherProcessFailed, UserError
+from sancho.errors import AnotherProcessFailed, FailedInAllProcesses, UserError
 
 Made = TypeVar("Made")
 TIMEOUT_SECONDS = 600.0  # for which a process waits for another: enough to prepare a text
@@ -37,15 +37,16 @@ class World:
         """Whether this is the process that writes and prints."""
         return self.rank == 0
 
-    def use(self, device: torch.device) -> None:
-        """Let process i of a machine compute on its GPU i.
+    def choose_gpu(self, device: torch.device) -> None:
+        """Let process i of a machine compute on its GPU i, if the device is a GPU.
 
         Raises UserError where there are fewer GPUs than processes, or the device can't be shared.
         """
         if self.size > 1 and device.type == "mps":
             raise UserError("--device mps works in one process; start train.py without torchrun")
         if self.size > 1 and device.type == "cuda":
-            place, gpus = int(os.environ["LOCAL_RANK"]), torch.cuda.device_count()
+            place = int(os.environ["LOCAL_RANK"])
+            gpus = torch.cuda.device_count()
             if place >= gpus:
                 raise UserError(f"there are {gpus} GPUs; give --nproc_per_node {gpus} or less")
             torch.cuda.set_device(place)
@@ -56,12 +57,13 @@ class World:
 
         The first of those raises it, and the others AnotherProcessFailed: one line, not several.
         """
-        error, last = None, self.size - self.rank
+        error = None
+        last = self.size - self.rank
         try:
             yield
         except BaseException as raised:
             error = raised
-        (failed,) = self.maxima(last if error else 0)
+        (failed,) = self.max_over_processes(last if error else 0)
         if error and failed == last:
             raise error
         if failed:
@@ -76,7 +78,7 @@ class World:
                 dist.broadcast_object_list(made, device=torch.device("cpu"))
         return made[0]
 
-    def maxima(self, *numbers: int) -> list[int]:
+    def max_over_processes(self, *numbers: int) -> list[int]:
         """Return the highest that any process gives in each place."""
         return self._reduce(torch.tensor(numbers), dist.ReduceOp.MAX).tolist()
 
@@ -95,7 +97,7 @@ class World:
             grad.copy_(part.view_as(grad))
         for p, grad in grads.items():
             if grad.is_sparse:  # NCCL sums none, and a dense one would have every row
-                (most,) = self.maxima(grad._nnz())
+                (most,) = self.max_over_processes(grad._nnz())
                 missing = most - grad._nnz()  # zeros for row 0 make them as many as the others'
                 rows = self._gather(nn.functional.pad(grad._indices()[0], (0, missing)))
                 values = self._gather(nn.functional.pad(grad._values(), (0, 0, 0, missing)))
@@ -118,7 +120,10 @@ class World:
 
 @contextmanager
 def process_group() -> Iterator[World]:
-    """Yield the processes that torchrun has started, or World() for this one alone."""
+    """Yield the processes that torchrun has started, or World() for this one alone.
+
+    A FailedInAllProcesses that ends the block is raised by the first process alone.
+    """
     if int(os.environ.get("WORLD_SIZE", 1)) == 1 or "RANK" not in os.environ:
         yield World()
         return
@@ -131,7 +136,11 @@ def process_group() -> Iterator[World]:
         store = dist.PrefixStore(f"attempt {attempt}", store)
         dist.init_process_group(backend, store=store, rank=rank, world_size=size, timeout=timeout)
     try:
-        yield World(dist.get_rank(), dist.get_world_size())
+        yield World(rank, size)
+    except FailedInAllProcesses:
+        if rank == 0:
+            raise
+        raise AnotherProcessFailed from None
     except BaseException:
         if group := dist.group.WORLD:
             group.abort()  # what still waits for another process is given up

@@ -13,11 +13,13 @@ POINTS = 600  # a line of more can't be told from one of so many
 
 def draw_curve(records: Sequence[dict]) -> str:
     """Return the picture of the lines of metrics.jsonl, one or more, in their order."""
-    train = [(r["step"], r["train_loss"]) for r in records]
+    train = [(r["step"], r["train_loss"]) for r in records if r["train_loss"] is not None]
     val = [(r["step"], r["val_loss"]) for r in records if r["val_loss"] is not None]
-    last, seconds = records[-1]["step"], records[-1]["seconds"]
+    last = records[-1]["step"]
+    seconds = records[-1]["seconds"]
     losses = [max(loss, 1e-4) for _, loss in train + val]
-    low, high = 0.98 * min(losses), 1.02 * max(losses)
+    low = 0.98 * min(losses)
+    high = 1.02 * max(losses)
 
     def x(step: float) -> float:
         return LEFT + (WIDTH - LEFT - RIGHT) * step / last
@@ -31,7 +33,8 @@ def draw_curve(records: Sequence[dict]) -> str:
     for tick in sorted({float(f"{low * (high / low) ** (k / 6):.3g}") for k in range(1, 6)}):
         parts.append(_path("grid", [(LEFT, y(tick)), (WIDTH - RIGHT, y(tick))]))
         parts.append(_text(LEFT - 8, y(tick) + 4, f"{tick:g}", "end"))
-    gap = next(k * 10**e for e in range(20) for k in (1, 2, 5) if last <= 7 * k * 10**e)
+    gaps = (digit * 10**zeros for zeros in range(20) for digit in (1, 2, 5))
+    gap = next(gap for gap in gaps if last <= 7 * gap)
     for step in range(0, last + 1, gap):
         parts.append(_path("grid", [(x(step), HEIGHT - BOTTOM), (x(step), HEIGHT - BOTTOM + 5)]))
         parts.append(_text(x(step), HEIGHT - BOTTOM + 20, f"{step:,}"))
@@ -42,10 +45,10 @@ def draw_curve(records: Sequence[dict]) -> str:
             parts.append(_path(name, [(x(step), y(loss)) for step, loss in shown]))
             parts.append(_path(f"{name} key", [(WIDTH - right - 30, 20), (WIDTH - right - 8, 20)]))
             parts.append(_text(WIDTH - right, 24, word, "start"))
-    words = (
-        f"In {last:,} steps and {timedelta(seconds=round(seconds))} the training loss went from "
-        f"{train[0][1]:.3f} to {train[-1][1]:.3f} nats per character."
-    )
+    words = f"A run of {last:,} steps and {timedelta(seconds=round(seconds))}."
+    if train:
+        begin, end = train[0][1], train[-1][1]
+        words += f" The training loss went from {begin:.3f} to {end:.3f} nats per character."
     if val:
         step, loss = min(val, key=lambda point: point[1])
         parts.append(f'<circle class="best" cx="{x(step):.1f}" cy="{y(loss):.1f}" r="7"/>')
