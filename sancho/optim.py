@@ -3,6 +3,7 @@
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from itertools import chain
+from typing import Any
 
 import numpy as np
 import torch
@@ -57,10 +58,11 @@ class Optimizer:
     state_names: tuple[str, ...]
     """The names in the state of a parameter that has moved."""
 
-    def __init__(self, params: Iterable[Tensor], lr: float) -> None:
+    def __init__(self, params: Iterable[Tensor], lr: float, weight_decay: float = 0.0) -> None:
         self.params = list(params)
         self.lr = lr
         self.peak_lr = lr
+        self.weight_decay = weight_decay
         self.state: dict[Tensor, dict[str, Tensor]] = defaultdict(dict)
 
     @torch.no_grad()
@@ -95,37 +97,19 @@ class AdamW(Optimizer):
     state_names = ("step", "exp_avg", "exp_avg_sq")
 
     def __init__(
-        self,
-        params: Iterable[Tensor],
-        lr: float,
-        betas: tuple[float, float] = (0.9, 0.999),
-        weight_decay: float = 0.01,
+        self, params: Iterable[Tensor], lr: float, betas: tuple[float, float], weight_decay: float
     ) -> None:
-        super().__init__(params, lr)
+        super().__init__(params, lr, weight_decay)
         self.betas = betas
-        self.weight_decay = weight_decay
 
     def _move(self, params: list[Tensor], grads: list[Tensor]) -> None:
         for p in params:
             self.state[p].setdefault("step", torch.zeros((), device=p.device))
         steps, means, squares = (self._states(name, params) for name in self.state_names)
-        beta1, beta2 = self.betas
-        adamw(
-            params,
-            grads,
-            means,
-            squares,
-            [],
-            steps,
-            fused=True,
-            amsgrad=False,
-            beta1=beta1,
-            beta2=beta2,
-            lr=self.lr,
-            weight_decay=self.weight_decay,
-            eps=1e-8,
-            maximize=False,
-        )
+        settings: dict[str, Any] = {"fused": True, "amsgrad": False, "maximize": False}
+        settings |= {"lr": self.lr, "weight_decay": self.weight_decay, "eps": 1e-8}
+        settings |= {"beta1": self.betas[0], "beta2": self.betas[1]}
+        adamw(params, grads, means, squares, [], steps, **settings)
 
 
 class Muon(Optimizer):
@@ -137,16 +121,7 @@ class Muon(Optimizer):
 
     state_names = ("momentum",)
 
-    def __init__(
-        self,
-        params: Iterable[Tensor],
-        lr: float,
-        momentum: float = 0.95,
-        weight_decay: float = 0.0,
-    ) -> None:
-        super().__init__(params, lr)
-        self.momentum = momentum
-        self.weight_decay = weight_decay
+    momentum = 0.95
 
     def _move(self, params: list[Tensor], grads: list[Tensor]) -> None:
         moments = self._states("momentum", params)

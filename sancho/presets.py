@@ -56,12 +56,7 @@ CLASSIC = Preset(
 
 BASE = Preset(
     model=ModelConfig(
-        n_layer=6,
-        n_head=6,
-        n_embd=384,
-        dropout=0.2,
-        ngram_size=1,
-        ngram_vocabulary=False,
+        n_layer=6, n_head=6, n_embd=384, dropout=0.2, ngram_size=1, ngram_vocabulary=False
     ),
     train=TrainConfig(
         max_iters=5000,

@@ -2,13 +2,13 @@
 
 import math
 import time
-from collections.abc import Generator, Iterator, Sequence
-from contextlib import AbstractContextManager, closing, nullcontext
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from copy import deepcopy
 from dataclasses import dataclass, field, replace
 from functools import reduce
 from itertools import islice
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 import torch
@@ -79,14 +79,18 @@ class Objective(nn.Module):
         return {name.removeprefix("model."): p for name, p in self.named_parameters()}
 
 
-def windows(
-    ids: np.ndarray, block_size: int, batch_size: int, most: int | None = None
-) -> Iterator[tuple[Tensor, Tensor]]:
+Windows: TypeAlias = Iterator[tuple[Tensor, Tensor]]  # inputs and targets, each (B, T)
+
+
+def windows(ids: np.ndarray, block_size: int, batch_size: int, most: int | None = None) -> Windows:
     """Yield (inputs, targets), each (B, T), that cover `ids`, (n,), in order, each target once.
 
     All windows have T = block_size, but for the last one, which takes what is left.
     most: of a text with more targets so many, in whole windows that are spread over all of it.
+    Raises ValueError for fewer than two ids.
     """
+    if len(ids) < 2:
+        raise ValueError("a loss needs at least two characters")
     whole = (len(ids) - 1) // block_size
     starts = np.arange(whole) * block_size
     rest = ids[whole * block_size :]
@@ -103,40 +107,6 @@ def windows(
         yield piece[None, :-1], piece[None, 1:]
 
 
-def losses_in_groups(
-    model: GPT,
-    ids: np.ndarray,
-    batch_size: int,
-    parallel_map: ParallelMap,
-    group_size: int,
-    world: World = World(),
-    most: int | None = None,
-) -> Generator[np.ndarray, None, None]:
-    """Yield −ln p of the targets of `windows` in nats, (N,) float32, a group of batches at a time.
-
-    Dropout is off. A group has `group_size` batches for each process; each yields the losses that
-    it computes, all of them as often. Raises ValueError for fewer than two ids.
-    """
-    if len(ids) < 2:
-        raise ValueError("a loss needs at least two characters")
-    device = next(model.parameters()).device
-
-    @torch.inference_mode()
-    def losses_of(batch: tuple[Tensor, Tensor]) -> np.ndarray:
-        inputs, targets = (part.to(device) for part in batch)
-        return cross_entropy(model(inputs), targets, reduction="none").cpu().numpy()
-
-    batches = windows(ids, model.config.block_size, batch_size, most)
-    was_training = model.training
-    try:
-        model.eval()
-        while group := list(islice(batches, world.size * group_size)):
-            mine = group[world.rank :: world.size]
-            yield np.concatenate([np.empty(0, np.float32), *parallel_map(losses_of, mine)])
-    finally:
-        model.train(was_training)
-
-
 def character_losses(
     model: GPT, ids: np.ndarray, batch_size: int = 16, threads: int = 1
 ) -> np.ndarray:
@@ -147,7 +117,38 @@ def character_losses(
     """
     on_cpu = model.head.weight.device.type == "cpu"
     with thread_pool(threads if on_cpu else 1) as parallel_map:
-        return np.concatenate([*losses_in_groups(model, ids, batch_size, parallel_map, threads)])
+        batches = windows(ids, model.config.block_size, batch_size)
+        return np.concatenate([*losses_in_groups(model, batches, threads, parallel_map)])
+
+
+def losses_in_groups(
+    model: GPT,
+    batches: Windows,
+    group_size: int,
+    parallel_map: ParallelMap,
+    world: World = World(),
+    autocast: Callable[[], AbstractContextManager] = nullcontext,
+) -> Iterator[np.ndarray]:
+    """Yield −ln p of the targets of some windows, (N,) float32 in nats, a group after the other.
+
+    A group has `group_size` batches for each process, which yields the losses that it computes.
+    """
+    device = model.head.weight.device
+
+    @torch.inference_mode()
+    def losses_of(batch: tuple[Tensor, Tensor]) -> np.ndarray:
+        inputs, targets = (part.to(device) for part in batch)
+        with autocast():
+            return cross_entropy(model(inputs), targets, reduction="none").cpu().numpy()
+
+    was_training = model.training
+    try:
+        model.eval()
+        while group := list(islice(batches, world.size * group_size)):
+            mine = group[world.rank :: world.size]
+            yield np.concatenate([np.empty(0, np.float32), *parallel_map(losses_of, mine)])
+    finally:
+        model.train(was_training)
 
 
 def validation_loss(model: GPT, ids: np.ndarray, batch_size: int = 16, threads: int = 1) -> float:
@@ -401,34 +402,32 @@ def _train(state: TrainingState, corpus: Corpus, device: Device, world: World) -
             yield loop.advance()
 
 
+@dataclass
 class TrainingLoop:
     """The steps and the evaluations of `fit`."""
 
-    def __init__(
-        self,
-        state: TrainingState,
-        corpus: Corpus,
-        device: Device,
-        world: World,
-        threads: int,
-        parallel_map: ParallelMap,
-    ) -> None:
-        self.state = state
-        self.corpus = corpus
-        self.device = device
-        self.world = world
-        self.threads = threads
-        self.parallel_map = parallel_map
+    state: TrainingState
+    corpus: Corpus
+    device: Device
+    world: World
+    threads: int
+    parallel_map: ParallelMap
+    seconds: float = 0.0
+    """Of the steps since the last report with a train_loss."""
+    tokens: int = 0
+
+    def __post_init__(self) -> None:
+        state = self.state
         block_size = state.model.config.block_size
-        self.batches = Batches(corpus.train, block_size, state.config, device.torch_device)
+        self.batches = Batches(
+            self.corpus.train, block_size, state.config, self.device.torch_device
+        )
         self.parameters = list(state.objective.parameters())
         state.objective.train()
         state.objective.zero_grad()  # a step that was interrupted has left some
         self.objective: nn.Module = state.objective
         if state.run.compile:
             self.objective = compiled(state.objective)
-        self.seconds = 0.0  # of the steps since the last report with a train_loss
-        self.tokens = 0
 
     def advance(self) -> Report:
         """Make a step."""
@@ -456,40 +455,27 @@ class TrainingLoop:
         """Compute the validation loss and let the model write a little."""
         state = self.state
         val = self.corpus.val
-        total = 0.0
-        done = 0
+        batches = windows(val, state.model.config.block_size, EVALUATED_AT_ONCE, EVALUATED)
+        sums = torch.zeros(2, dtype=torch.float64)  # of the losses, and how many they are
         begin = time.perf_counter()
-        groups = losses_in_groups(
+        for losses in losses_in_groups(
             state.model,
-            val,
-            EVALUATED_AT_ONCE,
-            self.parallel_map,
+            batches,
             self.threads,
+            self.parallel_map,
             self.world,
-            EVALUATED,
-        )
-        with closing(groups):
-            with self.device.autocast():
-                losses = next(groups, None)
-            while losses is not None:
-                sums = torch.tensor(
-                    [losses.sum(dtype=np.float64), len(losses)], dtype=torch.float64
-                )
-                group_total, group_length = self.world.sum(sums).tolist()
-                total += group_total
-                done += int(group_length)
-                state.progress.seconds += time.perf_counter() - begin
-                yield self._report(evaluated=done / min(len(val) - 1, EVALUATED))
-                begin = time.perf_counter()
-                with self.device.autocast():
-                    losses = next(groups, None)
+            self.device.autocast,
+        ):
+            sums += self.world.sum(torch.tensor([losses.sum(dtype=np.float64), len(losses)]))
+            state.progress.seconds += time.perf_counter() - begin
+            yield self._report(evaluated=sums[1].item() / min(len(val) - 1, EVALUATED))
+            begin = time.perf_counter()
         with self.device.autocast():
-            ids = generate(
-                state.model, val[:1], max_new_tokens=SAMPLE_LENGTH, seed=state.config.seed
-            )
+            seed = state.config.seed
+            ids = generate(state.model, val[:1], max_new_tokens=SAMPLE_LENGTH, seed=seed)
             sample = self.corpus.tokenizer.decode([new for (new,) in ids])
         state.progress.seconds += time.perf_counter() - begin
-        val_loss = total / done
+        val_loss = (sums[0] / sums[1]).item()
         is_best = state.take_evaluation(val_loss)
         yield self._report_losses(val_loss=val_loss, is_best=is_best, sample=sample)
 
@@ -587,9 +573,8 @@ class TrainingLoop:
         if self.state.run.compile or not self.device.on_cpu:
             place = (step, micro_step)
             return torch_seed(self.device.torch_device, config.seed, Purpose.DROPOUT, *place)
-        first = micro_step * config.batch_size
-        seeds = [
-            seed_of(config.seed, Purpose.DROPOUT, step, first + number)
-            for number in numbers.tolist()
-        ]
-        return Dropout.drawing_from([torch.Generator().manual_seed(seed) for seed in seeds])
+        generators = []
+        for number in (micro_step * config.batch_size + numbers).tolist():
+            seed = seed_of(config.seed, Purpose.DROPOUT, step, number)
+            generators.append(torch.Generator().manual_seed(seed))
+        return Dropout.drawing_from(generators)
