@@ -12,6 +12,8 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import numpy as np
+
 from sancho import checkpoint, cli
 from sancho.checkpoint import Checkpoint, count_parameters
 from sancho.config import (
@@ -28,6 +30,7 @@ from sancho.corpus import read_text
 from sancho.errors import UserError
 from sancho.generate import Model, stream_texts
 from sancho.machine.files import existing_file
+from sancho.tokenizer import CharTokenizer
 
 SAMPLES_AT_ONCE = 8
 """Samples in a batch, each in its own cache."""
@@ -61,46 +64,61 @@ class SampleOptions(CheckpointOption):
 
 
 def main(args: Sequence[str]) -> None:
-    """Options → model → prompt → text."""
+    """Options → checkpoint → prompt → model → text."""
     options = cli.parse(SampleOptions(), args)
     saved = checkpoint.load_or_pretrained(options.checkpoint)
-    tokenizer = saved.tokenizer
-    prompt = tokenizer.encode(read_start(options.start), options.unknown)
-    if not len(prompt):
-        raise UserError("--start is empty, or nothing of it is known; give at least one character")
+    prompt = read_prompt(options, saved.tokenizer)
     model, context = open_model(saved, options.device)
     with context:
         for first in range(0, options.num_samples, SAMPLES_AT_ONCE):
             samples = range(first, min(first + SAMPLES_AT_ONCE, options.num_samples))
-            steps = stream_texts(
-                model,
-                tokenizer,
-                prompt,
-                options.sampling,
-                max_new_tokens=options.max_new_tokens,
-                stop=options.stop,
-                seed=options.seed,
-                samples=samples,
-            )
-            pieces = [[tokenizer.decode(prompt)] for _ in samples]
-            introduce(first, options.num_samples)
-            print(pieces[0][0], end="", flush=True)
-            for shown, *others in steps:  # the first as it comes, the others when it has ended
-                print(shown, end="", flush=True)
-                for text, piece in zip(pieces[1:], others, strict=True):
-                    text.append(piece)
-            print(flush=True)
-            for sample, text in zip(samples[1:], pieces[1:], strict=True):
-                introduce(sample, options.num_samples)
-                print("".join(text), flush=True)
+            write(model, saved.tokenizer, prompt, options, samples)
+
+
+def read_prompt(options: SampleOptions, tokenizer: CharTokenizer) -> np.ndarray:
+    """Return the ids of the start, (T,). Raises UserError where there are none."""
+    prompt = tokenizer.encode(read_start(options.start), options.unknown)
+    if not len(prompt):
+        raise UserError("--start is empty, or nothing of it is known; give at least one character")
+    return prompt
+
+
+def write(
+    model: Model,
+    tokenizer: CharTokenizer,
+    prompt: np.ndarray,
+    options: SampleOptions,
+    samples: range,
+) -> None:
+    """Print continuations of the prompt: the first as it comes, the others when it has ended."""
+    steps = stream_texts(
+        model,
+        tokenizer,
+        prompt,
+        options.sampling,
+        max_new_tokens=options.max_new_tokens,
+        stop=options.stop,
+        seed=options.seed,
+        samples=samples,
+    )
+    texts = [[tokenizer.decode(prompt)] for _ in samples]
+    introduce(samples[0], options.num_samples)
+    print(texts[0][0], end="", flush=True)
+    for pieces in steps:
+        print(pieces[0], end="", flush=True)
+        for text, piece in zip(texts, pieces, strict=True):
+            text.append(piece)
+    print(flush=True)
+    for sample, text in zip(samples[1:], texts[1:], strict=True):
+        introduce(sample, options.num_samples)
+        print("".join(text), flush=True)
 
 
 def open_model(saved: Checkpoint, options: DeviceConfig) -> tuple[Model, AbstractContextManager]:
     """Return the model and the context to write in: on a CPU NumPy's in float32, else PyTorch's."""
     is_small = count_parameters(saved.model) <= LARGEST_ON_CPU
-    # Without PyTorch no GPU can be used.
-    on_cpu = options.device == "auto" and (is_small or not importlib.util.find_spec("torch"))
-    if on_cpu or options.device == "cpu":
+    has_torch = importlib.util.find_spec("torch") is not None
+    if options.device == "cpu" or (options.device == "auto" and (is_small or not has_torch)):
         return saved.build_numpy(), nullcontext()
     from sancho.machine.device import choose_device  # to import PyTorch takes longer than a page
 

@@ -153,7 +153,7 @@ def open_dataset(data: str | Path, name: str) -> Corpus:
 def _open_unless_edited(folder: Path, text: Path) -> Corpus:
     corpus = open_prepared(folder)
     meta = _read_meta(folder)
-    is_its_text = meta["source"] == text.name and text.is_file()
+    is_its_text = meta.get("source") == text.name and text.is_file()
     if is_its_text and meta.get("file_sha256") not in (None, _digest_of(text)):
         again = f"data/prepare.py --input {text} --name {folder.name} --overwrite"
         raise UserError(
