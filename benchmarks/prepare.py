@@ -78,7 +78,9 @@ def train(folder: Path) -> dict[str, float]:
     mini = PRESETS["mini"]
     model = replace(mini.model, vocab_size=corpus.tokenizer.vocab_size)
     device = choose_device(DeviceConfig(device="cpu"))
-    state = TrainingState.start(model, replace(mini.train, max_iters=TRAINING_STEPS), device)
+    state = TrainingState.start(
+        model, replace(mini.train, max_iters=TRAINING_STEPS), device, corpus.train
+    )
     *_, last = fit(state, corpus, device)
     return {
         "seconds": time.perf_counter() - wall,

@@ -53,7 +53,9 @@ def step_seconds(preset: str, folder: Path, world: World) -> float:
     )
     model = replace(PRESETS[preset].model, vocab_size=corpus.tokenizer.vocab_size)
     device = Device(torch.device("cpu"), torch.float32)
-    reports = fit(TrainingState.start(model, config, device), corpus, device, world=world)
+    reports = fit(
+        TrainingState.start(model, config, device, corpus.train), corpus, device, world=world
+    )
     return median_seconds(lambda: next(reports), steps, warm_up=1)
 
 

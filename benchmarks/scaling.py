@@ -33,7 +33,7 @@ def step_seconds(model: ModelConfig, config: TrainConfig, corpus: Corpus) -> flo
     """Return the median time of a training step."""
     device = choose_device(DeviceConfig(device="cpu"))
     config = replace(config, max_iters=WARM_UP + LOOK + 1)
-    reports = fit(TrainingState.start(model, config, device), corpus, device)
+    reports = fit(TrainingState.start(model, config, device, corpus.train), corpus, device)
     return median_seconds(lambda: next(reports), LOOK, WARM_UP)
 
 
@@ -45,7 +45,7 @@ def train_for(
     device = choose_device(DeviceConfig(device="cpu"))
     log = max(1, steps // 10)
     config = replace(config, max_iters=steps, eval_interval=steps, log_interval=log)
-    state = TrainingState.start(model, config, device)
+    state = TrainingState.start(model, config, device, corpus.train)
     begin = time.perf_counter()
     for report in fit(state, corpus, device):
         if report.step == steps - 1:

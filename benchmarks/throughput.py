@@ -23,7 +23,7 @@ from common import SAMPLE, median_seconds, parser_of
 from torch.profiler import ProfilerActivity, profile
 
 from sancho.checkpoint import weight_shapes
-from sancho.config import DeviceConfig, ModelConfig
+from sancho.config import DeviceConfig, ModelConfig, RunConfig
 from sancho.corpus import Corpus, prepare_files
 from sancho.machine.device import Device, choose_device
 from sancho.presets import PRESETS
@@ -86,8 +86,10 @@ def measure(preset: str, corpus: Corpus, device: Device, compile: bool) -> dict[
     """Return characters and operations per second, the seconds of a step, and of its operations."""
 
     def steps_on(threads: int) -> Iterator[Report]:
-        state = TrainingState.start(model_config, replace(config, threads=threads), device)
-        return fit(state, replace(corpus, val=corpus.val[:1000]), device, compile=compile)
+        train = replace(config, threads=threads)
+        state = TrainingState.start(model_config, train, device, corpus.train)
+        state.run = RunConfig(compile=compile)
+        return fit(state, replace(corpus, val=corpus.val[:1000]), device)
 
     model_config = replace(PRESETS[preset].model, vocab_size=corpus.tokenizer.vocab_size)
     config, steps = PRESETS[preset].train, STEPS + WARM_UP
