@@ -233,7 +233,8 @@ def say(message: str) -> None:
 
 def command(script: str, *args: str | Path) -> str:
     """Return a line for the shell that runs one of the project's scripts with this interpreter."""
-    found, beside = shutil.which("python"), Path(sys.argv[0]).parent / script
+    found = shutil.which("python")
+    beside = Path(sys.argv[0]).parent / script
     is_found = found and Path(found).parent == Path(sys.executable).parent
     python = "python" if is_found else sys.executable
     words = [python, str(beside if beside.is_file() else script), *map(str, args)]

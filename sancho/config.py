@@ -55,7 +55,8 @@ class Checked:
 
     def __post_init__(self) -> None:
         for option in fields(self):
-            value, kind = getattr(self, option.name), option.type
+            value = getattr(self, option.name)
+            kind = option.type
             if get_origin(kind) is Literal:
                 choices = get_args(kind)
                 self._require(value in choices, option.name, f"one of {', '.join(choices)}")
@@ -357,7 +358,8 @@ def from_dict(cls: type[Config], values: object) -> Config:
 
 
 def _fits(value: object, kind: object) -> bool:
-    origin, parts = get_origin(kind), get_args(kind)
+    origin = get_origin(kind)
+    parts = get_args(kind)
     if origin is Literal:
         return type(value) is type(parts[0])
     if origin in (Union, UnionType):

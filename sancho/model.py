@@ -321,7 +321,8 @@ class GPT(nn.Module):
 
     def features(self, ids: Tensor, cache: KVCache | None = None) -> Tensor:
         """(B, T) ids -> (B, T, C): what the output head reads."""
-        x = embedding = self.dropout(self.embed(ids, cache))  # (B, T, C)
+        embedding = self.dropout(self.embed(ids, cache))  # (B, T, C)
+        x = embedding
         for layer, block in enumerate(self.blocks):
             if self.config.embedding_skip and layer:
                 x = x + self.skips[layer] * embedding
