@@ -115,4 +115,6 @@ def save(path: Path, state: TrainingState, corpus: Corpus) -> Path:
 
 def resume(path: Path, device: Device = CPU) -> TrainingState:
     saved = checkpoint.load(path)
-    return TrainingState.restore(saved, saved.train, device)
+    state = TrainingState.restore(saved, saved.train, device)
+    state.run = saved.run
+    return state
