@@ -203,7 +203,9 @@ def _from_content(content: dict, tensors: Arrays) -> Checkpoint:
     # What an older file leaves out had one value only when it was written.
     model = from_dict(ModelConfig, {"ngram_vocabulary": False} | content["model"])
     train = from_dict(TrainConfig, {"look_ahead": 0} | content["train"])
-    run = {name: value for name, value in content.get("run", {}).items() if value is not None}
+    run = content.get("run", {})
+    if isinstance(run, dict) and run.get("compile", False) is None:  # it was left to the program
+        run = run | {"compile": False}
     progress = from_dict(Progress, content["progress"])
     if "evaluated_step" not in content["progress"] and progress.val_loss is not None:
         is_end = progress.step == train.max_iters

@@ -489,12 +489,13 @@ class TrainingLoop:
         return report
 
     def _report(self, **found: Any) -> Report:
+        config = self.state.config
         progress = self.state.progress
         return Report(
             step=progress.step,
             tokens=progress.tokens,
             seconds=progress.seconds,
-            lr=self.state.optimizers[0].lr,
+            lr=config.learning_rate * optim.learning_rate_factor(progress.step - 1, config),
             tokens_per_second=self.tokens / max(self.seconds, 1e-9),
             **found,
         )

@@ -22,7 +22,7 @@ NORMS = ("layernorm", "rmsnorm")
 POSITIONS = ("learned", "sinusoidal", "rope")
 ACTIVATIONS = ("relu", "gelu", "silu", "relu2", "geglu", "swiglu")
 SIZE = {"vocab_size": 11, "block_size": 8, "n_layer": 2, "n_head": 2, "n_embd": 16}
-SMALL = ModelConfig(ngram_size=4, ngram_rows=61, embedding_skip=True, **SIZE)
+SMALL = ModelConfig(ngram_size=4, ngram_rows=61, ngram_vocabulary=False, **SIZE)
 ODD_SHAPES = [
     pytest.param(replace(SMALL, **changes), id=" ".join(f"{k}={v}" for k, v in changes.items()))
     for changes in (

@@ -10,7 +10,7 @@ import sys
 import threading
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import ExitStack, redirect_stderr, redirect_stdout
+from contextlib import redirect_stderr, redirect_stdout
 from multiprocessing import forkserver
 from pathlib import Path
 from types import SimpleNamespace
@@ -31,12 +31,12 @@ import evaluate
 import sample
 import train
 from sancho import checkpoint, cli
-from sancho.config import ModelConfig, TrainConfig, TrainOptions
+from sancho.config import ModelConfig, TrainConfig, TrainOptions, with_values
 from sancho.corpus import Corpus, prepare, prepare_files
 from sancho.machine.device import Device
 from sancho.model import GPT
-from sancho.run import setup
 from sancho.run.folder import RunFolder
+from sancho.run.plan import preset_options
 from sancho.training import Report
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -130,7 +130,7 @@ def corpus(tmp_path_factory) -> Corpus:
 def small_options(**train) -> TrainOptions:
     """Return options for six steps of a model with every kind of weight."""
     shape = {"block_size": 8, "n_layer": 1, "n_head": 1, "n_embd": 4}
-    shape |= {"ngram_size": 3, "ngram_rows": 16, "embedding_skip": True}
+    shape |= {"ngram_size": 3, "ngram_rows": 16}
     train = {"max_iters": 6, "batch_size": 2, "eval_interval": 3, "log_interval": 2} | train
     return TrainOptions(model=ModelConfig(**shape), train=TrainConfig(**train))
 
@@ -236,9 +236,8 @@ def contents(folder: Path) -> dict[str, bytes]:
 
 def parse_train(args: Sequence[str]) -> TrainOptions:
     """Return the options of train.py before it sees the text."""
-    with ExitStack() as locks:
-        given = cli.parse_given(TrainOptions(), args, explain=setup.preset_options)
-        return setup.choose_options(given, 1, locks)[0]
+    typed = cli.parse_typed(TrainOptions(), args)
+    return with_values(preset_options(typed), typed)
 
 
 @pytest.fixture(scope="session")

@@ -23,7 +23,7 @@ GPU = Device(torch.device("cuda"), torch.float32)
 GPU_BFLOAT16 = replace(GPU, dtype=torch.bfloat16)
 needs_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="here: there is no GPU")
 needs_bfloat16 = pytest.mark.skipif(
-    not (torch.cuda.is_available() and has_bfloat16()), reason="here: there is no GPU with bfloat16"
+    not (torch.cuda.is_available() and has_bfloat16("cuda")), reason="here: there is no GPU with bfloat16"
 )
 GPUS = [
     pytest.param(GPU, marks=needs_gpu, id=str(GPU)),
@@ -44,14 +44,14 @@ def corpus_of(text: str) -> Corpus:
 
 
 def train_config(**options) -> TrainConfig:
-    return TrainConfig(**({"max_iters": 8, "batch_size": 4, "warmup_iters": 3} | options))
+    return TrainConfig(**({"max_iters": 8, "batch_size": 4, "warmup_iters": 3, "look_ahead": 0} | options))
 
 
 def start(
     corpus: Corpus, config: TrainConfig, device: Device = CPU, **model_options
 ) -> TrainingState:
-    shape = SHAPE | {"ngram_size": 5, "vocab_size": corpus.tokenizer.vocab_size}
-    return TrainingState.start(ModelConfig(**(shape | model_options)), config, device)
+    model = ModelConfig(**SHAPE | {"vocab_size": corpus.tokenizer.vocab_size} | model_options)
+    return TrainingState.start(model, config, device, corpus.train)
 
 
 def start_preset(
@@ -63,7 +63,7 @@ def start_preset(
     train = PRESETS[preset].train
     options = {"optimizer": train.optimizer, "look_ahead": train.look_ahead, "weight_decay": 0.1}
     options |= {"gradient_accumulation_steps": 2, "eval_interval": 5, "log_interval": 3}
-    return TrainingState.start(model, train_config(**(options | train_options)), device)
+    return TrainingState.start(model, train_config(**options | train_options), device, corpus.train)
 
 
 def figures(report: Report) -> tuple:
@@ -73,14 +73,15 @@ def figures(report: Report) -> tuple:
 
 
 def run(
-    state: TrainingState, corpus: Corpus, steps: int | None = None, device: Device = CPU, **options
+    state: TrainingState, corpus: Corpus, steps: int | None = None, device: Device = CPU
 ) -> list[tuple]:
-    """Train to the end, or until `steps` steps are done; return the figures."""
+    """Train to the end, or until `steps` steps are done; return the figures of each."""
     seen = []
-    for report in fit(state, corpus, device, **options):
-        seen.append(figures(report))
-        if report.step == steps:
-            break
+    for report in fit(state, corpus, device):
+        if report.evaluated is None:
+            seen.append(figures(report))
+            if report.step == steps:
+                break
     return seen
 
 
@@ -114,4 +115,6 @@ def save(path: Path, state: TrainingState, corpus: Corpus) -> Path:
 
 def resume(path: Path, device: Device = CPU) -> TrainingState:
     saved = checkpoint.load(path)
-    return TrainingState.restore(saved, saved.train, device)
+    state = TrainingState.restore(saved, saved.train, device)
+    state.run = saved.run
+    return state

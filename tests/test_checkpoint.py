@@ -33,7 +33,8 @@ OURS = {"format": checkpoint.FORMAT, "version": str(checkpoint.VERSION)}
 def make_checkpoint(config: ModelConfig = TINY, optimizer: str = "muon") -> Checkpoint:
     """Return the checkpoint of a model that has made two steps."""
     corpus = corpus_of("".join(chr(ord("ñ") + i) for i in range(config.vocab_size)) * 40)
-    state = TrainingState.start(config, train_config(optimizer=optimizer, look_ahead=1), CPU)
+    train = train_config(optimizer=optimizer, look_ahead=1)
+    state = TrainingState.start(config, train, CPU, corpus.train)
     run(state, corpus, 2)
     done = {"step": 2, "tokens": 16, "seconds": 0.1 + 0.2, "val_loss": 1 / 3, "best_val_loss": 0.1}
     done |= {"evaluations_since_best": 1, "recent_losses": [1.1, 2.2]}
@@ -147,6 +148,13 @@ def test_special_numbers_in_the_optimizer_survive(tmp_path, saved):
     assert_same_arrays(before.optimizer, checkpoint.load(tmp_path / "x").optimizer)
 
 
+def test_arrays_may_lie_in_memory_in_any_order(tmp_path, saved):
+    """And a path may be a str."""
+    turned = {name: np.asfortranarray(array) for name, array in saved.weights.items()}
+    checkpoint.save(str(tmp_path / "x"), replace(saved, weights=turned))
+    assert_same(checkpoint.load(str(tmp_path / "x")), saved)
+
+
 def test_half_precision_on_disk_is_float32_again_when_read(tmp_path, saved):
     floats = {name: array for name, array in saved.weights.items() if array.dtype == "f4"}
     halves = saved.weights | {name: array.astype("f2") for name, array in floats.items()}
@@ -254,7 +262,7 @@ def test_a_safetensors_file_of_others(tmp_path, metadata):
     assert "sancho-mini" in refuse(path)
 
 
-@pytest.mark.parametrize("version", ["0", str(checkpoint.VERSION + 1), "one"])
+@pytest.mark.parametrize("version", ["0", "1", str(checkpoint.VERSION + 1), "one"])
 def test_another_version(tmp_path, content, tensors, version):
     path = forge(tmp_path / "x", content, tensors, version=version)
     assert f"version {version}" in refuse(path)

@@ -1,17 +1,14 @@
 """Which device and type is chosen, what is compiled, and from which generator PyTorch draws."""
 
-import signal
 from collections.abc import Callable, Iterator
 
 import pytest
 import torch
-from conftest import randomise
 from runs import GPU, needs_gpu
-from torch import nn
 
 from sancho.config import DeviceConfig
 from sancho.errors import UserError
-from sancho.machine.device import choose_device, compiled, torch_seed
+from sancho.machine.device import choose_device, explaining_compiler, torch_seed
 from sancho.machine.seeds import Purpose
 
 CPU = torch.device("cpu")
@@ -115,33 +112,14 @@ def test_float32_on_a_gpu_is_float32_where_it_was_asked_for(machine, dtype, bflo
 # --- compiled: test_training.py has what works ------------------------------------------------
 
 
-@pytest.mark.parametrize("where", ["compile", "forward", "backward"])
-def test_what_cannot_be_compiled_goes_on_without(monkeypatch, where):
-    """As where PyTorch does not support the version of Python yet, or there is no compiler."""
-    model = randomise(nn.Linear(3, 4))
-
-    def fail(*args) -> None:
-        raise RuntimeError("no compiler was found\nsearched in many places")
-
-    def forward(x: torch.Tensor) -> torch.Tensor:
-        y = model(x)
-        y.register_hook(fail)
-        return y
-
-    calls = {"compile": fail, "forward": lambda found: fail, "backward": lambda found: forward}
-    monkeypatch.setattr(torch, "compile", calls[where])
-    with pytest.warns(UserWarning) as caught:
-        assert compiled(model, lambda found: found(torch.ones(2, 3)).sum()) is model
-    reason = "going on without: no compiler was found searched in many places"
-    assert str(caught.pop().message) == f"torch.compile does not work here, {reason}"
-    assert not caught.list
-    assert all(p.grad is None for p in model.parameters())
-
-
-def test_ctrl_c_while_it_is_compiled_is_no_failure(monkeypatch):
-    monkeypatch.setattr(torch, "compile", lambda model: signal.raise_signal(signal.SIGINT))
-    with pytest.raises(KeyboardInterrupt):
-        compiled(nn.Linear(1, 1), lambda found: pytest.fail("it goes on"))
+def test_what_the_compiler_fails_with_is_one_line_and_no_other_error_is():
+    of_compiler = type("Failed", (RuntimeError,), {"__module__": "torch._inductor.exc"})
+    words = r"--compile does not work here \(no compiler was found\); leave it out$"
+    with pytest.raises(UserError, match=words), explaining_compiler():
+        raise of_compiler("no compiler\nwas found")
+    for error in (KeyboardInterrupt, RuntimeError):
+        with pytest.raises(error), explaining_compiler():
+            raise error
 
 
 # --- seeds ----------------------------------------------------------------------------------

@@ -1,4 +1,5 @@
 import math
+from contextlib import nullcontext
 from dataclasses import replace
 
 import numpy as np
@@ -10,7 +11,15 @@ from conftest import random_gpt, randomise
 from runs import needs_gpu
 from torch import nn
 
-from sancho.model import GPT, Block, MultiHeadAttention, NgramEmbedding, cross_entropy, rotate
+from sancho.model import (
+    GPT,
+    Block,
+    Dropout,
+    MultiHeadAttention,
+    NgramEmbedding,
+    cross_entropy,
+    rotate,
+)
 from sancho.presets import PRESETS
 
 CLASSIC = replace(
@@ -163,6 +172,22 @@ def test_real_pairs_are_rotated_as_complex_numbers_are(monkeypatch, dtype, where
         assert_close(gradient.float(), 2 * x.float(), atol=1e-6)  # lengths stay as they are
 
 
+def test_attention_is_in_float32_on_a_cpu_that_trains_in_bfloat16(monkeypatch):
+    """There its gradient takes longer in bfloat16."""
+    attend, kinds = torch.nn.functional.scaled_dot_product_attention, set()
+
+    def watched(*args, **options):
+        result = attend(*args, **options)
+        kinds.update(x.dtype for x in (*args[:3], result))
+        return result
+
+    monkeypatch.setattr(torch.nn.functional, "scaled_dot_product_attention", watched)
+    model = random_gpt(SMALL)
+    with torch.autocast("cpu", torch.bfloat16):
+        assert model(random_ids(2, 8)).dtype == torch.bfloat16
+    assert kinds == {torch.float32}
+
+
 def test_cross_entropy_equals_formula():
     logits, targets = random_tensor(2, 8, 11), random_ids(2, 8)
     surprises = logits.exp().sum(-1).log() - logits.gather(-1, targets[..., None])[..., 0]
@@ -186,18 +211,29 @@ def test_the_table_adds_up_its_rows():
     assert_close(table.weight.grad.to_dense(), counts[:, None].expand(61, 16))
 
 
-def test_ngram_dropout_drops_whole_vectors_of_the_table():
-    """What is found is each vector, doubled or not at all."""
-    config = replace(SMALL, ngram_size=3, ngram_rows=10007, ngram_dropout=0.5)
+def generators(numbers: range) -> list[torch.Generator]:
+    """Return one for each window."""
+    return [torch.Generator().manual_seed(number) for number in numbers]
+
+
+@pytest.mark.parametrize("own", [False, True], ids=["torch's generator", "one for each window"])
+def test_ngram_dropout_drops_whole_vectors_of_the_table(own):
+    """What is found is each vector, as much larger as there are fewer, or not at all."""
+    config = replace(SMALL, ngram_size=3, ngram_rows=10007, ngram_dropout=0.2)
     table, text = randomise(NgramEmbedding(config)), behind_nothing(random_ids(50, 8), 3)
     first, second = table.weight[table.rows(text)].unbind(2)  # each (B, T, C)
     torch.manual_seed(0)
-    found = table.train()(text)
-    cases = torch.stack([0 * first, 2 * first, 2 * second, 2 * (first + second)])
+    with Dropout.drawing_from(generators(range(50))) if own else nullcontext():
+        found = table.train()(text)
+    cases = torch.stack([0 * first, first, second, first + second]) / 0.8
     matches = torch.isclose(cases, found[None], atol=1e-5).all(-1)  # (4, B, T)
     assert (matches.sum(0) == 1).all()
-    assert (matches.sum((1, 2)) > 50).all(), "each of the four cases is one in four of 400"
+    # Of 400, by the chances 0.2², 0.2 · 0.8 twice, and 0.8².
+    assert matches.sum((1, 2)).tolist() == pytest.approx([16, 64, 64, 256], abs=30)
     assert_close(table.eval()(text), first + second, atol=1e-6)
+    if own:  # whichever windows share a batch
+        with Dropout.drawing_from(generators(range(30, 50))):
+            assert torch.equal(table.train()(text[30:]), found[30:])
 
 
 # Any combination of options
@@ -238,8 +274,23 @@ def test_gradients_reach_every_parameter(config):
 def test_dropout_acts_on_the_embeddings_in_training_alone():
     model, ids = GPT(replace(SMALL, dropout=0.5)), random_ids(2, 8)  # its blocks still add nothing
     nn.init.normal_(model.head.weight)
+    nn.init.ones_(model.skips)
+    streams = []
+    model.norm.register_forward_hook(lambda module, args, output: streams.append(args[0]))
     assert not torch.equal(model(ids), model(ids))
+    assert 0.4 < (streams[0] == 0).float().mean() < 0.6, "no skip brings back what was dropped"
     assert torch.equal(model.eval()(ids), model(ids))
+
+
+def test_where_a_block_raises_the_thread_draws_as_before_it():
+    dropout, x = Dropout(0.5), torch.ones(1, 99)
+    with pytest.raises(KeyboardInterrupt), Dropout.drawing_from(generators(range(1))):
+        raise KeyboardInterrupt
+    found = []
+    for _ in range(2):
+        torch.manual_seed(7)
+        found.append(dropout(x))
+    assert torch.equal(*found)
 
 
 @pytest.mark.parametrize("part", ["attention", "feed_forward"])

@@ -9,7 +9,7 @@ from conftest import random_gpt
 
 from sancho import ngrams
 from sancho.config import ModelConfig
-from sancho.ngrams import NO_KEY, NOTHING, hashed_rows, ngram_keys, signed_powers
+from sancho.ngrams import NO_KEY, NOTHING, signed_powers
 
 
 def rows_of(ids, size, rows):
@@ -17,9 +17,9 @@ def rows_of(ids, size, rows):
     text = np.pad(ids, ((0, 0), (size - 1, 0)), constant_values=NOTHING)
     newest_first = np.lib.stride_tricks.sliding_window_view(text, size, axis=1)[..., ::-1].copy()
     powers = np.array(signed_powers(size))
-    found = hashed_rows(ngram_keys(newest_first, powers), rows)
-    in_torch = ngram_keys(torch.from_numpy(newest_first), torch.from_numpy(powers))
-    in_torch = hashed_rows(in_torch, rows)
+    found = ngrams.rows(newest_first, powers, None, rows, np)
+    in_torch = map(torch.from_numpy, (newest_first, powers))
+    in_torch = ngrams.rows(*in_torch, None, rows, torch)
     assert np.array_equal(found, in_torch)
     return found
 
@@ -81,13 +81,6 @@ def test_an_ngram_of_the_vocabulary_has_its_row_and_any_other_the_last(n_rows):
             known.add(key in keys[:-1])
             assert row == (keys.index(key) if key in keys[:-1] else n_rows - 1)
     assert known == ({True, False} if n_rows > 1 else {False})
-
-
-def test_a_vocabulary_is_learned_once():
-    model = random_gpt(ModelConfig(ngram_size=3, ngram_rows=9, ngram_vocabulary=True, vocab_size=4))
-    before = model.ngram_embedding.keys.clone()
-    model.ngram_embedding.learn_vocabulary(random_ids(99, vocab_size=4, seed=8))
-    assert torch.equal(model.ngram_embedding.keys, before)
 
 
 def test_of_a_long_text_pieces_from_all_over_it_are_counted(monkeypatch):

@@ -3,7 +3,9 @@ import itertools
 import math
 import re
 import sys
+import threading
 from collections.abc import Iterator
+from contextlib import nullcontext
 from copy import deepcopy
 from dataclasses import replace
 from pathlib import Path
@@ -36,11 +38,12 @@ from runs import (
 )
 
 from sancho import checkpoint
-from sancho.config import TrainConfig
+from sancho.config import RunConfig, TrainConfig
 from sancho.corpus import Corpus
 from sancho.errors import UserError
-from sancho.generate import continue_text
+from sancho.generate import stream_texts
 from sancho.machine.distributed import World
+from sancho.machine.threads import thread_pool
 from sancho.model import GPT, cross_entropy
 from sancho.optim import learning_rate_factor, set_learning_rate
 from sancho.presets import PRESETS
@@ -51,6 +54,7 @@ from sancho.training import (
     TrainingState,
     character_losses,
     fit,
+    losses_in_groups,
     validation_loss,
     windows,
 )
@@ -136,19 +140,21 @@ def test_a_run_that_is_resumed_is_the_same_run(tmp_path, corpus, preset, device,
 
     before, whole = torch.get_rng_state(), begin()
     expected = run(whole, corpus, device=device)
-    assert len(expected) == 8
+    assert [figure[0] for figure in expected] == [1, 2, 3, 4, 5, 6, 7, 8]
     assert torch.equal(before, torch.get_rng_state())
 
     torch.manual_seed(1)
-    state, seen = begin(), []
+    state, seen, saved = begin(), [], []
     save(tmp_path / "0", state, corpus)
     for report in fit(state, corpus, device):
-        seen.append(figures(report))
-        save(tmp_path / str(report.step), state, corpus)
+        if report.evaluated is None:
+            seen.append(figures(report))
+        saved.append((len(seen), save(tmp_path / f"{len(saved)}", state, corpus)))
     check(seen, state)
-    for step in range(8) if (device, threads) == (CPU, 1) else (3,):
-        state = resume(tmp_path / str(step), device)
-        check(run(state, corpus, device=device), state, step)
+    assert len(saved) - len(seen) == 2 * (1 + math.ceil(3 / threads)), "while it evaluates"
+    for first, path in saved if (device, threads) == (CPU, 1) else saved[4:7]:
+        state = resume(path, device)
+        check(run(state, corpus, device=device), state, first)
     assert run(state, corpus, device=device) == []
     state.config = replace(state.config, max_iters=7)
     assert state.is_done
@@ -205,7 +211,7 @@ class InterruptedCall:
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 @pytest.mark.parametrize(
     ("function", "every", "least"),
-    [("_advance", 1, 7), ("_step", 5, 7), pytest.param(None, 2, 500, marks=slow)],
+    [("advance", 1, 7), ("evaluate", 5, 7), ("_step", 5, 7), pytest.param(None, 2, 500, marks=slow)],
 )
 def test_ctrl_c_at_any_call_leaves_a_run_that_goes_on(tmp_path, corpus, function, every, least):
     """Between a step and what is noted of it nothing may be interrupted.
@@ -224,10 +230,11 @@ def test_ctrl_c_at_any_call_leaves_a_run_that_goes_on(tmp_path, corpus, function
     for number in range(1, 1_000_000, every):
         state = begin()
         reports = fit(state, corpus, CPU)
-        told = next(reports).step
+        report = next(reports)
         try:
             with InterruptedCall(number, function) as interruption:
-                told = next(reports).step
+                while report.val_loss is None:
+                    report = next(reports)
         except KeyboardInterrupt:
             total += 1
         else:
@@ -235,7 +242,7 @@ def test_ctrl_c_at_any_call_leaves_a_run_that_goes_on(tmp_path, corpus, function
                 break
         reports.close()
         progress, step = state.progress, state.progress.step
-        assert told <= step <= told + 1, number
+        assert report.step <= step <= report.step + 1, number
         assert progress.tokens == step * TOKENS_PER_STEP * 2, number
         modes = [module.training for module in state.model.modules()]
         assert modes[0] or not any(modes), number
@@ -244,7 +251,8 @@ def test_ctrl_c_at_any_call_leaves_a_run_that_goes_on(tmp_path, corpus, function
         # The second step tells the losses, if it comes so far.
         assert len(progress.recent_losses) in {1: {1}, 2: {0, 2}}[step], number
         again = state if number % 2 else resume(path)
-        assert [r.step for r in fit(again, corpus, CPU)] == list(range(step + 1, 4)), number
+        left = {r.step for r in fit(again, corpus, CPU)} - {step}  # whose evaluation may be left
+        assert left == set(range(step + 1, 4)), number
         assert all(p.isfinite().all() for p in again.model.parameters()), number
         assert not untouched or bits_of(again) == after[3], number
         bit_for_bit += untouched
@@ -294,7 +302,7 @@ def test_head_j_names_the_character_j_places_after_the_next(look_ahead, length):
     assert total.item() == pytest.approx(loss_by_hand(objective, ids, after, 0.5), abs=1e-5)
     alone, same = objective(ids, after, None)
     assert alone.item() == same.item() == loss.item()
-    headless = Objective(objective.model, TrainConfig(logit_scale=2))
+    headless = Objective(objective.model, TrainConfig(look_ahead=0, logit_scale=2))
     expected = loss_by_hand(headless, ids, after, 0.0)
     assert loss.item() == pytest.approx(expected, abs=1e-5)
 
@@ -304,7 +312,19 @@ def test_the_weight_of_the_heads_falls_from_one_to_nothing_at_seven_tenths():
     weights = [objective.look_ahead_weight(step, 10) for step in range(10)]
     assert [w.item() for w in weights[:7]] == pytest.approx([1 - step / 7 for step in range(7)])
     assert weights[7:] == [None] * 3
-    assert Objective(objective.model, TrainConfig()).look_ahead_weight(0, 10) is None
+    headless = Objective(objective.model, TrainConfig(look_ahead=0))
+    assert headless.look_ahead_weight(0, 10) is None
+
+
+@torch.no_grad()
+def test_the_scale_is_applied_in_float32():
+    """To multiply in bfloat16 would round the logits once more."""
+    objective = randomise(Objective(GPT(SMALL), TrainConfig(look_ahead=0, logit_scale=1.13)))
+    ids, after = (torch.from_numpy(random_ids(2, 8, seed=seed)) for seed in (1, 2))
+    with torch.autocast("cpu", torch.bfloat16):
+        logits, (loss, _) = objective.model(ids), objective(ids, after, None)
+    assert logits.dtype == torch.bfloat16
+    assert torch.equal(loss, cross_entropy(1.13 * logits.float(), after))
 
 
 def test_heads_change_what_is_learned_but_not_what_is_told(corpus):
@@ -346,8 +366,80 @@ def test_losses_in_windows_are_those_by_hand(block_size, length):
         assert_close(found, expected, atol=1e-5)
         loss = validation_loss(model, ids, batch_size, threads)
         assert loss == pytest.approx(expected.mean(), abs=1e-6)
-    parts = [character_losses(model, ids, 2, 1, World(rank, 3)) for rank in range(3)]
-    assert_close(np.sort(np.concatenate(parts)), np.sort(expected), atol=1e-5)
+    with thread_pool(1) as one:
+        parts = [[*losses_in_groups(model, ids, 2, one, 2, World(rank, 3))] for rank in range(3)]
+    assert len({len(groups) for groups in parts}) == 1, "all are asked for their sums as often"
+    found = np.concatenate([losses for groups in parts for losses in groups])
+    assert_close(np.sort(found), np.sort(expected), atol=1e-5)
+
+
+class Second(World):
+    """The second of two processes; what the first one computes is nothing."""
+
+    def _reduce(self, tensor: torch.Tensor, operation: object) -> torch.Tensor:
+        return tensor
+
+    def _gather(self, tensor: torch.Tensor) -> torch.Tensor:
+        return tensor
+
+
+def test_processes_and_threads_share_an_evaluation(corpus, monkeypatch):
+    monkeypatch.setattr("sancho.training.EVALUATED_AT_ONCE", 1)
+    state, places = start(corpus, train_config(max_iters=2, threads=2, batch_size=8)), []
+    state.config = replace(state.config, gradient_accumulation_steps=2)
+    state.model.register_forward_hook(
+        lambda *args: places.append(threading.current_thread() is threading.main_thread())
+    )
+    list(fit(state, corpus, CPU, world=Second(1, 2)))
+    assert places.count(False) == 25 // 2, "every second window, in threads of their own"
+
+
+def test_a_pool_of_threads_computes_on_a_core_each_and_leaves_no_trace():
+    torch.set_num_threads(3)
+    try:
+        for error in (None, ValueError):
+            with pytest.raises(error) if error else nullcontext(), thread_pool(2) as parallel_map:
+                assert parallel_map(lambda _: torch.get_num_threads(), range(9)) == [1] * 9
+                if error:
+                    raise error
+            assert torch.get_num_threads() == 3
+    finally:
+        torch.set_num_threads(1)
+
+
+def test_of_a_long_text_whole_windows_all_over_it_are_evaluated(tmp_path, corpus, monkeypatch):
+    """The same ones at each evaluation of a run, and after it was stopped in one."""
+    monkeypatch.setattr("sancho.training.EVALUATED", 100)
+    monkeypatch.setattr("sancho.training.EVALUATED_AT_ONCE", 3)
+    texts, losses = [], []
+
+    def read(model: GPT, args: tuple, output: torch.Tensor) -> None:
+        if not model.training:
+            texts[-1] += args[0].tolist()
+
+    config = train_config(max_iters=4, eval_interval=1, learning_rate=0, threads=1)
+    state = start(corpus, replace(config, muon_learning_rate=0, ngram_learning_rate=0))
+    randomise(state.model)
+    while not state.is_done:
+        state = resume(save(tmp_path / "x", state, corpus))
+        state.model.register_forward_hook(read)
+        for report in fit(state, corpus, CPU):
+            if report.evaluated == 0:
+                texts.append([])
+                told = []
+            elif report.evaluated:
+                told.append(report.evaluated)
+            else:
+                losses.append(report.val_loss)
+                break
+        assert told == [0.24, 0.48, 0.72, 0.96]
+    assert len(set(losses)) == 1 and len(losses) == 4
+    assert all(text == texts[0] for text in texts)
+    val = corpus.val.tolist()
+    starts = [next(s for s in range(0, 200, 8) if val[s : s + 8] == window) for window in texts[0]]
+    assert starts == list(range(0, 192, 16))
+    whole = [window for window, _ in windows(corpus.val, 8, 3, 199)]
+    assert sum(len(window) for window in whole) == 25, "one that is not longer is read whole"
 
 
 @pytest.mark.parametrize("training", [False, True])
@@ -499,21 +591,23 @@ def test_a_compiled_run_is_the_same_run(
     tmp_path, corpus, graphs, recwarn, monkeypatch, preset, device
 ):
     whole, state = (start_preset(corpus, preset) for _ in range(2))
+    whole.run = state.run = RunConfig(compile=True)
     with monkeypatch.context() as patch:  # on some CPUs complex products round otherwise
         patch.setattr(torch.compiler, "is_compiling", lambda: True)
+        patch.setattr(torch, "compile", lambda model: model)
         expected = run(whole, corpus, device=device)
-    seen = run(state, corpus, 1, device, compile=True)
+    seen = run(state, corpus, 1, device)
     begun = len(graphs)
-    seen += run(state, corpus, 6, device, compile=True)
+    seen += run(state, corpus, 6, device)
     # Neither the steps nor the evaluation after the fifth have it compiled again.
     assert len(graphs) == begun > 0
     state = resume(save(tmp_path / "x", state, corpus))
-    assert seen + run(state, corpus, device=device, compile=True) == expected
+    assert seen + run(state, corpus, device=device) == expected
     assert bits_of(state) == bits_of(whole)
     assert [str(w.message) for w in recwarn if "torch.compile does not" in str(w.message)] == []
     torch.compiler.reset()
     graphs.clear()
-    assert run(state, corpus, device=device, compile=True) == graphs == []
+    assert run(state, corpus, device=device) == graphs == []
 
 
 @pytest.mark.parametrize("device", [pytest.param(CPU, marks=slow), *GPUS], ids=str)
@@ -523,8 +617,9 @@ def test_a_run_that_is_really_compiled_has_nearly_the_same_losses(corpus, recwar
     torch.compiler.reset()
     expected = losses_of(run(start_preset(corpus, preset, 0.0), corpus))
     state = start_preset(corpus, preset, 0.0, device)
-    found = losses_of(run(state, corpus, device=device, compile=True))
-    notes = "going on without|Torchinductor does not support"
+    state.run = RunConfig(compile=True)
+    found = losses_of(run(state, corpus, device=device))
+    notes = "Torchinductor does not support"
     assert [str(w.message) for w in recwarn if re.search(notes, str(w.message))] == []
     assert found == pytest.approx(expected, abs=tolerance(device))
     torch.compiler.reset()
@@ -539,8 +634,9 @@ def test_early_stopping(tmp_path, patience, last):
     corpus, reports, done = corpus_of("a" * 900 + "b" * 100), [], []
     state = start(corpus, train_config(max_iters=10, eval_interval=2, patience=patience))
     for report in fit(state, corpus, CPU):
-        reports.append(report)
-        done.append(state.is_done)
+        if report.evaluated is None:
+            reports.append(report)
+            done.append(state.is_done)
         if report.step == 3:
             save(tmp_path / "x", state, corpus)
     assert reports[-1].step == last
@@ -670,11 +766,14 @@ def test_a_batch_depends_on_seed_step_and_micro_step_alone():
 # --- reports --------------------------------------------------------------------------------
 
 
-def test_a_report_says_what_there_is_to_say(corpus):
+def test_a_report_says_what_there_is_to_say(corpus, monkeypatch):
+    monkeypatch.setattr("sancho.training.SAMPLE_LENGTH", 30)
     options = {"max_iters": 11, "eval_interval": 5, "gradient_accumulation_steps": 2}
-    every = run(start(corpus, train_config(log_interval=1, **options)), corpus)
-    state = start(corpus, train_config(log_interval=4, **options))
-    reports = list(fit(state, corpus, CPU))
+    states = [start(corpus, train_config(log_interval=n, **options)) for n in (1, 4)]
+    for state in states:
+        randomise(state.model)
+    every = run(states[0], corpus)
+    reports = [report for report in fit(state, corpus, CPU) if report.evaluated is None]
     assert [report.step for report in reports] == list(range(1, 12))
     assert [r.step for r in reports if r.train_loss is not None] == [4, 5, 8, 10, 11]
     assert [r.step for r in reports if r.val_loss is not None] == [5, 10, 11]
@@ -688,11 +787,11 @@ def test_a_report_says_what_there_is_to_say(corpus):
         assert report.tokens_per_second > 0
     last, tokenizer = reports[-1], corpus.tokenizer
     assert last.val_bpc == pytest.approx(last.val_loss / math.log(2))
-    pieces = continue_text(
-        state.model, tokenizer, corpus.val[:1], max_new_tokens=5, seed=state.config.seed
-    )
-    assert last.sample == "".join(pieces)
-    assert len(last.sample) == 5
+    written = {}
+    for name, first in (("val", corpus.val[:1]), ("train", corpus.train[:1])):
+        steps = stream_texts(state.model, tokenizer, first, max_new_tokens=30, seed=1605)
+        written[name] = "".join(piece for (piece,) in steps)
+    assert last.sample == written["val"] != written["train"]
 
 
 def test_the_learning_rate_of_a_step_is_told_and_moves_the_weights(corpus):
@@ -701,8 +800,10 @@ def test_the_learning_rate_of_a_step_is_told_and_moves_the_weights(corpus):
     state = start(corpus, config)
     expected = iter([0.125, 0.25, 0.375, 0.5, 0.5, 0.5, 0.5, 0.375, 0.25, 0.125])
     for report in fit(state, corpus, CPU):
+        if report.evaluated is not None:
+            continue
         assert report.lr == pytest.approx(next(expected))
-        assert {group["lr"] for o in state.optimizers for group in o.param_groups} == {report.lr}
+        assert {optimizer.lr for optimizer in state.optimizers} == {report.lr}
 
 
 def test_seconds_hold_evaluations_and_speed_does_not(corpus, monkeypatch):
@@ -713,17 +814,23 @@ def test_seconds_hold_evaluations_and_speed_does_not(corpus, monkeypatch):
         clock[0] += 1
         return get(batches, *place)
 
-    def slow(*args, **options):
-        clock[0] += 100
-        return 1.0
+    def slow(*args):
+        for _ in range(2):
+            clock[0] += 50
+            yield np.ones(1)
 
     monkeypatch.setattr("sancho.training.time.perf_counter", lambda: clock[0])
-    monkeypatch.setattr("sancho.training.validation_loss", slow)
+    monkeypatch.setattr("sancho.training.losses_in_groups", slow)
     monkeypatch.setattr(Batches, "get", step)
     state = start(corpus, train_config(max_iters=12, eval_interval=3))
-    reports = list(itertools.islice(fit(state, corpus, CPU), 7))
-    clock[0] += 77_000  # what passes until a run is resumed is no time of training
+    reports = []
+    for report in fit(state, corpus, CPU):
+        clock[0] += 9_000  # what is done between two reports is no time of training
+        reports.append(report)
+        if report.step == 7:
+            break
     saved = state.to_checkpoint(corpus, with_optimizer=True)
     reports += fit(TrainingState.restore(saved, saved.train, CPU), corpus, CPU)
-    assert [r.seconds for r in reports] == [n + n // 3 * 100 for n in range(1, 13)]
-    assert {report.tokens_per_second for report in reports} == {TOKENS_PER_STEP}
+    told = [report for report in reports if report.evaluated is None]
+    assert [report.seconds for report in told] == [n + n // 3 * 100 for n in range(1, 13)]
+    assert {report.tokens_per_second for report in told} == {TOKENS_PER_STEP}

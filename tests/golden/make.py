@@ -35,10 +35,13 @@ from sancho.tokenizer import CharTokenizer
 FOLDER = Path(__file__).resolve().parent
 TOKENIZER = CharTokenizer.from_text("\n abcdefghijklmnopqrstuvwxyzñáé,.")
 SIZE = {"vocab_size": 33, "block_size": 16, "n_layer": 2, "n_head": 2, "n_embd": 16}
-BASE = {"norm": "rmsnorm", "position": "rope", "activation": "relu2", "embedding_skip": True}
+PLAIN = {"ngram_size": 1, "ngram_vocabulary": False, "embedding_skip": False}
+BASE = PLAIN | {"norm": "rmsnorm", "position": "rope", "activation": "relu2"}
+BASE["embedding_skip"] = True
 MINI = BASE | {"ngram_size": 5, "ngram_rows": 64}
-GATED = {"norm": "layernorm", "position": "rope", "activation": "swiglu", "qk_norm": False}
-SINUSOIDAL = {"norm": "rmsnorm", "position": "sinusoidal", "activation": "gelu", "bias": True}
+GATED = PLAIN | {"norm": "layernorm", "position": "rope", "activation": "swiglu", "qk_norm": False}
+SINUSOIDAL = PLAIN | {"norm": "rmsnorm", "position": "sinusoidal", "activation": "gelu"}
+SINUSOIDAL["bias"] = True
 FAMILIES = {
     "classic": GATED | {"position": "learned", "activation": "relu", "bias": True},
     "mini": MINI,
