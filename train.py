@@ -20,7 +20,7 @@ from sancho.checkpoint import Checkpoint, count_parameters
 from sancho.config import TrainOptions
 from sancho.corpus import Corpus, open_corpus
 from sancho.errors import AnotherProcessFailed
-from sancho.generate import continue_text
+from sancho.generate import stream_texts
 from sancho.machine.device import choose_device
 from sancho.machine.distributed import World, process_group
 from sancho.optim import learning_rate_factor
@@ -141,8 +141,8 @@ def show_result(folder: RunFolder, state: TrainingState, signal: int) -> None:
         cli.say(f"validation loss {loss:.4f} nats per character ({bits:.3f} bits)\n")
     tokenizer = best.tokenizer
     begin = tokenizer.encode("\n")
-    text = continue_text(best.build_numpy(), tokenizer, begin, max_new_tokens=800, seed=1605)
-    for piece in until_sentence_ends(text, 400):
+    steps = stream_texts(best.build_numpy(), tokenizer, begin, max_new_tokens=800, seed=1605)
+    for piece in until_sentence_ends((piece for (piece,) in steps), 400):
         print(piece, end="", flush=True)
     cli.say(f"\n\nmore of it: {cli.command('sample.py', '--checkpoint', path)}")
 

@@ -13,7 +13,7 @@ from sample import SampleOptions
 from sancho import checkpoint, corpus
 from sancho.checkpoint import PRETRAINED, Checkpoint
 from sancho.config import SampleConfig
-from sancho.generate import continue_text
+from sancho.generate import continue_texts
 from sancho.training import validation_loss
 
 PAGE = (PRETRAINED.parent / "README.md").read_text(encoding="utf-8")
@@ -68,8 +68,8 @@ def test_its_loss_on_the_book(box, book, tmp_path):
 def test_its_greedy_text(box):
     start, greedy = "En un lugar de la Mancha", SampleConfig(temperature=0)
     prompt = box.tokenizer.encode(start)
-    pieces = continue_text(box.build_numpy(), box.tokenizer, prompt, greedy, max_new_tokens=200)
-    assert f"```text\n{start}{''.join(pieces)}\n```" in PAGE
+    (text,) = continue_texts(box.build_numpy(), box.tokenizer, prompt, greedy, max_new_tokens=200)
+    assert f"```text\n{start}{text}\n```" in PAGE
 
 
 @pytest.mark.parametrize("name", ["README.md", "README.es.md"])
@@ -78,8 +78,8 @@ def test_the_first_page_that_it_writes(box, name):
     start, length = re.search(r'--start "(.+)" --max_new_tokens (\d+)', readme).groups()
     options = {"max_new_tokens": int(length), "seed": SampleOptions().seed}
     prompt = box.tokenizer.encode(start)
-    text = start + "".join(continue_text(box.build_numpy(), box.tokenizer, prompt, **options))
-    assert f"```text\n{text}\n```" in readme
+    (text,) = continue_texts(box.build_numpy(), box.tokenizer, prompt, **options)
+    assert f"```text\n{start}{text}\n```" in readme
     assert re.search(r"[.?!]$", text)
 
 

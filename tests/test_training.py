@@ -39,7 +39,7 @@ from sancho import checkpoint
 from sancho.config import TrainConfig
 from sancho.corpus import Corpus
 from sancho.errors import UserError
-from sancho.generate import continue_text
+from sancho.generate import continue_texts
 from sancho.machine.distributed import World
 from sancho.model import GPT, cross_entropy
 from sancho.optim import learning_rate_factor, set_learning_rate
@@ -688,10 +688,8 @@ def test_a_report_says_what_there_is_to_say(corpus):
         assert report.tokens_per_second > 0
     last, tokenizer = reports[-1], corpus.tokenizer
     assert last.val_bpc == pytest.approx(last.val_loss / math.log(2))
-    pieces = continue_text(
-        state.model, tokenizer, corpus.val[:1], max_new_tokens=5, seed=state.config.seed
-    )
-    assert last.sample == "".join(pieces)
+    options = {"max_new_tokens": 5, "seed": state.config.seed}
+    assert [last.sample] == continue_texts(state.model, tokenizer, corpus.val[:1], **options)
     assert len(last.sample) == 5
 
 
