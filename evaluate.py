@@ -10,10 +10,9 @@ if __name__ == "__main__":  # before NumPy and PyTorch are loaded
     cli.require_torch()
 
 import json
-import math
 import time
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -28,6 +27,8 @@ from sancho.evaluation.measures import COPY, STAGES, measure
 from sancho.machine.device import choose_device
 
 DATA = Path(__file__).resolve().parent / "data"
+LONG = 20
+"""Seconds from which a report says how many it took."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -61,43 +62,51 @@ def main(args: Sequence[str]) -> None:
     model = saved.build_model().to(device.torch_device)
     with device.autocast():
         stages = measure(model, corpus)
-        found = dict(tqdm(stages, total=STAGES, desc="evaluating", leave=False, disable=None))
+        for found in tqdm(stages, total=STAGES, desc="evaluating", leave=False, disable=None):
+            report = found
     if options.json:
-        print(json.dumps(found, ensure_ascii=False, indent=1))
+        print(json.dumps(report, ensure_ascii=False, indent=1))
     else:
-        print(as_text(found))
-    if (seconds := time.monotonic() - begin) > 20:
+        print(as_text(report, saved.model.block_size))
+    seconds = time.monotonic() - begin
+    if seconds > LONG:
         cli.say(f"(this took {seconds:.0f} seconds)")
 
 
-def as_text(found: dict[str, Any]) -> str:
-    """Return the report that a terminal shows of all that `measure` yields."""
-    texts, losses = found["texts"], found["losses"]
-
-    def of_texts(name: str, form: str) -> list[str]:
-        return [format(text[name], form) for text in texts.values()]
-
-    rows: list[tuple[str, ...]] = [("loss on the validation part", "nats", "bits")]
-    rows += [(f"  {name}", f"{x:.3f}", f"{x / math.log(2):.3f}") for name, x in losses.items()]
-    if found["measured"] < found["characters"]:
-        whole, piece = f"{found['characters']:,}", f"{found['measured']:,}"
-        rows += [(f"  (in windows: of {whole} characters; all else: of the first {piece})",)]
-    rows += [
-        ("",),
-        ("the text", *texts),
-        ("  words that the training part has", *of_texts("known_words", ".1%")),
-        ("  different words", *of_texts("different_words", ",.0f")),
-        (f"  copied, in passages of {COPY} or more", *of_texts("copied", ".1%")),
-        ("  longest copied passage", *(f"{len(t['longest_copy']):,}" for t in texts.values())),
+def as_text(found: dict[str, Any], block_size: int) -> str:
+    """Return the report that a terminal shows of what `measure` yields last."""
+    characters = found["characters"]
+    compared = found["compared"]
+    texts = found["texts"]
+    lines = [
+        f"validation loss {found['loss']:.4f} nats per character "
+        f"({found['bits_per_character']:.3f} bits), in windows of {block_size}",
+        "",
+        row("the text", texts),
+        row("  words that the training part has", cells(texts, "known_words", ".1%")),
+        row("  different words", cells(texts, "different_words", ",.0f")),
+        row(f"  copied, in passages of {COPY} or more", cells(texts, "copied", ".1%")),
+        row("  longest copied passage", [f"{len(t['longest_copy']):,}" for t in texts.values()]),
     ]
     for name, text in texts.items():
-        rows += [(f"  {name + ':':<12} {' '.join(text['longest_copy'].split())[:80]}",)]
-    rows += [("",), ("characters of the window before it", "nats")]
-    rows += [(f"  {name}", f"{loss:.3f}") for name, loss in found["by_place"].items()]
-    rows += [("",), ("kind of character", "fraction", "nats")]
-    rows += [(f"  {k}", f"{part:.1%}", f"{x:.3f}") for k, (part, x) in found["by_kind"].items()]
-    lines = (f"{name:<44}" + "".join(f"{cell:>11}" for cell in cells) for name, *cells in rows)
-    return "\n".join(map(str.rstrip, lines))
+        passage = " ".join(text["longest_copy"].split())
+        lines.append(f"  {name + ':':<12} {passage[:80]}".rstrip())
+    if compared != characters:
+        lines.append(
+            f"  (the training part: its last {compared['training']:,} characters; the author: the "
+            f"first {compared['validation']:,} of the validation part)"
+        )
+    return "\n".join(lines)
+
+
+def row(name: str, cells: Iterable[str]) -> str:
+    """Return a line of the table of texts."""
+    return f"{name:<44}" + "".join(f"{cell:>11}" for cell in cells)
+
+
+def cells(texts: dict[str, dict[str, Any]], measure: str, form: str) -> list[str]:
+    """Return a measure of each text, formatted."""
+    return [format(text[measure], form) for text in texts.values()]
 
 
 if __name__ == "__main__":

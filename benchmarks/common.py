@@ -1,4 +1,6 @@
-"""Helpers of the benchmarks. Importing this module puts sancho on the path and loads no library.
+"""Helpers of the benchmarks. Importing this module loads no library.
+
+It puts sancho, and the modules of the course, on the path.
 
 A benchmark is started as `python benchmarks/NAME.py`, so this folder is the first on sys.path.
 """
@@ -21,7 +23,7 @@ if TYPE_CHECKING:
 
 ROOT = Path(__file__).resolve().parents[1]
 SAMPLE = ROOT / "data" / "apocrifo.txt"
-sys.path.insert(0, str(ROOT))
+sys.path[:0] = [str(ROOT), str(ROOT / "notebooks")]
 
 
 def parser_of(doc: str, book: bool = False, nanogpt: bool = False) -> argparse.ArgumentParser:

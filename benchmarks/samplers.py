@@ -81,7 +81,7 @@ def main() -> None:
                 tokenizer,
                 prompt,
                 SampleConfig(**sampler),
-                num_samples=TEXTS,
+                samples=range(TEXTS),
                 max_new_tokens=LENGTH,
                 seed=seed,
             )

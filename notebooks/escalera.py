@@ -18,9 +18,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from medidas import count_losses
 from sancho.config import CorpusConfig
 from sancho.corpus import Corpus, open_corpus
-from sancho.evaluation.measures import count_losses
 
 AQUI = Path(__file__).resolve().parent
 

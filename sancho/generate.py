@@ -2,7 +2,7 @@
 
 import unicodedata
 from collections.abc import Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
 
@@ -105,7 +105,7 @@ def generate(
     *,
     max_new_tokens: int,
     seed: int = 0,
-    samples: Iterable[int] = (0,),
+    samples: Sequence[int] = (0,),
 ) -> Iterator[list[int]]:
     """Yield the next id of every sample, max_new_tokens times.
 
@@ -119,16 +119,19 @@ def generate(
     generators = [generator(seed, Purpose.SAMPLING, i) for i in samples]
     block_size = model.config.block_size
     newest = np.asarray(prompt[-block_size:], dtype=np.int64)
-    context = unread = np.tile(newest, (len(generators), 1))  # (B, S): what the model may see
+    context = np.tile(newest, (len(generators), 1))  # (B, S): what the model may see
+    unread = context
     decoder = incremental_decoder(model, len(generators))
     for _ in range(max_new_tokens):
-        logits = shape_logits(decoder.read(unread), config)
-        ids = sample_ids(logits, np.array([g.random() for g in generators]))  # (B,)
+        logits = shape_logits(decoder.read(unread), config)  # (B, V)
+        uniforms = np.array([g.random() for g in generators])
+        ids = sample_ids(logits, uniforms)  # (B,)
         yield ids.tolist()
         unread = ids[:, None]
         context = np.concatenate((context, unread), axis=1)
         if context.shape[1] > block_size:
-            context = unread = context[:, -max(1, block_size // 4) :]
+            context = context[:, -max(1, block_size // 4) :]
+            unread = context
             decoder.restart()
 
 
@@ -150,12 +153,23 @@ class StopAt:
             return ""
         text = self.pending + character
         complete = [len(s) for s in self.strings if text.endswith(s)]
-        self.stopped = bool(complete)
+        if complete:
+            self.stopped = True
+            self.pending = ""
+            return text[: len(text) - max(complete)]
         # What may be the beginning of a stop string waits for the next character.
-        begun = (n for s in self.strings for n in range(1, len(s)) if text.endswith(s[:n]))
-        cut = len(text) - (max(complete) if complete else max(begun, default=0))
-        self.pending = "" if complete else text[cut:]
+        waiting = max((_begun_length(text, s) for s in self.strings), default=0)
+        cut = len(text) - waiting
+        self.pending = text[cut:]
         return text[:cut]
+
+
+def _begun_length(text: str, stop: str) -> int:
+    """Return how many characters at the end of a text are the beginning of a stop string."""
+    for length in range(len(stop) - 1, 0, -1):
+        if text.endswith(stop[:length]):
+            return length
+    return 0
 
 
 def stream_texts(
@@ -164,31 +178,49 @@ def stream_texts(
     prompt: np.ndarray,
     config: SampleConfig = DEFAULT_SAMPLING,
     *,
-    stop: Iterable[str] = (),
+    max_new_tokens: int,
+    seed: int = 0,
+    stop: Sequence[str] = (),
     samples: Sequence[int] = (0,),
-    **options: Any,
 ) -> Iterator[list[str]]:
-    """Yield continuations of `prompt`, (T,) ids: a piece of each sample at a time.
+    """Yield continuations of a prompt, a piece of each sample at a time.
 
-    A piece is "" where a stop string may have begun or the sample has ended. options: seed and
-    max_new_tokens, as in `generate`.
+    prompt: (T,) ids. stop: a continuation ends before the first of these strings. The rest: as in
+    `generate`. A piece is "" where a stop string may have begun or the sample has ended. One text,
+    as it is written: `for (piece,) in stream_texts(…)`.
     """
     gates = [StopAt(stop) for _ in samples]
-    for ids in generate(model, prompt, config, samples=samples, **options):
-        yield [gate.push(c) for gate, c in zip(gates, tokenizer.decode(ids), strict=True)]
+    steps = generate(
+        model, prompt, config, max_new_tokens=max_new_tokens, seed=seed, samples=samples
+    )
+    for ids in steps:
+        characters = tokenizer.decode(ids)
+        yield [gate.push(c) for gate, c in zip(gates, characters, strict=True)]
         if all(gate.stopped for gate in gates):
             return
     yield [gate.pending for gate in gates]
 
 
-def continue_text(*args: Any, sample: int = 0, **options: Any) -> Iterator[str]:
-    """Yield one continuation of a prompt, piece by piece. Arguments: as in `stream_texts`."""
-    for (piece,) in stream_texts(*args, samples=(sample,), **options):
-        if piece:
-            yield piece
-
-
-def continue_texts(*args: Any, num_samples: int, **options: Any) -> list[str]:
-    """Return several continuations of a prompt. Arguments: as in `stream_texts`."""
-    steps = stream_texts(*args, samples=range(num_samples), **options)
+def continue_texts(
+    model: Model,
+    tokenizer: CharTokenizer,
+    prompt: np.ndarray,
+    config: SampleConfig = DEFAULT_SAMPLING,
+    *,
+    max_new_tokens: int,
+    seed: int = 0,
+    stop: Sequence[str] = (),
+    samples: Sequence[int] = (0,),
+) -> list[str]:
+    """Return continuations of a prompt, one for each sample. Arguments: as in `stream_texts`."""
+    steps = stream_texts(
+        model,
+        tokenizer,
+        prompt,
+        config,
+        max_new_tokens=max_new_tokens,
+        seed=seed,
+        stop=stop,
+        samples=samples,
+    )
     return ["".join(pieces) for pieces in zip(*steps, strict=True)]

@@ -15,7 +15,6 @@ from torch.utils._pytree import tree_leaves
 from sancho.config import SampleConfig
 from sancho.generate import (
     StopAt,
-    continue_text,
     continue_texts,
     generate,
     incremental_decoder,
@@ -102,6 +101,12 @@ def test_top_p_keeps_the_smallest_set(p):
         subsets = (each for n in range(1, 8) for each in itertools.combinations(range(7), n))
         smallest = next(s for s in subsets if math.fsum(probabilities[i] for i in s) >= p)
         assert row == sorted(sorted(range(7), key=lambda i: -before[i])[: len(smallest)])
+
+
+@pytest.mark.parametrize(("p", "count"), [(0.25, 1), (0.5, 2), (0.75, 3)])
+def test_top_p_needs_no_more_where_its_probability_is_reached_exactly(p, count):
+    equals = np.zeros((1, 4))  # each has a probability of 1/4, without rounding
+    assert kept(equals, keep_top_p(equals, p)) == [list(range(count))]
 
 
 def test_top_p_of_equals_keeps_one_and_top_p_of_one_keeps_all():
@@ -313,16 +318,17 @@ def test_a_character_costs_after_5000_others_what_it_costs_after_100(counted):
 # Text
 
 
-def pieces_of(prompt="a", model=None, config=GREEDY, count=20, **options):
+def pieces_of(prompt="a", model=None, config=GREEDY, count=20, sample=0, **options):
     """The pieces of one continuation."""
     model, ids = model or alphabet_gpt(), ALPHABET.encode(prompt)
-    return list(continue_text(model, ALPHABET, ids, config, max_new_tokens=count, **options))
+    options |= {"max_new_tokens": count, "samples": [sample]}
+    return [piece for (piece,) in stream_texts(model, ALPHABET, ids, config, **options)]
 
 
 def texts_of(prompt="a", model=None, config=GREEDY, count=20, samples=2, **options):
     """The whole texts of several continuations side by side."""
     model, ids = model or alphabet_gpt(), ALPHABET.encode(prompt)
-    options |= {"max_new_tokens": count, "num_samples": samples}
+    options |= {"max_new_tokens": count, "samples": range(samples)}
     return continue_texts(model, ALPHABET, ids, config, **options)
 
 
@@ -341,8 +347,9 @@ def test_text_ends_before_the_stop(stop, expected):
 
 
 def test_text_comes_as_it_is_written_and_only_what_may_begin_a_stop_is_held_back():
-    assert pieces_of(stop=("dx",), count=5) == ["b", "c", "de", "f"]
-    assert pieces_of(stop=("efg",)) == ["b", "c", "d"]
+    assert pieces_of(stop=("dx",), count=5) == ["b", "c", "", "de", "f", ""]
+    assert pieces_of(stop=("efg",)) == ["b", "c", "d", "", "", ""]
+    assert pieces_of(stop=("dx",), count=3) == ["b", "c", "", "d"]
     gate = StopAt(["end"])
     assert [gate.push(c) for c in "theenne"] == ["t", "h", "", "e", "", "enn", ""]
     assert (gate.pending, gate.stopped) == ("e", False)
@@ -367,8 +374,8 @@ def test_streamed_text_equals_text_side_by_side(stop):
     assert together == alone
     assert len(set(together)) > 1
     prompt = ALPHABET.encode("abc")
-    steps = stream_texts(model, ALPHABET, prompt, max_new_tokens=30, samples=(4, 0), **options)
-    assert ["".join(pieces) for pieces in zip(*steps, strict=True)] == [together[4], together[0]]
+    two = continue_texts(model, ALPHABET, prompt, max_new_tokens=30, samples=(4, 0), **options)
+    assert two == [together[4], together[0]]
     if not stop:
         ids = sample(model, prompt, FILTERED, 30, seed=11, samples=[3])
         assert alone[3] == ALPHABET.decode([new for (new,) in ids])

@@ -24,7 +24,7 @@ from sancho import checkpoint
 from sancho.checkpoint import Checkpoint, Progress
 from sancho.config import DEFAULT_SAMPLING, ModelConfig, SampleConfig
 from sancho.convert.huggingface import export_of, model_card, write_folder
-from sancho.generate import continue_text
+from sancho.generate import continue_texts
 from sancho.presets import PRESETS
 from sancho.tokenizer import CharTokenizer
 
@@ -81,7 +81,8 @@ def expected(name: str) -> dict:
 def greedy_text(name: str, start: str, count: int) -> str:
     saved, greedy = case(name), SampleConfig(temperature=0)
     prompt, model = saved.tokenizer.encode(start), saved.build_numpy()
-    return "".join(continue_text(model, saved.tokenizer, prompt, greedy, max_new_tokens=count))
+    (text,) = continue_texts(model, saved.tokenizer, prompt, greedy, max_new_tokens=count)
+    return text
 
 
 # --- which class ----------------------------------------------------------------------------

@@ -24,7 +24,7 @@ from sancho.config import DEFAULT_SAMPLING
 from sancho.convert import page
 from sancho.convert.page import packing
 from sancho.errors import UserError
-from sancho.generate import continue_text
+from sancho.generate import continue_texts
 from sancho.model import GPT
 from sancho.presets import PRESETS
 from sancho.tokenizer import CharTokenizer
@@ -48,7 +48,7 @@ def written(saved: Checkpoint, start: str, n: int, seed: int = 1605, **options) 
     start = "".join(c for c in start if c in saved.characters)
     model, prompt = saved.build_numpy(), saved.tokenizer.encode(start)
     given = {"config": replace(DEFAULT_SAMPLING, **options), "max_new_tokens": n, "seed": seed}
-    return start + "".join(continue_text(model, saved.tokenizer, prompt, **given))
+    return start + continue_texts(model, saved.tokenizer, prompt, **given)[0]
 
 
 def softmax(logits: np.ndarray) -> np.ndarray:

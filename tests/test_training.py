@@ -41,7 +41,7 @@ from sancho import checkpoint
 from sancho.config import RunConfig, TrainConfig
 from sancho.corpus import Corpus
 from sancho.errors import UserError
-from sancho.generate import stream_texts
+from sancho.generate import continue_texts
 from sancho.machine.distributed import World
 from sancho.machine.threads import thread_pool
 from sancho.model import GPT, cross_entropy
@@ -789,8 +789,8 @@ def test_a_report_says_what_there_is_to_say(corpus, monkeypatch):
     assert last.val_bpc == pytest.approx(last.val_loss / math.log(2))
     written = {}
     for name, first in (("val", corpus.val[:1]), ("train", corpus.train[:1])):
-        steps = stream_texts(state.model, tokenizer, first, max_new_tokens=30, seed=1605)
-        written[name] = "".join(piece for (piece,) in steps)
+        options = {"max_new_tokens": 30, "seed": 1605}
+        (written[name],) = continue_texts(state.model, tokenizer, first, **options)
     assert last.sample == written["val"] != written["train"]
 
 

@@ -25,7 +25,7 @@ from sancho.checkpoint import Checkpoint, count_parameters, weight_shapes
 from sancho.config import DEFAULT_SAMPLING, CheckpointOption, ModelConfig
 from sancho.convert.nanogpt import gpt2_name
 from sancho.convert.output import new_folder
-from sancho.generate import continue_text
+from sancho.generate import continue_texts
 
 Weights = dict[str, np.ndarray]
 
@@ -291,7 +291,7 @@ def model_card(saved: Checkpoint, export: Export) -> str:
     config, progress = saved.model, saved.progress
     start = START if set(START) <= set(saved.characters) else saved.characters[0]
     quarter = max(1, config.block_size // 4)
-    text = continue_text(
+    (text,) = continue_texts(
         saved.build_numpy(),
         saved.tokenizer,
         saved.tokenizer.encode(start),
@@ -321,7 +321,7 @@ def model_card(saved: Checkpoint, export: Export) -> str:
         "temperature": DEFAULT_SAMPLING.temperature,
         "min_p": DEFAULT_SAMPLING.min_p,
         "seed": SEED,
-        "sample": "".join(f"    {line}\n" for line in (start + "".join(text)).splitlines()),
+        "sample": "".join(f"    {line}\n" for line in (start + text).splitlines()),
     }
     card = (FOLDER / "model_card.md").read_text(encoding="utf-8")
     kept = {export.name}  # of the lines marked with a «name»
