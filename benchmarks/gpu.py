@@ -50,7 +50,15 @@ Row = dict[str, object]
 EVERY = 250  # steps between evaluations, as in nanoGPT's recipe
 # copy_with_text calls every text quijote.
 NANOGPT_RECIPE = "train.py config/train_shakespeare_char.py --dataset=quijote --out_dir=out"
-NANOGPT = ModelConfig(block_size=256, n_layer=6, n_head=6, n_embd=384, dropout=0.2)
+NANOGPT = ModelConfig(
+    block_size=256,
+    n_layer=6,
+    n_head=6,
+    n_embd=384,
+    dropout=0.2,
+    ngram_size=1,
+    embedding_skip=False,
+)
 OURS = ["--preset", "base", "--compile", "--eval_interval", str(EVERY)]
 TABLE = ["--ngram_size", "5", "--ngram_dropout", "0.2"]
 WARM_UP, WRITTEN = 200, 384  # characters: after the first ones the context is refilled twice

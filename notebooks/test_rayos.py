@@ -17,6 +17,7 @@ CONFIG = ModelConfig(
     n_embd=16,
     ngram_size=4,
     ngram_rows=61,
+    ngram_vocabulary=False,
     embedding_skip=True,
 )
 PLAIN = replace(
