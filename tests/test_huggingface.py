@@ -14,7 +14,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import safetensors
 import torch
 from architectures import checkpoint_of, exact_logits, random_ids
 from conftest import succeed
@@ -22,7 +21,7 @@ from golden.make import FAMILIES, FOLDER, SIZE, START, TOKENIZER, random_weights
 
 from sancho import checkpoint
 from sancho.checkpoint import Checkpoint, Progress
-from sancho.config import DEFAULT_SAMPLING, ModelConfig, SampleConfig
+from sancho.config import ModelConfig, SampleConfig
 from sancho.convert.huggingface import export_of, model_card, write_folder
 from sancho.generate import continue_texts
 from sancho.presets import PRESETS
@@ -42,11 +41,12 @@ SHAPES = {
     | {"position": "sinusoidal", "activation": "silu", "bias": True, "tie_embeddings": True},
     "rest": {"norm": "layernorm", "position": "learned", "ngram_size": 3, "ngram_rows": 64},
 }
-FAST = {"classic": GPT2, "qwen": QWEN3, "mini": SANCHO, "vocabulary": SANCHO}
+FAST = {"classic": GPT2, "qwen": QWEN3, "window": QWEN3}
+FAST |= dict.fromkeys(("mini", "vocabulary", "rest"), SANCHO)
 SLOW = {
     **dict.fromkeys(("gpt", "gpt-sinusoidal"), GPT2),
-    **dict.fromkeys(("qwen-tied", "qwen-swiglu", "window"), QWEN3),
-    **dict.fromkeys(("base", "gated", "sinusoidal", "rest"), SANCHO),
+    **dict.fromkeys(("qwen-tied", "qwen-swiglu"), QWEN3),
+    **dict.fromkeys(("base", "gated", "sinusoidal"), SANCHO),
 }
 CLASSES = FAST | SLOW
 HOSTILE = "\n \"#'<>\\abcé—\u2028\U0001f600"
@@ -64,7 +64,8 @@ def small_checkpoint(model: ModelConfig, characters: str = TOKENIZER.characters)
 
 def case(name: str) -> Checkpoint:
     if name in FAMILIES:
-        return checkpoint.load(FOLDER / f"{name}.safetensors")
+        saved = checkpoint.load(FOLDER / f"{name}.safetensors")
+        return replace(saved, model=replace(saved.model, dropout=0.25))
     return small_checkpoint(ModelConfig(**SIZE | SHAPES[name]))
 
 
@@ -114,41 +115,31 @@ def test_the_class_of_each_preset_and_its_kin(preset, options, expected):
 
 
 @pytest.mark.parametrize("name", ["classic", "mini"])
-def test_the_command_writes_a_whole_folder_and_says_how_to_open_it(tmp_path, name):
+def test_the_command_says_how_to_open_the_folder_which_has_code_where_it_is_needed(tmp_path, name):
     out = tmp_path / "out"
     args = ("--checkpoint", FOLDER / f"{name}.safetensors", "--output", out)
     done = succeed("convert.py", "to-huggingface", *args)
-    assert done.out == ""
     assert re.match(rf"{out}: {CLASSES[name]}, \d,\d+ parameters\n", done.err)
     has_code = CLASSES[name] == SANCHO
     assert ("trust_remote_code=True" in done.err) == has_code
-    files = "README.md config.json generation_config.json model.safetensors".split()
-    files += ["tokenizer.json", "tokenizer_config.json"]
-    assert {path.name for path in out.iterdir()} - {"modeling_sancho.py"} == set(files)
     assert (out / "modeling_sancho.py").exists() == has_code
-    with safetensors.safe_open(out / "model.safetensors", "numpy") as file:
-        assert file.metadata() == {"format": "pt"}
 
 
 # --- the model card -------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("name", FAST)
-def test_the_card_tells_the_figures_twice(name):
+@pytest.mark.parametrize("name", ["classic", "qwen", "mini"])
+def test_the_card_tells_the_figures_in_both_languages(name):
     saved = replace(case(name), progress=Progress(step=1234, tokens=5678000, val_loss=1.25))
     card = model_card(saved, export_of(saved))
     assert not re.search(r"[«»$]", card.replace("$ ", ""))
-    assert card.startswith("---\nlanguage: es\n")
-    twice = ("| 2 × 2 × 16 |", "1.2500 nats", f"({1.25 / math.log(2):.3f} bits)")
-    once = (f"temperatura {DEFAULT_SAMPLING.temperature}", "1234 ", "\u202f678", "1,234 ", ",678,")
-    assert [card.count(words) for words in twice + once] == [2] * 3 + [1] * 5
-    for other in FAST.values():
+    both = ("| 2 × 2 × 16 |", "1.2500 nats", f"({1.25 / math.log(2):.3f} bits)")
+    each = ("| 1234 ", "\u202f678", "| 1,234 ", ",678,")
+    assert [card.count(words) for words in both + each] == [2] * 3 + [1] * 4
+    for other in (GPT2, QWEN3, SANCHO):
         assert card.count(f"`{other}`") == 2 * (other == CLASSES[name])
-
-
-def test_a_card_claims_no_loss_without_an_evaluation_and_takes_no_markdown_from_a_name():
-    name = "a|b](http://x)<script>\n---\n# c"
-    saved = replace(case("mini"), progress=Progress(), corpus_name=name)
+    # No loss without an evaluation, and no Markdown from a name.
+    saved = replace(saved, progress=Progress(), corpus_name="a|b](http://x)<script>\n---\n# c")
     card = model_card(saved, export_of(saved))
     assert "nats" not in card
     assert "| a_b__http___x__script__---__ c |" in card
@@ -194,6 +185,8 @@ def answers(name, ids):
     found["logits"] = model(ids).logits[0].tolist()
     found["loss"] = model(ids, labels=ids).loss.item()
     found["card"] = run_card(name)
+    dropouts = [part for part in model.named_modules() if isinstance(part[1], torch.nn.Dropout)]
+    found["dropout"] = {name.rpartition(".")[2]: dropout.p for name, dropout in dropouts}
     tokenizer.pad_token = tokenizer.convert_ids_to_tokens(3)
     found["texts"] = [
         [
@@ -212,7 +205,20 @@ def answers(name, ids):
     found["anew"] = anew(ids).logits[0].tolist()
     if name == "window":
         found["long"] = model(torch.tensor([given["long"]])).logits[0].tolist()
+    if found["class"] == "SanchoForCausalLM":
+        found["filled"] = filled_up(model, ids)
     return found | (with_a_cache(model, ids) if name in ("mini", "vocabulary") else {})
+
+def filled_up(model, ids):
+    # Five characters, filled up at their left, beside eleven: read at once, and the last three.
+    rows = torch.cat((torch.cat((torch.full((1, 6), 3), ids[:, :5]), 1), ids[:, :11]))
+    real = torch.ones_like(rows)
+    real[0, :6] = 0
+    cache = model(rows[:, :8], attention_mask=real[:, :8], use_cache=True).past_key_values
+    before = {"past_key_values": cache, "previous_ids": rows[:, 4:8]}
+    whole = model(rows, attention_mask=real).logits
+    rest = model(rows[:, 8:], attention_mask=real, **before).logits
+    return [whole[0, 6:].tolist(), whole[1].tolist(), rest[0].tolist(), rest[1].tolist()]
 
 def with_a_cache(model, ids):
     cache = model(ids[:, :9], use_cache=True).past_key_values
@@ -220,9 +226,9 @@ def with_a_cache(model, ids):
         attempt(model, ids[:, 9:], past_key_values=cache),
         attempt(model, ids[:, 9:], past_key_values=cache, previous_ids=ids[:, 6:9]),
     ]
-    rest = model(ids[:, 9:], past_key_values=cache, previous_ids=ids[:, 5:9]).logits[0].tolist()
+    model(ids[:, 9:], past_key_values=cache, previous_ids=ids[:, 5:9])
     refused.append(attempt(model, ids[:, :1], past_key_values=cache, previous_ids=ids[:, -4:]))
-    return {"refused": refused, "rest": rest}
+    return {"refused": refused}
 
 def tokens(texts):
     tokenizer = AutoTokenizer.from_pretrained("hostile")
@@ -310,7 +316,6 @@ def test_texts_are_ours_side_by_side_and_past_the_block_as_the_card_says(answer,
     assert set(card) <= set(TOKENIZER.characters)
 
 
-@pytest.mark.slow
 def test_qwen_attends_to_one_block_and_no_further(answer):
     """With one layer, the last BLOCK characters decide each prediction."""
     windows = np.lib.stride_tricks.sliding_window_view(LONG, BLOCK).copy()
@@ -318,13 +323,24 @@ def test_qwen_attends_to_one_block_and_no_further(answer):
     np.testing.assert_allclose(answer("window")["long"][BLOCK - 1 :], logits, rtol=0, atol=1e-4)
 
 
+@pytest.mark.parametrize("name", ["mini", "vocabulary", "rest"])
+def test_what_fills_up_a_row_changes_no_logits(answer, name):
+    logits = np.array(expected(name)["logits"])
+    parts = (logits[:5], logits[:11], logits[2:5], logits[8:11])
+    for found, part in zip(answer(name)["filled"], parts, strict=True):
+        np.testing.assert_allclose(found, part, rtol=0, atol=1e-4)
+
+
+def test_gpt_2_drops_as_much_as_ours_and_of_attention_nothing(answer):
+    names = ("drop", "resid_dropout", "dropout")  # of embeddings, attention and feed-forward
+    assert answer("classic")["dropout"] == dict.fromkeys(names, 0.25) | {"attn_dropout": 0.0}
+
+
 @pytest.mark.parametrize("name", ["mini", "vocabulary"])
 def test_with_a_cache_the_table_asks_for_what_came_before(answer, name):
-    found = answer(name)
     needs = "ValueError: with a cache this model needs 4 previous_ids; see forward()"
     past = "ValueError: 17 characters do not fit block_size, 16"
-    assert found["refused"] == [needs, needs, past]
-    np.testing.assert_allclose(found["rest"], found["logits"][9:], rtol=0, atol=1e-5)
+    assert answer(name)["refused"] == [needs, needs, past]
 
 
 def test_the_tokenizer_is_ours(answer):

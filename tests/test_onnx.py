@@ -31,8 +31,17 @@ all_families = pytest.mark.parametrize("family", [*FAST, *SLOW])
 
 
 def hostile(family: str) -> Checkpoint:
-    """A golden checkpoint with characters that are hard to write down."""
+    """A golden checkpoint with characters that are hard to write down, and rows for more n-grams.
+
+    These come first, and no text has them: so many that their number is no power of two.
+    """
     saved = checkpoint.load(FOLDER / f"{family}.safetensors")
+    if saved.model.ngram_vocabulary:
+        table, keys = "ngram_embedding.weight", "ngram_embedding.keys"
+        more = np.arange(-(2**31), 36 - 2**31, dtype=np.int32)
+        saved.weights[keys] = np.concatenate([more, saved.weights[keys]])
+        saved.weights[table] = np.pad(saved.weights[table], ((36, 0), (0, 0)))
+        saved = replace(saved, model=replace(saved.model, ngram_rows=100))
     others = (chr(0x400 + i) for i in range(SIZE["vocab_size"] - len(HOSTILE)))
     return replace(saved, characters=HOSTILE + "".join(others))
 

@@ -14,12 +14,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from architectures import checkpoint_of
+from architectures import checkpoint_of, exact_logits
 from conftest import ROOT, TEXT, prepared, run
 from golden.make import FAMILIES, FOLDER
 
 from sancho import checkpoint, corpus
-from sancho.checkpoint import Checkpoint, Progress
+from sancho.checkpoint import Checkpoint, Progress, count_parameters
 from sancho.config import DEFAULT_SAMPLING
 from sancho.convert import page
 from sancho.convert.page import packing
@@ -368,6 +368,35 @@ def test_every_bit_of_a_half_precision_weight_comes_back(visit):
     saved.weights["head.weight"][:, 0] = numbers.view(np.float16)
     found = visit(saved, "float16").look("un lugar")["logits"][-1]
     assert found == saved.weights["head.weight"][:, 0].tolist()
+
+
+@pytest.mark.parametrize("preset", ["classic", "mini"])
+def test_faint_streams_are_normalised_as_the_model_does(visit, preset):
+    saved = small_checkpoint(preset)
+    for name, array in saved.weights.items():
+        if "embedding" in name and not name.endswith("keys"):
+            array *= 0.003  # beside the squares of these, what a norm adds to them counts
+    text = "un lugar de la mancha"
+    logits = exact_logits(saved.build_model(), saved.tokenizer.encode(text)[None].astype(int))
+    found = visit(saved).look(text)["logits"][-1]
+    np.testing.assert_allclose(found, logits[0, -1], atol=1e-4)
+
+
+def test_top_p_keeps_no_letter_past_its_share(visit):
+    saved = small_checkpoint(characters="\nabc")
+    saved.weights["head.weight"][:] = 0  # then each of the four has a probability of 0.25
+    tab = visit(saved)
+    for p, kept in ((0.5, "\na"), (0.51, "\nab")):
+        text = tab.write("\n", 60, {"seed": "1", "top_p": p, "min_p": None})
+        assert set(text) == set(kept)
+
+
+@pytest.mark.parametrize("family", ["sinusoidal", "vocabulary"])
+def test_a_page_holds_every_weight_once(family):
+    saved = checkpoint.load(FOLDER / f"{family}.safetensors")  # the first has a tied head
+    keys = saved.weights.get("ngram_embedding.keys", np.empty(0))
+    content = zlib.decompress(base64.b64decode(packing.pack(saved, "float32")))
+    assert len(content) == 4 * (count_parameters(saved.model) + len(keys))
 
 
 def test_texts_are_those_of_sample(tab, mini):

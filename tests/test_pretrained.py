@@ -1,19 +1,22 @@
 """What sancho/pretrained/README.md says of the pretrained model, computed anew."""
 
+import json
 import re
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 import safetensors
-from conftest import ROOT, succeed
+from conftest import ROOT, parse_train, succeed
 
 from sample import SampleOptions
 from sancho import checkpoint, corpus
 from sancho.checkpoint import PRETRAINED, Checkpoint
-from sancho.config import SampleConfig
+from sancho.config import ModelConfig, SampleConfig, TrainConfig
 from sancho.generate import continue_texts
+from sancho.pretrained import make
 from sancho.training import validation_loss
 
 PAGE = (PRETRAINED.parent / "README.md").read_text(encoding="utf-8")
@@ -98,3 +101,58 @@ def test_a_run_can_begin_with_it(project, box):
     tuned = checkpoint.load(project / "new" / "best.safetensors")
     assert tuned.characters == box.characters
     assert tuned.model == replace(box.model, dropout=0.0)  # in a run as short as this
+
+
+# --- how it was made ------------------------------------------------------------------------
+
+
+def resolved(line: list[str]) -> tuple[ModelConfig, TrainConfig]:
+    """Return the model and the training that train.py makes of its options."""
+    options = parse_train(line)
+    return options.model, options.train
+
+
+def test_the_runs_that_make_it_are_those_that_made_it(box, tmp_path):
+    begin = tmp_path / "begin.safetensors"
+    first, train = resolved(make.options_of(make.RUNS[0], begin))
+    assert train == box.train  # which keeps the options of its first run
+    for name in asdict(first).keys() - {"ngram_rows", "ngram_dropout"}:  # there is no table
+        assert getattr(first, name) == getattr(box.model, name), name
+    checkpoint.save(begin, replace(box, model=first))
+    found = [resolved(make.options_of(run, begin)) for run in make.RUNS]
+    kept = json.loads((ROOT / "tests" / "pretrained_runs.json").read_text(encoding="utf-8"))
+    assert [{"model": asdict(m), "train": asdict(t)} for m, t in found] == kept
+
+
+def test_means_of_the_runs_begin_the_later_ones_and_are_saved(monkeypatch, tmp_path):
+    begun = []
+
+    def train(line: list[str], check: bool) -> None:
+        """Leave a run at its end all of whose weights are 1, 2, 4, 8 or 16."""
+        out = Path(line[line.index("--out_dir") + 1])
+        number = int(out.name.removeprefix("run-"))
+        saved = checkpoint.load(ROOT / "tests" / "golden" / "base.safetensors")
+        if "--init_from" in line:
+            begin = checkpoint.load(Path(line[line.index("--init_from") + 1]))
+            begun.append(begin.weights["skips"][0])
+        for array in saved.weights.values():
+            array[:] = 2**number
+        steps = int(line[line.index("--max_iters") + 1])
+        saved = replace(saved, progress=replace(saved.progress, step=steps))
+        out.mkdir()
+        for name in ("best", "last"):
+            checkpoint.save(out / f"{name}.safetensors", saved)
+
+    output = tmp_path / "made.safetensors"
+    monkeypatch.setattr(make.subprocess, "run", train)
+    monkeypatch.setattr(make, "validation_loss", lambda model, ids: 1.5)
+    monkeypatch.setattr(make, "open_prepared", lambda folder: SimpleNamespace(val=None))
+    line = ["make.py", "--out_dir", str(tmp_path / "out"), "--output", str(output)]
+    monkeypatch.setattr(make.sys, "argv", line)
+    make.main()
+    make.main()  # which finds every run at its end
+    assert begun == pytest.approx([1, 5 / 3, 17 / 6, 17 / 6])
+    made = checkpoint.load(output)
+    assert made.progress.step == 21_500
+    assert made.weights["skips"] == pytest.approx(161 / 18, rel=1e-3)
+    assert made.weights["head.weight"] == pytest.approx(0.83 * 161 / 18, rel=1e-3)

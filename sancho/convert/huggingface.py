@@ -12,7 +12,7 @@ Everything is written as JSON, text and safetensors, so that transformers is not
 import json
 import math
 import re
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from string import Template
 from typing import NamedTuple
@@ -80,7 +80,7 @@ def to_huggingface(options: ToHuggingFaceOptions) -> list[str]:
     ]
 
 
-def write_folder(saved: Checkpoint, output: Path) -> Export:
+def write_folder(saved: Checkpoint, output: str | Path) -> Export:
     """Write the folder, whole or not at all; return what it holds.
 
     Raises UserError where `output` can't be a new folder.
@@ -113,15 +113,19 @@ def write_folder(saved: Checkpoint, output: Path) -> Export:
 
 def export_of(saved: Checkpoint) -> Export:
     """Return the model as GPT-2 or Qwen 3 where they compute the same, else with its own code."""
-    config, weights = saved.model, dict(saved.weights)
+    config = saved.model
+    weights = dict(saved.weights)
     if config.tie_embeddings:
         del weights["head.weight"]
-    options = asdict(config).items()
-    if options >= GPT2.items() and config.position != "rope" and not config.is_gated:
+    if _has(config, GPT2) and config.position != "rope" and not config.is_gated:
         return as_gpt2(config, weights)
-    if options >= QWEN3.items() and config.activation in QWEN3_ACTIVATIONS:
+    if _has(config, QWEN3) and config.activation in QWEN3_ACTIVATIONS:
         return as_qwen3(config, weights)
     return as_sancho(config, weights)
+
+
+def _has(config: ModelConfig, options: dict) -> bool:
+    return all(getattr(config, name) == value for name, value in options.items())
 
 
 def as_gpt2(config: ModelConfig, weights: Weights) -> Export:
@@ -162,7 +166,8 @@ def as_qwen3(config: ModelConfig, weights: Weights) -> Export:
     """
     C, D = config.n_embd, config.head_size
     halves = np.arange(C).reshape(config.n_head, D // 2, 2).swapaxes(1, 2).reshape(-1)
-    gain, head_gain = np.ones(C, np.float32), np.ones(D, np.float32)
+    gain = np.ones(C, np.float32)
+    head_gain = np.ones(D, np.float32)
     found = {
         "model.embed_tokens.weight": weights["token_embedding.weight"],
         "model.norm.weight": gain,
@@ -172,9 +177,8 @@ def as_qwen3(config: ModelConfig, weights: Weights) -> Export:
     for layer in range(config.n_layer):
         theirs, ours = f"model.layers.{layer}", f"blocks.{layer}"
         q, k, v = np.split(weights[f"{ours}.attention.qkv.weight"], 3)
-        up = gate = weights[f"{ours}.feed_forward.expand.weight"]
-        if config.is_gated:
-            up, gate = np.split(up, 2)
+        expand = weights[f"{ours}.feed_forward.expand.weight"]
+        up, gate = np.split(expand, 2) if config.is_gated else (expand, expand)
         found |= {
             f"{theirs}.input_layernorm.weight": gain,
             f"{theirs}.self_attn.q_proj.weight": q[halves],
@@ -288,22 +292,11 @@ def _tokenizer_config(config: ModelConfig) -> dict:
 
 def model_card(saved: Checkpoint, export: Export) -> str:
     """Return the README.md of the folder, in Spanish and in English."""
-    config, progress = saved.model, saved.progress
+    config = saved.model
+    progress = saved.progress
     start = START if set(START) <= set(saved.characters) else saved.characters[0]
     quarter = max(1, config.block_size // 4)
-    (text,) = continue_texts(
-        saved.build_numpy(),
-        saved.tokenizer,
-        saved.tokenizer.encode(start),
-        DEFAULT_SAMPLING,
-        max_new_tokens=300,
-        seed=SEED,
-    )
-    counts = {
-        "parameters": count_parameters(config),
-        "steps": progress.step,
-        "read": progress.tokens,
-    }
+    lines = sample(saved, start).splitlines()
     values = {
         "name": "sancho-mini",
         "layers": config.n_layer,
@@ -321,7 +314,7 @@ def model_card(saved: Checkpoint, export: Export) -> str:
         "temperature": DEFAULT_SAMPLING.temperature,
         "min_p": DEFAULT_SAMPLING.min_p,
         "seed": SEED,
-        "sample": "".join(f"    {line}\n" for line in (start + text).splitlines()),
+        "sample": "".join(f"    {line}\n" for line in lines),
     }
     card = (FOLDER / "model_card.md").read_text(encoding="utf-8")
     kept = {export.name}  # of the lines marked with a «name»
@@ -335,15 +328,31 @@ def model_card(saved: Checkpoint, export: Export) -> str:
         card,
         flags=re.MULTILINE,
     )
-    spanish, mark, english = card.partition("## In English")
-    in_english = {name: f"{count:,}" for name, count in counts.items()}
-    # In Spanish a comma would be a decimal one, and four digits stand together.
-    in_spanish = {
-        name: f"{count:,}".replace(",", "\u202f") if count > 9999 else count
-        for name, count in counts.items()
+    counts = {
+        "parameters": count_parameters(config),
+        "steps": progress.step,
+        "read": progress.tokens,
     }
+    in_spanish = {name: count_in_spanish(count) for name, count in counts.items()}
+    in_english = {name: f"{count:,}" for name, count in counts.items()}
+    spanish, mark, english = card.partition("## In English")
     card = Template(spanish).substitute(values | in_spanish)
     return card + mark + Template(english).substitute(values | in_english)
+
+
+def sample(saved: Checkpoint, start: str) -> str:
+    """Return a start and the 300 characters that the model writes after it."""
+    prompt = saved.tokenizer.encode(start)
+    model = saved.build_numpy()
+    (text,) = continue_texts(
+        model, saved.tokenizer, prompt, DEFAULT_SAMPLING, max_new_tokens=300, seed=SEED
+    )
+    return start + text
+
+
+def count_in_spanish(count: int) -> str:
+    """Return a count in groups of three digits; four digits stand together."""
+    return f"{count:,}".replace(",", "\u202f") if count > 9999 else str(count)
 
 
 def _json(content: dict) -> bytes:

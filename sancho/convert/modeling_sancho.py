@@ -4,6 +4,8 @@ It comes from sancho-mini, with the weights beside it. Axes: B batch, T time (ne
 S all characters, C channels, H heads, D head size, V vocabulary.
 """
 
+import math
+
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
@@ -99,7 +101,8 @@ class FeedForward(nn.Module):
 
     def __init__(self, config: SanchoConfig) -> None:
         super().__init__()
-        self.gated, hidden = config.activation in GATES, config.hidden_units
+        hidden = config.hidden_units
+        self.gated = config.activation in GATES
         self.activate = (ACTIVATIONS | GATES)[config.activation]
         self.expand = nn.Linear(config.n_embd, hidden * (1 + self.gated), bias=config.bias)
         self.proj = nn.Linear(hidden, config.n_embd, bias=config.bias)
@@ -118,8 +121,10 @@ class Block(nn.Module):
 
     def __init__(self, config: SanchoConfig, layer: int) -> None:
         super().__init__()
-        self.norm1, self.attention = make_norm(config), Attention(config, layer)
-        self.norm2, self.feed_forward = make_norm(config), FeedForward(config)
+        self.norm1 = make_norm(config)
+        self.attention = Attention(config, layer)
+        self.norm2 = make_norm(config)
+        self.feed_forward = FeedForward(config)
 
     def forward(
         self, x: Tensor, mask: Tensor, rotations: Tensor | None, cache: DynamicCache | None
@@ -142,7 +147,7 @@ class SanchoForCausalLM(PreTrainedModel, GenerationMixin):
             self.ngram_embedding = nn.Embedding(config.ngram_rows, config.n_embd)
             keys = torch.full((config.ngram_rows,), NO_KEY, dtype=torch.int32)  # ascending
             self.ngram_embedding.register_buffer("keys", keys if config.ngram_vocabulary else None)
-        # Positions are kept with the weights: what is left out there comes back uninitialised.
+        # Positions are saved with the weights: transformers does not compute them when it loads.
         if config.position == "learned":
             self.position_embedding = nn.Embedding(config.block_size, config.n_embd)
         elif config.position == "sinusoidal":
@@ -179,15 +184,16 @@ class SanchoForCausalLM(PreTrainedModel, GenerationMixin):
     ) -> CausalLMOutputWithPast:
         """(B, T) ids -> (B, T, V) logits of the character after each.
 
-        attention_mask: (B, S), 0 for what only fills up a row, at its left. With a cache, input_ids
-        continue what it holds; with an n-gram table, previous_ids are then the
+        attention_mask: (B, S), 0 for padding, which stands at the left. With a cache, input_ids
+        continue what it holds, and a model with an n-gram table needs previous_ids, the
         ngram_size − 1 ids before them, (B, …). Raises ValueError where these are missing, and for
         more characters than block_size.
         """
         if past_key_values is None and use_cache:
             past_key_values = DynamicCache()
         past = 0 if past_key_values is None else past_key_values.get_seq_length()
-        (B, T), S = input_ids.shape, past + input_ids.shape[1]
+        B, T = input_ids.shape
+        S = past + T
         if attention_mask is None:
             attention_mask = torch.ones(B, S, dtype=torch.long, device=input_ids.device)
         real = attention_mask.bool()  # (B, S)
@@ -196,11 +202,13 @@ class SanchoForCausalLM(PreTrainedModel, GenerationMixin):
             raise ValueError(
                 f"{positions.max() + 1} characters do not fit block_size, {self.config.block_size}"
             )
-        x = embedding = self.embed(input_ids, previous_ids, real, positions)  # (B, T, C)
-        causal = torch.ones(T, S, dtype=torch.bool, device=x.device).tril(past)
-        itself = torch.eye(T, S, dtype=torch.bool, device=x.device).roll(past, 1)
-        mask = causal & real[:, None, None] | itself  # what fills up sees itself, else it is NaN
+        embedding = self.embed(input_ids, previous_ids, real, positions)  # (B, T, C)
+        causal = torch.ones(T, S, dtype=torch.bool, device=real.device).tril(past)
+        itself = torch.eye(T, S, dtype=torch.bool, device=real.device).roll(past, 1)
+        # Padding sees itself: the softmax of a row that sees nothing would be NaN.
+        mask = (causal & real[:, None, None]) | itself  # (B, 1, T, S)
         rotations = self.turns[positions] if self.config.position == "rope" else None
+        x = embedding
         for layer, block in enumerate(self.blocks):
             if self.config.embedding_skip and layer:
                 x = x + self.skips[layer] * embedding
@@ -221,14 +229,17 @@ class SanchoForCausalLM(PreTrainedModel, GenerationMixin):
                 x = x + self.ngram_embedding(self.ngram_rows(key))
         if self.config.position == "learned":
             return x + self.position_embedding(positions)
-        return x + self.positions[positions] if self.config.position == "sinusoidal" else x
+        if self.config.position == "sinusoidal":
+            return x + self.positions[positions]
+        return x
 
     def ngram_rows(self, key: Tensor) -> Tensor:
         """Return the rows of n-grams by their keys, (B, T): the last one for an unknown n-gram.
 
         A vocabulary knows the lower 32 bits of a key; without one, a hash says the row.
         """
-        keys, n_rows = self.ngram_embedding.keys, self.config.ngram_rows
+        keys = self.ngram_embedding.keys
+        n_rows = self.config.ngram_rows
         if keys is None:
             return (((key ^ (key >> 17)) * 0x85EBCA6B) & 0x7FFFFFFF) % n_rows
         key = key.int()
@@ -241,15 +252,18 @@ class SanchoForCausalLM(PreTrainedModel, GenerationMixin):
         A key is the sum of (id + 2) · FACTOR^age modulo 2^64, age 0 being the newest;
         an id of −1 stands before the first character.
         """
-        T, before = ids.shape[1], self.config.ngram_size - 1
+        T = ids.shape[1]
+        before = self.config.ngram_size - 1
         past = real.shape[1] - T
-        previous_ids = ids[:, :0] if previous_ids is None else previous_ids
+        if previous_ids is None:
+            previous_ids = ids[:, :0]
         known = previous_ids.shape[1]
         if known < min(before, past):
             raise ValueError(f"with a cache this model needs {before} previous_ids; see forward()")
         text = torch.cat((previous_ids, ids), 1).masked_fill(~real[:, past - known :], -1)
         text = F.pad(text, (before - known, 0), value=-1) + 2  # (B, before + T)
-        keys, found = text[:, before:], []
+        keys = text[:, before:]
+        found = []
         for age in range(1, self.config.ngram_size):
             power = (FACTOR**age + 2**63) % 2**64 - 2**63  # as a signed number
             keys = keys + text[:, before - age : before - age + T] * power
@@ -268,9 +282,10 @@ class SanchoForCausalLM(PreTrainedModel, GenerationMixin):
 
         When the block is full, its newest quarter is kept and read anew, as sancho-mini does.
         """
-        L, block = input_ids.shape[1], self.config.block_size
+        block = self.config.block_size
         stride = block + 1 - max(1, block // 4)
-        start = -(-max(0, L - block) // stride) * stride
+        excess = max(0, input_ids.shape[1] - block)
+        start = math.ceil(excess / stride) * stride
         if past_key_values is not None and getattr(past_key_values, "window", 0) != start:
             past_key_values = DynamicCache()
         new = start

@@ -75,11 +75,14 @@ def from_nanogpt(options: FromNanogptOptions) -> list[str]:
     ]
 
 
-def load_nanogpt(path: Path, meta: Path | None) -> tuple[Checkpoint, str]:
-    """Return nanoGPT's ckpt.pt and meta.pkl as a checkpoint of ours, and a note on its GELU."""
+def load_nanogpt(path: str | Path, meta: str | Path | None) -> tuple[Checkpoint, str]:
+    """Return nanoGPT's ckpt.pt and meta.pkl as a checkpoint of ours, and a note on its GELU.
+
+    Raises UserError for a file that is not of nanoGPT's making, damaged or hostile.
+    """
     import torch  # not above: the export to a page needs no PyTorch
 
-    existing_file(path, "nanoGPT's checkpoint")
+    path = existing_file(Path(path), "nanoGPT's checkpoint")
     with _explained(path, "no checkpoint of nanoGPT's, or damaged", "its ckpt.pt"):
         content = torch.load(path, map_location="cpu", weights_only=True)
         if not isinstance(content, dict):
@@ -102,7 +105,7 @@ def load_nanogpt(path: Path, meta: Path | None) -> tuple[Checkpoint, str]:
         return saved, _note_on_gelu(content)
 
 
-def _characters_of(path: Path, vocab_size: int, meta: Path | None) -> str:
+def _characters_of(path: Path, vocab_size: int, meta: str | Path | None) -> str:
     """Return the model's characters. Raises UserError unless `meta` has one for each id."""
     if vocab_size in GPT2_VOCABULARIES:
         raise UserError(
@@ -119,7 +122,7 @@ def _characters_of(path: Path, vocab_size: int, meta: Path | None) -> str:
             "--meta is missing: give the meta.pkl that nanoGPT's prepare.py wrote beside "
             "train.bin; it holds the characters"
         )
-    characters = _read_characters(meta)
+    characters = _read_characters(Path(meta))
     if len(characters) != vocab_size:
         raise UserError(
             f"{meta} has {len(characters)} characters, {path} has {vocab_size}; give the meta.pkl "
@@ -152,7 +155,7 @@ def _train_config(config: dict) -> TrainConfig:
 
 
 def _from_file(kind: type[Config], values: dict) -> Config:
-    """Return what `from_dict` does; where it names an option, there is none: raise ValueError."""
+    """Return what `from_dict` does; raise ValueError for a UserError, which names an option."""
     try:
         return from_dict(kind, values)
     except UserError as error:
@@ -160,8 +163,10 @@ def _from_file(kind: type[Config], values: dict) -> Config:
 
 
 def _progress(content: dict, characters_per_step: int) -> Progress:
-    step, loss = content.get("iter_num", 0), content.get("best_val_loss")
-    loss = None if loss is None else float(loss)  # a tensor
+    step = content.get("iter_num", 0)
+    loss = content.get("best_val_loss")
+    if loss is not None:
+        loss = float(loss)  # a tensor
     values = {
         "step": step,
         "tokens": step * characters_per_step,
@@ -172,20 +177,22 @@ def _progress(content: dict, characters_per_step: int) -> Progress:
 
 
 def _weights(model: ModelConfig, tensors: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
-    """Return the weights by our names. Raises ValueError unless they are what the shape asks for.
+    """Return the weights by our names. Raises ValueError unless they have the shapes of the model.
 
-    (out, in) in nanoGPT as here, and queries, keys and values in the same order.
+    Matrices are (out, in) in nanoGPT as here, and queries, keys and values come in the same order.
     """
-    if model.n_layer > len(tensors):  # from a hostile file; don't list them all
+    if model.n_layer > len(tensors):  # a hostile file may ask for a list of a billion layers
         raise ValueError(f"it has too few tensors for {model.n_layer} layers")
-    weights, rest = {}, dict(tensors)
+    weights = {}
+    rest = dict(tensors)
     for ours, shape in weight_shapes(model).items():
         name = gpt2_name(ours)
-        tensor = weights[ours] = rest.pop(name)
+        tensor = rest.pop(name)
         if tensor.shape != shape:
             raise ValueError(f"tensor {name} has shape {tensor.shape}, not {shape}")
         if not np.isfinite(tensor).all():
             raise ValueError(f"tensor {name} holds numbers that are not finite")
+        weights[ours] = tensor
     if rest:
         raise ValueError(f"tensor {min(rest)} is unknown")
     return weights
@@ -197,10 +204,11 @@ def _note_on_gelu(content: dict) -> str:
     It had the approximation for certain where `bias` was no argument yet (until 27 January 2023),
     or where AdamW did not decay the embeddings, but four matrices in each block (until 6 May).
     """
-    arguments, optimizer = content["model_args"], content.get("optimizer") or {}
-    decayed, *_ = optimizer.get("param_groups") or [{}]
-    is_old = len(decayed.get("params", ())) == 4 * arguments["n_layer"]
-    if is_old or "bias" not in arguments:
+    arguments = content["model_args"]
+    optimizer = content.get("optimizer") or {}
+    groups = optimizer.get("param_groups") or [{}]
+    decayed = groups[0].get("params", ())
+    if "bias" not in arguments or len(decayed) == 4 * arguments["n_layer"]:
         return (
             "it was trained with the tanh approximation of GELU that nanoGPT had until June 2023; "
             "here GELU is exact, which changes an activation by 0.0005 at most"
@@ -248,10 +256,13 @@ def _read_characters(path: Path) -> str:
     with _explained(path, "no meta.pkl of a character model", "what prepare.py wrote"):
         itos = _PlainUnpickler(io.BytesIO(data)).load()["itos"]
         characters = [itos[i] for i in range(len(itos))]
-        "".join(characters).encode()  # half of a surrogate pair is no character
-        if any(len(c) != 1 for c in characters) or len(set(characters)) != len(characters):
+        text = "".join(characters)
+        text.encode()  # fails for half of a surrogate pair, which is no character
+        if any(len(character) != 1 for character in characters):
             raise ValueError("its tokens are not single characters")
-        return "".join(characters)
+        if len(set(characters)) != len(characters):
+            raise ValueError("it has a character twice")
+        return text
 
 
 @contextmanager

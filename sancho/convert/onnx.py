@@ -22,7 +22,7 @@ from sancho.convert.output import check_new
 from sancho.errors import UserError
 from sancho.machine.files import atomic_write
 
-LARGEST = 500_000_000  # parameters: such a file ends at 2 GB
+LARGEST = 500_000_000  # parameters, of 4 bytes each: an ONNX file has 2 GB at most
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -38,7 +38,9 @@ def to_onnx(options: ToOnnxOptions) -> list[str]:
 
     Raises UserError where a library is missing, the model is too large or the file can't be made.
     """
-    importlib.import_module("torch")  # before what would bring the build for GPUs is named
+    # Without PyTorch this ends here, with advice on its build for CPUs: the extra named below would
+    # bring the one for GPUs.
+    importlib.import_module("torch")
     if not all(map(importlib.util.find_spec, ("onnx", "onnxscript"))):
         raise UserError('to-onnx needs onnx and onnxscript; install them: pip install ".[convert]"')
     saved = checkpoint.load_or_pretrained(options.checkpoint)

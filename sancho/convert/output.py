@@ -10,8 +10,9 @@ from sancho.errors import UserError
 from sancho.machine.files import replace, sync_folder
 
 
-def check_new(path: Path) -> None:
+def check_new(path: str | Path) -> None:
     """Raise UserError unless `path` can be made: its folder is there and itself is not."""
+    path = Path(path)
     if not path.parent.is_dir():
         raise UserError(f"--output {path}: the folder {path.parent} does not exist; make it first")
     if path.exists() or path.is_symlink():
@@ -19,12 +20,13 @@ def check_new(path: Path) -> None:
 
 
 @contextmanager
-def new_folder(path: Path) -> Iterator[Path]:
+def new_folder(path: str | Path) -> Iterator[Path]:
     """Make a folder beside `path` to write files in; it becomes `path` when the block ends well.
 
     Whatever interrupts the block, nothing is left of it. An empty folder may stand at `path`.
     Raises UserError where something else does, OSError where the disk cannot be written.
     """
+    path = Path(path)
     is_folder = path.is_dir()
     if is_folder and any(path.iterdir()):
         raise UserError(f"--output {path} is a folder that is not empty; choose another name")
@@ -42,7 +44,7 @@ def new_folder(path: Path) -> Iterator[Path]:
                 os.fsync(file.fileno())
         sync_folder(new)
         if is_folder:
-            path.rmdir()  # Windows puts nothing in its place
+            path.rmdir()  # Windows replaces no folder
         replace(new, path)
         sync_folder(path.parent)
     finally:

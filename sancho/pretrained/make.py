@@ -23,9 +23,20 @@ from sancho.checkpoint import PRETRAINED, Checkpoint, Progress  # noqa: E402
 from sancho.corpus import open_prepared  # noqa: E402
 from sancho.training import validation_loss  # noqa: E402
 
+# All that decides a run stands here, so that no default of today changes it.
+MODEL = (
+    "--n_layer 5 --n_head 4 --n_embd 184 --block_size 512 --no-bias --norm rmsnorm --position rope "
+    "--activation relu2 --qk_norm --ngram_size 1 --no-ngram_vocabulary --no-embedding_skip "
+    "--no-tie_embeddings"
+)
+TRAINING = (
+    "--preset mini --optimizer muon --beta1 0.8 --beta2 0.95 --grad_clip 1 --logit_scale 1 "
+    "--gradient_accumulation_steps 1 --log_interval 50 --patience 0"
+)
 FROM_NOTHING = (
-    "--n_layer 5 --n_head 4 --n_embd 184 --block_size 512 --ngram_size 1 --no-embedding_skip "
-    "--dropout 0.1 --weight_decay 0.02 --batch_size 4 --decay_fraction 0.7 --eval_interval 1000"
+    "--dropout 0.1 --weight_decay 0.02 --batch_size 4 --warmup_iters 20 --decay_fraction 0.7 "
+    "--look_ahead 2 --eval_interval 1000 --dtype float32 --threads 0 --seed 1605 "
+    "--muon_learning_rate 0.015 --learning_rate 0.02"
 )
 GO_ON = (
     "--dropout 0.2 --weight_decay 0.1 --batch_size 8 --warmup_iters 100 --decay_fraction 1 "
@@ -59,6 +70,15 @@ SCALE = 0.83
 """Factor of the logits, the best for the validation part."""
 
 
+def options_of(run: Run, begin: Path) -> list[str]:
+    """Return the options of train.py for a run; `begin` holds its first weights, if it has any."""
+    line = f"--dataset quijote --max_iters {run.steps} {MODEL} {TRAINING} {run.options}"
+    options = line.split()
+    if run.begins_with:
+        options += ["--init_from", str(begin)]
+    return options
+
+
 def best(folder: Path, number: int) -> Checkpoint:
     """Return the best checkpoint of a run."""
     return checkpoint.load(folder / f"run-{number}" / "best.safetensors")
@@ -66,28 +86,29 @@ def best(folder: Path, number: int) -> Checkpoint:
 
 def mean(folder: Path, shares: Mapping[int, int]) -> Checkpoint:
     """Return the mean of the best weights of some runs."""
-    found = [best(folder, run) for run in shares]
-    by_name = {
-        name: np.average([each.weights[name] for each in found], axis=0, weights=[*shares.values()])
-        for name in found[0].weights
-    }
-    weights = {name: array.astype(np.float32) for name, array in by_name.items()}
+    found = [best(folder, number) for number in shares]
+    weights = {}
+    for name in found[0].weights:
+        arrays = [saved.weights[name] for saved in found]
+        average = np.average(arrays, axis=0, weights=list(shares.values()))
+        weights[name] = average.astype(np.float32)
     return replace(found[0], weights=weights, optimizer={})
 
 
 def train(folder: Path, number: int) -> None:
     """Train a run to its end, from its beginning or from where it was stopped."""
-    run, out = RUNS[number], folder / f"run-{number}"
+    run = RUNS[number]
+    out = folder / f"run-{number}"
     last = out / "last.safetensors"
-    if last.exists() and checkpoint.load(last).progress.step == run.steps:
-        return
-    options = ["--resume"]
-    if not last.exists():
-        options = f"--dataset quijote --max_iters {run.steps} {run.options}".split()
+    if last.exists():
+        if checkpoint.load(last).progress.step == run.steps:
+            return
+        options = ["--resume"]
+    else:
+        begin = folder / f"begin-{number}.safetensors"
+        options = options_of(run, begin)
         if run.begins_with:
-            begin = folder / f"begin-{number}.safetensors"
             checkpoint.save(begin, mean(folder, run.begins_with))
-            options += ["--init_from", str(begin)]
     line = [sys.executable, str(ROOT / "train.py"), *options, "--out_dir", str(out)]
     subprocess.run(line, check=True)
 

@@ -73,7 +73,7 @@ class ToPageOptions(CheckpointOption):
     """Address of the project, for a link at the foot; empty for none."""
 
 
-def to_page(options: ToPageOptions, data: Path) -> list[str]:
+def to_page(options: ToPageOptions, data: str | Path) -> list[str]:
     """Write the page; return the lines to tell the user.
 
     data: the folder of the prepared texts, one of which measures what packing costs; if it is the
@@ -104,18 +104,19 @@ def to_page(options: ToPageOptions, data: Path) -> list[str]:
     return [*lines, "open it with a double click, or send it to a friend: it needs no network"]
 
 
-def read_metrics(path: Path) -> list[dict]:
+def read_metrics(path: str | Path) -> list[dict]:
     """Return the lines of a metrics.jsonl; none where there is no such file or it is damaged."""
     try:
-        lines = map(json.loads, path.read_text(encoding="utf-8").splitlines())
-        return [line for line in lines if isinstance(line, dict)]
+        lines = Path(path).read_text(encoding="utf-8").splitlines()
+        values = [json.loads(line) for line in lines]
+        return [value for value in values if isinstance(value, dict)]
     except (OSError, ValueError):
         return []
 
 
 def write_page(
     saved: Checkpoint,
-    output: Path,
+    output: str | Path,
     *,
     precision: PagePrecision,
     text: tuple[str, np.ndarray] | None = None,
@@ -131,6 +132,7 @@ def write_page(
     the project. passages: to guess, each after the text before it; without one, no game.
     Raises UserError where `output` is something else than a page, or can't be.
     """
+    output = Path(output)
     _check_output(output)
     packed = rounded(saved, precision)
     cost = packing_cost(saved, packed, text[1], text[0]) if text else None
@@ -151,13 +153,14 @@ def page_facts(
     passages: Sequence[tuple[str, str]] = (),
 ) -> dict:
     """Return what the page knows besides the weights."""
-    config, tokenizer = saved.model, saved.tokenizer
+    config = saved.model
     derived = {name: getattr(config, name) for name in ("head_size", "hidden_size", "is_gated")}
     known = all(c in saved.characters for c in START)
+    measured = asdict(cost) | {"text": title(cost.text)} if cost else None
     return {
         "config": asdict(config) | derived,
         "characters": saved.characters,
-        "nearest": nearest_known(tokenizer),
+        "nearest": nearest_known(saved.tokenizer),
         "layout": stored_shapes(config),
         "precision": precision,
         "start": START if known else "",
@@ -171,7 +174,7 @@ def page_facts(
             "seconds": saved.progress.seconds,
             "val_loss": saved.progress.val_loss,
         },
-        "cost": asdict(cost) | {"text": title(cost.text)} if cost else None,
+        "cost": measured,
         "curve": curve(metrics),
         "course": course,
         "project": project,
@@ -208,7 +211,8 @@ def curve(metrics: list[dict]) -> list[tuple[float, float | None, float | None]]
     stride = max(1, len(metrics) // 200)
     points = []
     for number, line in enumerate(metrics):
-        step, val_loss = _finite(line.get("step")), _finite(line.get("val_loss"))
+        step = _finite(line.get("step"))
+        val_loss = _finite(line.get("val_loss"))
         if step is not None and (number % stride == 0 or val_loss is not None):
             points.append((step, _finite(line.get("train_loss")), val_loss))
     return points
@@ -230,7 +234,7 @@ def assemble(facts: dict, weights: str) -> str:
         "base-uri 'none'; form-action 'none'"
     )
     strings = json.loads((FOLDER / "strings.json").read_text(encoding="utf-8"))
-    # As \\u003c a < ends no script and opens no comment; all beyond ASCII is escaped anyway.
+    # A < written as \\u003c neither ends the script nor opens a comment.
     data = json.dumps(facts | {"strings": strings}, allow_nan=False, separators=(",", ":"))
     parts = {
         "policy": html.escape(policy, quote=False),
@@ -247,14 +251,21 @@ def assemble(facts: dict, weights: str) -> str:
 def in_spanish(skeleton: str, strings: dict[str, list[str]]) -> str:
     """Return the skeleton with its texts and labels as they are without scripts."""
     spanish = {key: html.escape(text) for key, (text, _) in strings.items()}
-    label = 'data-label="{0}" aria-label="{1}"'.format
-    skeleton = re.sub(r'data-text="(\w+)">', lambda of: of[0] + spanish[of[1]], skeleton)
-    return re.sub(r'data-label="(\w+)"', lambda of: label(of[1], spanish[of[1]]), skeleton)
+
+    def with_text(mark: re.Match) -> str:
+        return f"{mark[0]}{spanish[mark[1]]}"
+
+    def with_label(mark: re.Match) -> str:
+        return f'{mark[0]} aria-label="{spanish[mark[1]]}"'
+
+    skeleton = re.sub(r'data-text="(\w+)">', with_text, skeleton)
+    return re.sub(r'data-label="(\w+)"', with_label, skeleton)
 
 
 def _hash(content: str) -> str:
     digest = hashlib.sha256(content.encode()).digest()
-    return f"'sha256-{base64.b64encode(digest).decode()}'"
+    in_base64 = base64.b64encode(digest).decode()
+    return f"'sha256-{in_base64}'"
 
 
 def _check_output(path: Path) -> None:

@@ -1,9 +1,9 @@
 """The weights of a page: rounded, laid out, compressed; and how much loss that costs.
 
 They are laid out as planes: the first byte of every number, then the second one of every number,
-and so on. The byte with sign and exponent repeats itself, and beside its like it compresses. After
-them come the keys of n-grams, if there are any, as planes too: of their differences, which are
-small, for they ascend.
+and so on. Bytes with sign and exponent are much alike, and compress well beside each other. After
+the weights come the planes of the keys of n-grams, if there are any: of their differences, which
+are small, for keys ascend.
 """
 
 import base64
@@ -91,14 +91,20 @@ def packing_cost(
     """Return what packing costs on a text, (n,) ids; None where there is nothing to predict."""
     if len(ids) < 2:
         return None
-    before, after = _loss(saved, ids), _loss(packed, ids)
-    return PackingCost(text=text, characters=len(ids) - 1, before=before, after=after)
+    return PackingCost(
+        text=text,
+        characters=len(ids) - 1,
+        before=_loss(saved, ids),
+        after=_loss(packed, ids),
+    )
 
 
 def _loss(saved: Checkpoint, ids: np.ndarray) -> float:
     """Return the validation loss on (n,) ids, as training.validation_loss(), without PyTorch."""
-    model, T, total = saved.build_numpy(), saved.model.block_size, 0.0
+    model = saved.build_numpy()
+    T = saved.model.block_size
     ids = ids.astype(np.int64)
+    total = 0.0
     for first in range(0, len(ids) - 1, T):
         window = ids[first : first + T + 1]
         total += _cross_entropy(model.logits(window[None, :-1])[0], window[1:])
@@ -113,25 +119,27 @@ def _cross_entropy(logits: np.ndarray, targets: np.ndarray) -> float:
     return float((normaliser - logits[np.arange(len(targets)), targets]).sum())
 
 
-def own_text(saved: Checkpoint, data: Path) -> Corpus | None:
+def own_text(saved: Checkpoint, data: str | Path) -> Corpus | None:
     """Return the text that the model has learned from if it is prepared in `data`."""
+    name = Path(saved.corpus_name).name  # a name from a checkpoint leads to no other folder
     try:
-        found = corpus.open_prepared(data / Path(saved.corpus_name).name)
+        found = corpus.open_prepared(Path(data) / name)
     except (UserError, OSError):
         return None
     return found if found.sha256 == saved.corpus_sha256 else None
 
 
-def measuring_text(saved: Checkpoint, data: Path) -> tuple[str, np.ndarray] | None:
+def measuring_text(saved: Checkpoint, data: str | Path) -> tuple[str, np.ndarray] | None:
     """Return a name and ids, (n,): of the model's own validation part if its text is in `data`.
 
     Else of the sample text there; None where that is missing too.
     """
     if own := own_text(saved, data):
         text = own.tokenizer.decode(own.val[:MEASURED])
-        return own.name, saved.tokenizer.look_up(text)  # whose order may be another
+        # The model may have its characters in another order than its text.
+        return own.name, saved.tokenizer.look_up(text)
     try:
-        text = (data / "apocrifo.txt").read_text(encoding="utf-8")
+        text = Path(data, "apocrifo.txt").read_text(encoding="utf-8")
     except OSError:
         return None
     return "apocrifo", saved.tokenizer.encode(text[:MEASURED], "skip")

@@ -11,11 +11,11 @@ CONTEXT = 200
 """Characters that are shown before a passage, at most; a window of 512 holds both."""
 SEARCHED = 20_000
 """Characters in which a passage is looked for."""
-# Whole sentences of one paragraph: a title, which a table of contents may repeat, is one by itself.
+# Whole sentences in one paragraph, so no title, which a table of contents may repeat.
 PASSAGE = re.compile(r"(?<=[.!?]\s)[^\W\d_](?:(?!\n\n).){200,299}?[.!?](?=\s)", re.DOTALL)
 
 
-def find_passages(saved: Checkpoint, data: Path) -> list[tuple[str, str]]:
+def find_passages(saved: Checkpoint, data: str | Path) -> list[tuple[str, str]]:
     """Return up to 12 passages, spread evenly, each after the text before it; always the same ones.
 
     None where the model's own text is not in `data`, or has no such sentences.
@@ -34,5 +34,6 @@ def first_passage(text: str) -> tuple[str, str] | None:
     for match in PASSAGE.finditer(text, CONTEXT):
         if match[0][0].isupper():
             before = text[match.start() - CONTEXT : match.start()]
-            return before.split(maxsplit=1)[-1], match[0]
+            whole_words = before.split(maxsplit=1)[-1]
+            return whole_words, match[0]
     return None
