@@ -135,8 +135,8 @@ def test_to_page_says_what_it_made_and_what_packing_costs(here):
     assert f"sancho.html: {size:.2f} MB, weights in float16" in done.err
     assert re.search(r"packing: loss \d\.\d{5} → \d\.\d{5} nats .* of tiny", done.err)
     assert not any(made()["links"].values())
-    links = made("--repository=ana/sancho")["links"]
-    assert links["chapter"] == "https://github.com/ana/sancho/blob/main/notebooks/{file}.ipynb"
+    links, name = made("--repository=ana/sancho")["links"], "ana/sancho"
+    assert links["chapter"] == f"https://github.com/{name}/blob/main/notebooks/{{file}}.ipynb"
     assert "give it as OWNER/NAME" in run("convert.py", "to-page", "--repository=sancho").err
     assert page.title("mis_cartas-01ab89ef") == "mis_cartas"
     # It is measured on the model's own text, or else on the sample text.
@@ -721,7 +721,7 @@ def test_shannons_game_is_played_to_its_score(visit):
     text = tab.find("#cuenta").get_attribute("value")
     assert "Pasaje 2, 30 letras\nYo: 15 a la primera, 1.80 intentos por letra\n" in text
     assert f"\nSancho: {models[:30].count(1)} a la primera, {np.mean(models[:30]):.2f} in" in text
-    assert text.endswith("\npágina.html#game=2")  # without the folder
+    assert text.endswith("\n#game=2")  # without the folder
     tab.press("#copiar")
     tab.see("#copiado", "Copiado.")
     tab.keys("#pasaje", *typed[30:])
