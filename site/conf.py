@@ -85,9 +85,10 @@ def relink(text: str, folder: Path = NOTEBOOKS) -> str:
 
     def lead(match: re.Match) -> str:
         words, target, fragment = match[1], match[2], match[3] or ""
-        if target in IN_COURSE or not (folder / target).exists():
-            return match[0]
         path = Path(os.path.relpath(folder / target, ROOT)).as_posix()
+        is_here = target in IN_COURSE or path.startswith("site/")
+        if is_here or not (folder / target).exists():
+            return match[0]
         if path == "docs/index.html":
             return f"[{words}](../sancho.html){{.external}}"
         return f"[{words}]({PROJECT}/blob/main/{path}{fragment})" if PROJECT else words

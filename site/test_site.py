@@ -164,6 +164,14 @@ def test_solutions_of_turns_are_folded(built):
     assert cells and all(folded in cell and "Mostrar la solución" in cell for cell in cells)
 
 
+@pytest.mark.parametrize(("name", "other"), [("index", "english"), ("english", "index")])
+def test_a_front_page_begins_with_three_steps_and_leads_to_its_twin(built, name, other):
+    text = (built / f"{name}.html").read_text(encoding="utf-8")
+    steps = re.search(r'<ol class="[^"]*pasos[^"]*">(.*?)</ol>', text, re.DOTALL)[1]
+    assert len(re.findall(r'<li><p><a [^>]*href="', steps)) == steps.count("<li>") == 3
+    assert re.search(rf'<em><a [^>]*href="{other}\.html"', text)
+
+
 @pytest.mark.parametrize("name", ["index.md", "english.md"])
 def test_a_front_page_names_every_chapter_and_figures_that_were_measured(name):
     text = (SITE / name).read_text(encoding="utf-8")
