@@ -663,6 +663,7 @@ def test_surprise_is_the_validation_loss(tab, mini):
     bits = validation_loss(mini.build_model(), mini.tokenizer.encode(text)) / np.log(2)
     assert f"{bits:.2f} bits por carácter" in tab.shown("#sorprendido")
     assert f"{2.5 / np.log(2):.2f}" in tab.shown(".comparison")
+    assert re.match(rf"{len(text) - 1} letras, [\d\u202f]+ por segundo", tab.shown("#lectura"))
     assert tab.texts("#sorprendido .letters") == [text]
     # The model begins anew at each block: the page says so, and marks where.
     assert f"ventanas de {B} letras" in tab.shown("#ventanas")
