@@ -2,24 +2,19 @@
 
     python notebooks/curso.py
 
-escribe en cada capítulo su cabecera (título, capítulo anterior y siguiente, mapa, lo que se tarda,
-botones de Colab y Binder), la celda que prepara Colab y el pie. Después de cambiar aquí un título o el
-orden, la dirección del proyecto en pyproject.toml, o lo que mide un capítulo, basta con ejecutarlo.
+escribe en cada capítulo su cabecera (título, capítulo anterior y siguiente, mapa, lo que se tarda),
+la celda que encuentra los módulos y el pie. Después de cambiar aquí un título o el orden, o lo que
+mide un capítulo, basta con ejecutarlo.
 """
 
 import re
 from dataclasses import dataclass
 from pathlib import Path
-from urllib.parse import quote, urlsplit
 
 import nbformat
 from nbformat import NotebookNode
 
 CARPETA = Path(__file__).resolve().parent
-PROYECTO = (CARPETA.parent / "pyproject.toml").read_text(encoding="utf-8")
-DIRECCION = re.search(r'^Repository = "(.*)"', PROYECTO, re.MULTILINE)[1]
-SITIO = re.search(r'^Homepage = "(.*)"', PROYECTO, re.MULTILINE)[1]
-"""Dónde están en la red el proyecto y el curso."""
 CABECERA, PREPARAR, PIE = "cabecera", "preparar", "pie"
 """Las etiquetas de las celdas que se escriben aquí."""
 TURNO = "tu-turno"
@@ -62,14 +57,21 @@ CAPITULOS = (
     Capitulo("B_muon.ipynb", "B", "Muon", anexo_de="8"),
 )
 
-CELDA_DE_COLAB = """\
-# En Colab, esta celda trae el proyecto y lo instala. En tu máquina y en Binder no hace nada.
-import importlib.util
+BUSCAR_LOS_MODULOS = """\
+# El curso usa los módulos que hay junto a este cuaderno. Si faltan, esta celda dice cómo traerlos.
+import os
+import sys
+from pathlib import Path
 
-if importlib.util.find_spec("sancho") is None:
-    !git clone --quiet --depth 1 {direccion} sancho-mini
-    %pip install --quiet ./sancho-mini matplotlib
-    %cd -q sancho-mini/notebooks"""
+if Path("sancho-mini/notebooks").is_dir():
+    os.chdir("sancho-mini/notebooks")
+sys.path[:0] = [str(Path().resolve()), str(Path("..").resolve())]
+if not Path("estilo.py").is_file():
+    print(
+        "Falta el proyecto. Escribe en otra celda  !git clone DIRECCIÓN sancho-mini  (la DIRECCIÓN "
+        "de la copia que lees), ejecútala, y vuelve a ejecutar esta."
+    )"""
+"""Lo que hay en la red no se ejecuta sin que alguien lo escriba."""
 
 
 def vecinos(capitulo: Capitulo) -> tuple[Capitulo | None, Capitulo | None]:
@@ -98,17 +100,6 @@ def mapa(capitulo: Capitulo) -> str:
     return " · ".join([*numeros, "[Glosario](glosario.md)", "[Bibliografía](bibliografia.md)"])
 
 
-def insignias(capitulo: Capitulo) -> str:
-    """Dar los botones que abren el capítulo en Colab y en Binder."""
-    proyecto, archivo = urlsplit(DIRECCION).path.strip("/"), f"notebooks/{capitulo.archivo}"
-    colab = f"https://colab.research.google.com/github/{proyecto}/blob/main/{archivo}"
-    binder = f"https://mybinder.org/v2/gh/{proyecto}/main?labpath={quote(archivo, safe='')}"
-    return (
-        "[![Abrir en Colab](https://colab.research.google.com/assets/colab-badge.svg)]"
-        f"({colab}) [![Abrir en Binder](https://mybinder.org/badge_logo.svg)]({binder})"
-    )
-
-
 def duracion(capitulo: Capitulo, celdas: list[NotebookNode]) -> str:
     """Dar los minutos de leer y los de escribir, y los segundos de cálculo que dice el índice."""
     palabras = sum(len(c.source.split()) for c in celdas if c.cell_type == "markdown")
@@ -127,18 +118,17 @@ def duracion(capitulo: Capitulo, celdas: list[NotebookNode]) -> str:
 def cabecera(capitulo: Capitulo, celdas: list[NotebookNode]) -> str:
     """Dar el texto de la primera celda; `celdas` son las que vienen detrás."""
     partes = [f"# {capitulo}", pasos(capitulo), f"Capítulos: {mapa(capitulo)}"]
-    return "\n\n".join([*partes, duracion(capitulo, celdas), insignias(capitulo)])
+    return "\n\n".join([*partes, duracion(capitulo, celdas)])
 
 
 def vestir(cuaderno: NotebookNode, capitulo: Capitulo) -> None:
-    """Poner al día en un cuaderno la cabecera, la celda de Colab y el pie."""
+    """Poner al día en un cuaderno la cabecera, la celda que busca los módulos y el pie."""
     celdas = [c for c in cuaderno.cells if not {CABECERA, PREPARAR, PIE} & etiquetas(c)]
     if celdas[0].source.startswith("# ") and "\n" not in celdas[0].source.strip():
         del celdas[0]  # el título solo, como lo deja quien escribe un capítulo
-    preparar = CELDA_DE_COLAB.format(direccion=DIRECCION)
     cuaderno.cells = [
         celda("markdown", cabecera(capitulo, celdas), CABECERA),
-        celda("code", preparar, PREPARAR),
+        celda("code", BUSCAR_LOS_MODULOS, PREPARAR),
         *celdas,
         celda("markdown", pasos(capitulo), PIE),
     ]

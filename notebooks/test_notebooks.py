@@ -1,6 +1,8 @@
 """Each chapter and its solutions run in a clean kernel and print what was committed."""
 
 import re
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -125,6 +127,27 @@ def test_the_head_says_how_long_to_read_and_how_long_to_write():
     assert says(text).startswith("Leerlo lleva unos 10 minutos; escribir lo tuyo, unos 0 ")
     both = says(text, blank, blank, exercise, exercise, exercise)
     assert "unos 10 minutos" in both and "unos 35 (una estimación)" in both
+
+
+def test_the_first_cell_finds_the_copy_and_else_says_what_to_type_and_runs_nothing(tmp_path):
+    look = "import sancho, estilo; print(sancho.__file__)"
+
+    def run(code: str) -> str:
+        # -I, -S: without what is installed, where sancho may be, too.
+        command = [sys.executable, "-I", "-S", "-X", "utf8", "-c", code]
+        done = subprocess.run(command, cwd=tmp_path, capture_output=True, encoding="utf-8")
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+    alone = run(curso.BUSCAR_LOS_MODULOS)
+    assert "!git clone DIRECCIÓN sancho-mini" in alone and alone.count("\n") == 1
+    assert list(tmp_path.iterdir()) == []
+    for name in ("sancho/__init__.py", "notebooks/estilo.py"):
+        path = tmp_path / "sancho-mini" / name
+        path.parent.mkdir(parents=True)
+        path.touch()
+    copy = run(f"{curso.BUSCAR_LOS_MODULOS}\n{look}")
+    assert Path(copy.strip()) == tmp_path.resolve() / "sancho-mini/sancho/__init__.py"
 
 
 @pytest.mark.parametrize("page", [*PAGES, *CHAPTERS])

@@ -2,6 +2,9 @@
 
 npm install --no-save axe-core mathjax@3
 sphinx-build -nW site build/site
+
+Where the environment has GITHUB_REPOSITORY, OWNER/NAME, the site links to it, and each chapter to
+Colab and Binder; SITE_ADDRESS, where it will be published, goes into its pages for who shares them.
 """
 
 import ast
@@ -11,16 +14,22 @@ import shutil
 import sys
 from base64 import b64decode
 from pathlib import Path
+from urllib.parse import quote
 
 import nbformat
 
 SITE = Path(__file__).resolve().parent
 ROOT = SITE.parent
 NOTEBOOKS, COURSE = ROOT / "notebooks", SITE / "curso"
-sys.path.insert(0, str(NOTEBOOKS))
+sys.path[:0] = [str(NOTEBOOKS), str(ROOT)]
 
 import curso
+from sancho.convert import page
 
+MATHJAX = ROOT / "node_modules/mathjax/es5/tex-svg-full.js"
+REPOSITORY = os.environ.get("GITHUB_REPOSITORY", "")
+PROJECT = REPOSITORY and page.Links.to_repository(REPOSITORY).project
+ADDRESS = os.environ.get("SITE_ADDRESS", "").rstrip("/")
 PAGES = ["README.md", "guia_docente.md", "glosario.md", "bibliografia.md"]
 IN_COURSE = {*PAGES, *(chapter.archivo for chapter in curso.CAPITULOS)}
 DRAWINGS = {
@@ -43,11 +52,11 @@ myst_heading_anchors = 3
 
 html_theme = "sphinx_book_theme"
 html_title = "sancho-mini"
-html_baseurl = f"{curso.SITIO}/"
+html_baseurl = ADDRESS and f"{ADDRESS}/"
 # MathJax 4 fetches fonts and speech as it runs; this file of version 3 is enough by itself.
-html_static_path = ["static", "../node_modules/mathjax/es5/tex-svg-full.js"]
+html_static_path = ["static", str(MATHJAX)]
 html_css_files = ["site.css"]
-mathjax_path = "tex-svg-full.js"
+mathjax_path = MATHJAX.name
 mathjax3_config = {"svg": {"fontCache": "global"}}
 html_copy_source = False
 html_use_index = False
@@ -58,29 +67,33 @@ html_sidebars = {"**": ["buscar.html", "sbt-sidebar-nav.html"]}
 html_theme_options = {
     "navbar_persistent": [],
     "search_bar_text": "Buscar",
-    "repository_url": curso.DIRECCION,
-    "use_repository_button": True,
+    "repository_url": PROJECT,
+    "use_repository_button": bool(PROJECT),
     "use_download_button": False,
     "home_page_in_toc": True,
     "toc_title": "En esta página",
     "footer_content_items": ["extra-footer"],
-    "extra_footer": f'<a href="{curso.DIRECCION}">sancho-mini</a>, con licencia MIT.',
+    "extra_footer": "sancho-mini, con licencia MIT.",
 }
 
 
-def relink(text: str) -> str:
-    """Lead links out of the course to the repository, and those to the page to its copy here."""
+def relink(text: str, folder: Path = NOTEBOOKS) -> str:
+    """Lead links out of the site to the repository, or name what they lead to where none is known.
+
+    Those to the page lead to its copy here.
+    """
 
     def lead(match: re.Match) -> str:
-        target, fragment = match[1], match[2] or ""
-        if target in IN_COURSE or not (NOTEBOOKS / target).exists():
+        words, target, fragment = match[1], match[2], match[3] or ""
+        path = Path(os.path.relpath(folder / target, ROOT)).as_posix()
+        is_here = target in IN_COURSE or path.startswith("site/")
+        if is_here or not (folder / target).exists():
             return match[0]
-        path = Path(os.path.relpath(NOTEBOOKS / target, ROOT)).as_posix()
         if path == "docs/index.html":
-            return "](../sancho.html){.external}"
-        return f"]({curso.DIRECCION}/blob/main/{path}{fragment})"
+            return f"[{words}](../sancho.html){{.external}}"
+        return f"[{words}]({PROJECT}/blob/main/{path}{fragment})" if PROJECT else words
 
-    return re.sub(r"\]\(([^)#\s]+)(#[^)\s]*)?\)", lead, text)
+    return re.sub(r"(?<!!)\[([^\[\]]*)\]\(([^)#\s]+)(#[^)\s]*)?\)", lead, text)
 
 
 def without_checks(source: str) -> str:
@@ -95,11 +108,20 @@ def without_checks(source: str) -> str:
 
 
 def head(source: str, chapter: curso.Capitulo) -> str:
-    """Return a chapter's head without pictures, and the links that the site has beside it."""
-    title, _, _, minutes, badges = source.split("\n\n")
-    buttons = re.sub(r"!\[(.*?)\]\(.*?\)", r"\1", badges)
-    notebook = f"{curso.DIRECCION}/blob/main/notebooks/{chapter.archivo}"
-    return f"{title}\n\n{minutes}\n\n{{.botones}}\n{buttons} [Ver el cuaderno]({notebook})"
+    """Return a chapter's head without what the site has beside it, and where it can be run."""
+    title, _, _, minutes = source.split("\n\n")
+    return "\n\n".join([title, minutes, *buttons(f"notebooks/{chapter.archivo}")])
+
+
+def buttons(path: str) -> list[str]:
+    """Return the paragraph of links to a notebook in the repository; none where none is known."""
+    if not REPOSITORY:
+        return []
+    colab = f"https://colab.research.google.com/github/{REPOSITORY}/blob/main/{path}"
+    binder = f"https://mybinder.org/v2/gh/{REPOSITORY}/main?labpath={quote(path, safe='')}"
+    notebook = f"{PROJECT}/blob/main/{path}"
+    links = f"[Abrir en Colab]({colab}) [Abrir en Binder]({binder}) [Ver el cuaderno]({notebook})"
+    return [f"{{.botones}}\n{links}"]
 
 
 def description(source: str) -> str:
@@ -165,14 +187,35 @@ def mend(app: object, pagename: str, template: str, context: dict, doctree: obje
     context["body"] = re.sub(figure, r'<a class="figura" href="\1">\g<0></a>', body)
 
 
+def relink_front(app: object, name: str, source: list[str]) -> None:
+    """Lead the links of a front page where those of the course lead."""
+    if "/" not in name:
+        source[0] = relink(source[0], SITE)
+
+
 def bring_page(app: object, exception: Exception | None) -> None:
-    """Put the page with the model beside the site's own."""
-    if exception is None:
-        shutil.copy(ROOT / "docs" / "index.html", Path(app.outdir) / "sancho.html")
+    """Put the page with the model beside the site's own, and let it lead to them."""
+    if exception:
+        return
+    links = page.Links(
+        project=PROJECT,
+        course="index.html",
+        chapter="curso/{file}.html",
+        page=ADDRESS and f"{ADDRESS}/sancho.html",
+        picture=ADDRESS and f"{ADDRESS}/_images/page-light.png",
+    )
+    text = (ROOT / "docs" / "index.html").read_text(encoding="utf-8")
+    path = Path(app.outdir) / "sancho.html"
+    path.write_text(page.relinked(text, links), encoding="utf-8", newline="\n")
 
 
 def setup(app: object) -> None:
     """Called by Sphinx."""
+    if not MATHJAX.is_file():
+        sys.exit("MathJax is missing; install it with: npm install --no-save mathjax@3")
+    if REPOSITORY:
+        app.tags.add("repository")
     app.connect("builder-inited", bring_course)
+    app.connect("source-read", relink_front)
     app.connect("html-page-context", mend)
     app.connect("build-finished", bring_page)

@@ -1,5 +1,6 @@
 """The built site: every link leads somewhere, nothing is fetched, everybody can use it."""
 
+import json
 import os
 import re
 import shutil
@@ -26,16 +27,39 @@ CHAPTERS = ["04_autoatencion", "08_entrenamiento", "11_rayos_x"]
 LOOKED_AT = ["index", "english", *(f"curso/{page}" for page in [*CHAPTERS, "guia_docente"])]
 
 
-@pytest.fixture(scope="module")
-def built(tmp_path_factory) -> Path:
+REPOSITORY, ADDRESS = "ana/mi-sancho", "https://example.org/mi-sancho"
+PROJECT = f"https://github.com/{REPOSITORY}"
+PUBLISHED = {"GITHUB_REPOSITORY": REPOSITORY, "SITE_ADDRESS": f"{ADDRESS}/"}
+
+
+def build(folder: Path, source: Path = SITE, **environment: str) -> subprocess.CompletedProcess:
+    """Build the site, with no address but those that are given."""
     pytest.importorskip("sphinx_book_theme", reason='pip install -e ".[site]"')
+    kept = {name: value for name, value in os.environ.items() if name not in PUBLISHED}
+    command = [sys.executable, "-m", "sphinx", "-nWq", "--keep-going", source, folder]
+    return subprocess.run(
+        command, env=kept | environment, capture_output=True, text=True, timeout=300
+    )
+
+
+def built_site(folder: Path, **environment: str) -> Path:
     if not (ROOT / "node_modules/mathjax").is_dir():
         pytest.skip("MathJax is not there: npm install --no-save axe-core mathjax@3")
-    folder = tmp_path_factory.mktemp("site") / "el sitio"
-    command = [sys.executable, "-m", "sphinx", "-nWq", "--keep-going", SITE, folder]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=300)
+    done = build(folder, **environment)
     assert (done.returncode, done.stderr) == (0, "")
     return folder
+
+
+@pytest.fixture(scope="module")
+def built(tmp_path_factory) -> Path:
+    """The site as it is built in a folder of which nobody knows an address."""
+    return built_site(tmp_path_factory.mktemp("site") / "el sitio")
+
+
+@pytest.fixture(scope="module")
+def published(tmp_path_factory) -> Path:
+    """The site as the workflow builds it."""
+    return built_site(tmp_path_factory.mktemp("site") / "publicado", **PUBLISHED)
 
 
 class Page(HTMLParser):
@@ -66,14 +90,16 @@ def pages(built: Path) -> list[Path]:
     return [path for path in built.rglob("*.html") if "_static" not in path.parts]
 
 
-def test_every_link_leads_somewhere_and_nothing_comes_from_elsewhere(built):
-    assert len(pages(built)) > len(curso.CAPITULOS) + 4
-    for path in pages(built):
+@pytest.mark.parametrize("which", ["built", "published"])
+def test_every_link_leads_somewhere_and_nothing_comes_from_elsewhere(which, request):
+    site = request.getfixturevalue(which)
+    assert len(pages(site)) > len(curso.CAPITULOS) + 4
+    for path in pages(site):
         found = page(path)
         assert not [url for url in found.loaded if re.match(r"(https?:)?//", url)], path
         for url in [*found.links, *found.loaded]:
             place, name = urldefrag(url)
-            if url.startswith(f"{curso.DIRECCION}/blob/main/"):
+            if url.startswith(f"{PROJECT}/blob/main/"):
                 assert (ROOT / place.partition("/blob/main/")[2]).exists(), (path.name, url)
             if re.match(r"(https?|data|mailto):", url):
                 continue
@@ -82,15 +108,53 @@ def test_every_link_leads_somewhere_and_nothing_comes_from_elsewhere(built):
             assert target.is_file(), (path.name, url)
             if name and target.suffix == ".html":
                 assert unquote(name) in page(target.resolve()).names, (path.name, url)
-    for sheet in built.rglob("*.css"):
+    for sheet in site.rglob("*.css"):
         text = sheet.read_text(encoding="utf-8")
         assert not re.search(r"(url\(|@import)\s*[\"']?(https?:)?//", text), sheet
 
 
-def test_the_picture_of_a_shared_link_is_on_the_site(built):
-    text = (built / "sancho.html").read_text(encoding="utf-8")
-    address = re.search(r'property="og:image" content="([^"]*)"', text)[1]
-    assert (built / address.removeprefix(f"{curso.SITIO}/")).is_file(), address
+@pytest.mark.parametrize("which", ["built", "published"])
+def test_the_page_leads_to_the_chapters_beside_it(which, request):
+    site = request.getfixturevalue(which)
+    text = (site / "sancho.html").read_text(encoding="utf-8")
+    links = json.loads(re.search(r'id="facts">(.*?)</script>', text)[1])["links"]
+    chapters = set(re.findall(r"'(\d\d_\w+)'", text))
+    assert len(chapters) > 6
+    for file in chapters:
+        assert (site / links["chapter"].format(file=file)).is_file(), file
+    assert (site / links["course"]).is_file()
+
+
+def test_what_needs_an_address_appears_where_one_is_known_and_only_there(built, published):
+    chapter = "curso/04_autoatencion.html"
+    for site, project, address in ((built, "", ""), (published, PROJECT, ADDRESS)):
+        text = "".join(path.read_text(encoding="utf-8") for path in pages(site))
+        canonical = re.findall(r'rel="canonical" href="([^"]*)"', text)
+        assert {url.startswith(f"{address}/") for url in canonical} == (
+            {True} if address else set()
+        )
+        links = [url for path in pages(site) for url in page(path).links]
+        for beginning in (
+            f"https://github.com/{REPOSITORY}/blob/main/",
+            f"https://colab.research.google.com/github/{REPOSITORY}/blob/main/",
+            f"https://mybinder.org/v2/gh/{REPOSITORY}/main?labpath=notebooks%2F",
+        ):
+            assert any(url.startswith(beginning) for url in links) == bool(project), beginning
+        assert (project in page(site / chapter).links) == bool(project)  # in the head
+        shared = re.findall(r'property="og:(?:url|image)" content="([^"]*)"', text)
+        assert len(shared) == (2 if address else 0)
+        for url in shared:
+            assert (site / url.removeprefix(f"{address}/")).is_file(), url
+
+
+def test_without_mathjax_the_build_stops_with_one_line(tmp_path):
+    shutil.copytree(SITE, tmp_path / "site", ignore=shutil.ignore_patterns("curso"))
+    for name in ("notebooks", "sancho"):
+        (tmp_path / name).symlink_to(ROOT / name)
+    done = build(tmp_path / "built", tmp_path / "site")
+    assert done.returncode == 1
+    (line,) = done.stderr.splitlines()
+    assert "npm install --no-save mathjax@3" in line
 
 
 def test_solutions_of_turns_are_folded(built):
@@ -100,16 +164,26 @@ def test_solutions_of_turns_are_folded(built):
     assert cells and all(folded in cell and "Mostrar la solución" in cell for cell in cells)
 
 
+@pytest.mark.parametrize(("name", "other"), [("index", "english"), ("english", "index")])
+def test_a_front_page_begins_with_three_steps_and_leads_to_its_twin(built, name, other):
+    text = (built / f"{name}.html").read_text(encoding="utf-8")
+    steps = re.search(r'<ol class="[^"]*pasos[^"]*">(.*?)</ol>', text, re.DOTALL)[1]
+    assert len(re.findall(r'<li><p><a [^>]*href="', steps)) == steps.count("<li>") == 3
+    assert re.search(rf'<em><a [^>]*href="{other}\.html"', text)
+
+
 @pytest.mark.parametrize("name", ["index.md", "english.md"])
 def test_a_front_page_names_every_chapter_and_figures_that_were_measured(name):
     text = (SITE / name).read_text(encoding="utf-8")
     for chapter in curso.CAPITULOS:
         title = f"{chapter}" if name == "index.md" else f"{chapter.numero}."
         assert f"**{title}" in text and f"({'curso/' + chapter.archivo})" in text, chapter
-    measured = "".join((ROOT / p).read_text("utf-8") for p in ("README.md", "benchmarks/README.md"))
-    figures = re.findall(r"^- \*\*([\d.]+)|(\d+\.\d+)", text.partition("{.cifras}")[2], re.M)
-    for bold, other in figures[:5]:
-        assert (bold or other) in measured, bold or other
+    sources = ("README.md", "benchmarks/README.md", "sancho/pretrained/README.md")
+    measured = "".join((ROOT / path).read_text("utf-8") for path in sources)
+    figures = re.findall(r"\d+[.:]\d+", text.partition("{.cifras}")[2])
+    derived = ["1.580", "1.780", "1.529"]  # 1.0950 nats in bits; of measurements; 1.5287
+    assert len(figures) == 11
+    assert [figure for figure in figures if figure not in measured + "".join(derived)] == []
 
 
 # --- in a browser, from a disk, without a network -------------------------------------------

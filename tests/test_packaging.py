@@ -1,6 +1,7 @@
 """What is installed: pyproject.toml, requirements.txt, the package's files, and CI agree."""
 
 import re
+from pathlib import Path
 
 import pytest
 from conftest import HERE, ROOT
@@ -39,16 +40,42 @@ def test_every_extra_that_a_page_or_an_error_names_exists():
     assert {extra for names in named for extra in names.split(",")} <= EXTRAS.keys()
 
 
-def test_the_project_has_one_address_wherever_it_is_linked():
-    address = r"//(?:(?:[\w.]+/(?:github|v2/gh)|github\.com)/)?([\w.-]+/sancho-mini)\b"
-    own = set(re.findall(address, "\n".join(PROJECT["urls"].values())))
-    patterns = "*.md", "docs/**/*.[mh]*", "notebooks/*.[im]*", "site/*.md"
-    found = {
-        path.relative_to(ROOT): set(re.findall(address, path.read_text("utf-8")))
-        for pattern in patterns
-        for path in ROOT.glob(pattern)
-    }
-    assert [path for path, named in found.items() if named - own] == []
+ADDRESSES = {
+    "a paper, a book or a page that is cited": """
+        arxiv.org cdn.openai.com d2l.ai doi.org jfly.uni-koeln.de jmlr.org karpathy.ai
+        kellerjordan.github.io nlp.seas.harvard.edu papers.nips.cc poloclub.github.io
+        transformer-circuits.pub www.cs.toronto.edu www.jmlr.org www.lesswrong.com www.mathnet.ru
+        github.com/kingoflolz/mesh-transformer-jax github.com/rasbt/LLMs-from-scratch""",
+    "a text to train on, downloaded": """
+        gutenberg.pglaf.org www.gutenberg.org raw.githubusercontent.com/karpathy/char-rnn""",
+    "a tool, or the program that figures are compared with": """
+        download.pytorch.org github.com/huggingface/safetensors github.com/karpathy/nanoGPT
+        pytorch.org""",
+    "a licence, or a rule that is followed": "creativecommons.org keepachangelog.com semver.org",
+    "where a repository that somebody names is found": """
+        colab.research.google.com/github/{} github.com/{} mybinder.org/v2/gh/{}""",
+    "a name, which nobody opens": "example.org www.w3.org x",
+    "this machine": "127.0.0.1 localhost",
+}
+"""Why → the hosts, or the beginnings of addresses, that the tree may name: none of its own."""
+TEXTS = """
+    *.md *.py *.toml *.txt .binder/* .ci/* .github/**/*.* benchmarks/*.* data/*.* docs/**/*.*
+    notebooks/*.* notebooks/piezas/*.* sancho/**/*.* site/*.* site/*/*.css site/*/*.html tests/*.*
+"""
+
+
+def test_every_absolute_address_has_a_reason():
+    known = {address for listed in ADDRESSES.values() for address in listed.split()}
+    named: dict[str, set[str]] = {}
+    found = {path for pattern in TEXTS.split() for path in ROOT.glob(pattern)}
+    texts = {path for path in found if path.suffix not in (".png", ".safetensors", ".pyc")}
+    for path in filter(Path.is_file, texts):
+        for address in re.findall(r"https?://([\w.{}/-]+)", path.read_text(encoding="utf-8")):
+            address = re.sub(r"\{\w*\}", "{}", address)
+            parts = address.split("/")
+            if not known & {"/".join(parts[:n]) for n in range(1, 6)}:
+                named.setdefault(path.relative_to(ROOT).as_posix(), set()).add(address)
+    assert named == {}
 
 
 def test_every_file_of_the_package_is_installed():

@@ -75,12 +75,8 @@ def test_the_policy_allows_the_pages_own_script_and_style_alone(tmp_path):
 def test_the_committed_page_is_what_to_page_makes_of_the_pretrained_model():
     text, saved = (ROOT / "docs/index.html").read_text("utf-8"), checkpoint.pretrained()
     facts = json.loads(re.search(FACTS, text)[1])
-    course, project = f"{page.PROJECT}/blob/main/notebooks", page.PROJECT
     metrics = page.read_metrics(checkpoint.PRETRAINED.with_name("metrics.jsonl"))
-    made = page.page_facts(saved, "float16", None, metrics, course, project)
-    for name, address in (("Homepage", page.SITE), ("Repository", project)):
-        assert f'{name} = "{address}"' in (ROOT / "pyproject.toml").read_text("utf-8")
-    assert f'"og:image" content="{page.SITE}/_images/page-light.png"' in text
+    made = page.page_facts(saved, "float16", None, metrics)
     # A machine decides four things: the cost is measured on the book, which is not committed, and
     # passages are of it; nearest characters follow Python's Unicode, the bytes of base64 its zlib.
     assert (facts["cost"]["text"], len(facts["passages"])) == (facts["corpus"], 12)
@@ -138,8 +134,10 @@ def test_to_page_says_what_it_made_and_what_packing_costs(here):
     size = Path("sancho.html").stat().st_size / 1e6
     assert f"sancho.html: {size:.2f} MB, weights in float16" in done.err
     assert re.search(r"packing: loss \d\.\d{5} → \d\.\d{5} nats .* of tiny", done.err)
-    assert made("--course=https://example.org", "--project=")["course"] == "https://example.org"
-    assert "begins with https://" in run("convert.py", "to-page", "--course=notebooks").err
+    assert not any(made()["links"].values())
+    links, name = made("--repository=ana/sancho")["links"], "ana/sancho"
+    assert links["chapter"] == f"https://github.com/{name}/blob/main/notebooks/{{file}}.ipynb"
+    assert "give it as OWNER/NAME" in run("convert.py", "to-page", "--repository=sancho").err
     assert page.title("mis_cartas-01ab89ef") == "mis_cartas"
     # It is measured on the model's own text, or else on the sample text.
     cost = made()["cost"]
@@ -334,10 +332,13 @@ def mini() -> Checkpoint:
     return packing.rounded(saved, "float16")
 
 
+LINKS = page.Links(project="a.html", course="index.html", chapter="curso/{file}.html")
+
+
 @pytest.fixture
 def tab(visit, mini) -> Tab:
     """That page, just opened."""
-    return visit(mini, "float16", course="curso")
+    return visit(mini, "float16", links=LINKS)
 
 
 FAST = ("mini", "vocabulary")
@@ -413,6 +414,27 @@ def test_texts_are_those_of_sample(tab, mini):
     ):
         given = options | {"seed": str(options["seed"])}
         assert start + tab.write(start, 100, given) == written(mini, start, 100, **options)
+
+
+ADDRESS = "https://example.org/sancho.html"
+
+
+@pytest.mark.parametrize("address", ["", ADDRESS])
+def test_without_an_address_nothing_is_dead(visit, mini, tmp_path, address):
+    links = (
+        page.Links(page=address, picture="https://example.org/a.png") if address else page.Links()
+    )
+    tab = visit(mini, links=links)
+    assert tab.all("a", "(a) => a.getAttribute('href')[0]").count("#") == len(tab.texts("a")) - 1
+    assert tab.shown("#pie") == "Hecho con sancho-mini."
+    tab.js("navigator.clipboard.writeText = async (text) => (window.copied = text)")
+    tab.press("#enlace")
+    tab.see("#estado", "Enlace copiado" if address else "lo que empieza por #")
+    assert tab.js("copied") == address + tab.js("location.hash")
+    text = (tmp_path / "página.html").read_text("utf-8")
+    assert [word in text for word in ("og:url", "og:image")] == [bool(address)] * 2
+    elsewhere = page.relinked(text, LINKS)
+    assert page.relinked(elsewhere, links) == text != elsewhere
 
 
 def test_the_first_text_ends_with_a_sentence_and_opens_where_the_model_doubts(visit):
@@ -583,7 +605,7 @@ STATION = ".stop h3"
 @of_each_family
 def test_every_station_has_its_numbers_and_nothing_moves_unasked(visit, family):
     saved = checkpoint.load(FOLDER / f"{family}.safetensors")
-    tab = visit(saved, course="curso")
+    tab = visit(saved, links=LINKS)
     moves = "(node) => getComputedStyle(node).transitionDuration"
     assert set(tab.all("*", moves)) > {"0s"}
     tab.show_as(reduced_motion="reduce")
@@ -670,6 +692,7 @@ def test_surprise_is_the_validation_loss(tab, mini):
     bits = validation_loss(mini.build_model(), mini.tokenizer.encode(text)) / np.log(2)
     assert f"{bits:.2f} bits por carácter" in tab.shown("#sorprendido")
     assert f"{2.5 / np.log(2):.2f}" in tab.shown(".comparison")
+    assert re.match(rf"{len(text) - 1} letras, [\d\u202f]+ por segundo", tab.shown("#lectura"))
     assert tab.texts("#sorprendido .letters") == [text]
     # The model begins anew at each block: the page says so, and marks where.
     assert f"ventanas de {B} letras" in tab.shown("#ventanas")
@@ -728,7 +751,7 @@ def test_shannons_game_is_played_to_its_score(visit):
     text = tab.find("#cuenta").get_attribute("value")
     assert "Pasaje 2, 30 letras\nYo: 15 a la primera, 1.80 intentos por letra\n" in text
     assert f"\nSancho: {models[:30].count(1)} a la primera, {np.mean(models[:30]):.2f} in" in text
-    assert text.endswith("\npágina.html#game=2")  # without the folder
+    assert text.endswith("\n#game=2")  # without the folder
     tab.press("#copiar")
     tab.see("#copiado", "Copiado.")
     tab.keys("#pasaje", *typed[30:])

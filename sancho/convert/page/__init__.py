@@ -46,14 +46,38 @@ SCRIPTS = (
 ).split()
 """In the order in which they stand in the page: none knows a later one."""
 MARK = b'<meta name="generator" content="sancho-mini">'
-PROJECT = "https://github.com/sancho-mini/sancho-mini"
-SITE = "https://sancho-mini.github.io/sancho-mini"
-PREVIEW = f"""<meta property="og:url" content="{{}}">
-<meta property="og:image" content="{SITE}/_images/page-light.png">
+PREVIEW = """<meta property="og:url" content="{page}">
+<meta property="og:image" content="{picture}">
 """
 TITLES = {"quijote": "Don Quijote", "shakespeare": "Shakespeare"}
 START = "En un lugar de la Mancha"
 SEED = 1605
+
+
+@dataclass(frozen=True, kw_only=True)
+class Links:
+    """Where a page leads. What has no address is named without a link."""
+
+    project: str = ""
+    course: str = ""
+    chapter: str = ""
+    """A chapter's, with {file} for the name of its notebook."""
+    page: str = ""
+    """The page's own: "Copy link" gives it to others where the page was opened from a disk."""
+    picture: str = ""
+    """What is shown of the page where somebody shares its address."""
+
+    @staticmethod
+    def to_repository(name: str) -> "Links":
+        """Return links to a repository on GitHub, OWNER/NAME. Raises UserError for another form."""
+        if not re.fullmatch(r"[\w.-]+/[\w.-]+", name):
+            raise UserError(f"--repository is {name!r}; give it as OWNER/NAME")
+        project = f"https://github.com/{name}"
+        course = f"{project}/blob/main/notebooks"
+        return Links(project=project, course=course, chapter=f"{course}/{{file}}.ipynb")
+
+
+NOWHERE = Links()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -67,10 +91,8 @@ class ToPageOptions(CheckpointOption):
     """The page; an older page there is replaced."""
     precision: PagePrecision = "float16"
     """Type of the weights in the page; float32 keeps every bit, in about twice the size."""
-    course: str = f"{PROJECT}/blob/main/notebooks"
-    """Address of the course, where the page's links to the chapters lead; empty for none."""
-    project: str = PROJECT
-    """Address of the project, for a link at the foot; empty for none."""
+    repository: str = ""
+    """OWNER/NAME on GitHub of the project, to which the page's links lead; empty for none."""
 
 
 def to_page(options: ToPageOptions, data: str | Path) -> list[str]:
@@ -83,18 +105,14 @@ def to_page(options: ToPageOptions, data: str | Path) -> list[str]:
     read = options.checkpoint or checkpoint.DEFAULT_CHECKPOINT
     if not read.exists():
         read = checkpoint.PRETRAINED
-    for name in ("course", "project"):
-        address = getattr(options, name)
-        if address and not re.match("https?://", address):
-            raise UserError(f"--{name} is {address!r}; give an address that begins with https://")
+    links = Links.to_repository(options.repository) if options.repository else NOWHERE
     size, cost = write_page(
         saved,
         options.output,
         precision=options.precision,
         text=measuring_text(saved, data),
         metrics=read_metrics(read.with_name("metrics.jsonl")),
-        course=options.course,
-        project=options.project,
+        links=links,
         passages=find_passages(saved, data),
     )
     lines = [f"{options.output}: {size / 1e6:.2f} MB, weights in {options.precision}"]
@@ -121,22 +139,20 @@ def write_page(
     precision: PagePrecision,
     text: tuple[str, np.ndarray] | None = None,
     metrics: list[dict] | None = None,
-    course: str = "",
-    project: str = "",
+    links: Links = NOWHERE,
     passages: Sequence[tuple[str, str]] = (),
 ) -> tuple[int, PackingCost | None]:
     """Write the page of a checkpoint; return its size in bytes and what packing costs.
 
     text: the name and the ids of a text to measure that with. metrics: the lines of metrics.jsonl.
-    course: the address of the chapters; empty, and they are named without a link. project: that of
-    the project. passages: to guess, each after the text before it; without one, no game.
+    passages: to guess, each after the text before it; without one, no game.
     Raises UserError where `output` is something else than a page, or can't be.
     """
     output = Path(output)
     _check_output(output)
     packed = rounded(saved, precision)
     cost = packing_cost(saved, packed, text[1], text[0]) if text else None
-    facts = page_facts(saved, precision, cost, metrics or [], course, project, passages)
+    facts = page_facts(saved, precision, cost, metrics or [], links, passages)
     page = assemble(facts, pack(packed, precision)).encode()
     with atomic_write(output) as file:
         file.write(page)
@@ -148,8 +164,7 @@ def page_facts(
     precision: PagePrecision,
     cost: PackingCost | None,
     metrics: list[dict],
-    course: str,
-    project: str,
+    links: Links = NOWHERE,
     passages: Sequence[tuple[str, str]] = (),
 ) -> dict:
     """Return what the page knows besides the weights."""
@@ -176,20 +191,9 @@ def page_facts(
         },
         "cost": measured,
         "curve": curve(metrics),
-        "course": course,
-        "project": project,
-        "address": published_address(saved),
+        "links": asdict(links),
         "passages": passages,
     }
-
-
-def published_address(saved: Checkpoint) -> str:
-    """Return where everybody finds the page of this model: on the site; empty for all others."""
-    ours = checkpoint.pretrained().weights
-    is_ours = saved.weights.keys() == ours.keys() and all(
-        np.array_equal(array, ours[name]) for name, array in saved.weights.items()
-    )
-    return f"{SITE}/sancho.html" if is_ours else ""
 
 
 def title(corpus: str) -> str:
@@ -238,7 +242,7 @@ def assemble(facts: dict, weights: str) -> str:
     data = json.dumps(facts | {"strings": strings}, allow_nan=False, separators=(",", ":"))
     parts = {
         "policy": html.escape(policy, quote=False),
-        "preview": PREVIEW.format(facts["address"]) if facts["address"] else "",
+        "preview": PREVIEW.format(**facts["links"]) if facts["links"]["page"] else "",
         "style": style,
         "facts": data.replace("<", "\\u003c"),
         "weights": weights,
@@ -246,6 +250,15 @@ def assemble(facts: dict, weights: str) -> str:
     }
     skeleton = (FOLDER / "skeleton.html").read_text(encoding="utf-8")
     return re.sub(r"\{\{(\w+)\}\}", lambda place: parts[place[1]], in_spanish(skeleton, strings))
+
+
+def relinked(page: str, links: Links) -> str:
+    """Return a page that was made before, leading elsewhere."""
+    facts, weights = (
+        page.partition(f'id="{name}">')[2].partition("</script>")[0]
+        for name in ("facts", "weights")
+    )
+    return assemble(json.loads(facts) | {"links": asdict(links)}, weights)
 
 
 def in_spanish(skeleton: str, strings: dict[str, list[str]]) -> str:

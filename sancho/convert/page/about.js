@@ -33,10 +33,9 @@ function openAbout() {
       element('div', {}, ...learningCurve(), ...makeYourOwn()),
     ),
   );
-  const { course, project } = app.facts;
-  const link = (href, text) => (href ? element('a', { href }, text) : text);
-  $('pie').append(say('made_with'), link(project, 'sancho-mini'), course ? '. ' : '.');
-  if (course) $('pie').append(say('how_it_works'), link(course, say('the_course')), '.');
+  const { course, project } = app.facts.links;
+  $('pie').append(say('made_with'), linkOrName(project, 'sancho-mini'), '. ');
+  if (course) $('pie').append(say('how_it_works'), linkOrName(course, say('the_course')), '.');
   $('lema').textContent = say('motto_of', { corpus });
 }
 

@@ -21,20 +21,21 @@ function keepAddress() {
   link.timer = setTimeout(() => history.replaceState(null, '', linkToStory()), ADDRESS_REST);
 }
 
-/** Returns the address of the page for others, to whom a folder of this machine says nothing. */
+/** Returns the address of the page for others; empty where only a disk has it, and none is known. */
 function pageAddress() {
   if (location.protocol !== 'file:') return location.href.split('#')[0];
-  const name = decodeURIComponent(location.pathname).split('/').pop();
-  return (app.facts.address || name) + location.search;
+  const { page } = app.facts.links;
+  return page && page + location.search;
 }
 
 async function copyLink() {
   clearTimeout(link.timer);
   history.replaceState(null, '', linkToStory());
   const said = (words) => ($('estado').textContent = words);
+  const address = pageAddress();
   try {
-    await navigator.clipboard.writeText(pageAddress() + linkToStory());
-    said(say('link_copied'));
+    await navigator.clipboard.writeText(address + linkToStory());
+    said(say(address ? 'link_copied' : 'part_copied'));
   } catch {
     said(say('link_in_address'));
   }

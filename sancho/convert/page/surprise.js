@@ -39,6 +39,7 @@ async function readText() {
   const run = (reading.run = {});
   const isMine = () => reading.run === run;
   showReading(true);
+  const began = performance.now();
   const bits = await readSurprises(ids, isMine, (part) => {
     $('avance').value = part;
     $('lectura').textContent = percent(part);
@@ -46,7 +47,9 @@ async function readText() {
   if (reading.run && !isMine()) return;
   showReading(false);
   reading.run = null;
-  if (bits.length) showSurprises(ids.slice(0, bits.length + 1), bits, unknown);
+  if (!bits.length) return;
+  $('lectura').textContent = paceInWords(bits.length, began);
+  showSurprises(ids.slice(0, bits.length + 1), bits, unknown);
 }
 
 function showReading(isReading) {

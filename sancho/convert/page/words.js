@@ -40,9 +40,9 @@ const quoted = (text) => say('quoted', { text });
 /** Returns a link to a chapter of the course, or its name where the page has no address for it. */
 function chapter(file) {
   const text = say('chapter', { number: parseInt(file, 10), name: say(file) });
-  const { course } = app.facts;
-  if (!course) return element('span', {}, text);
-  // In a repository lie the notebooks, on a site their pages.
-  const kind = /\/(blob|tree)\//.test(course) ? 'ipynb' : 'html';
-  return element('a', { href: `${course.replace(/\/$/, '')}/${file}.${kind}` }, text);
+  return linkOrName(app.facts.links.chapter.replace('{file}', file), text);
+}
+
+function linkOrName(href, text) {
+  return href ? element('a', { href }, text) : element('span', {}, text);
 }

@@ -164,7 +164,7 @@ async function goOn(isEnough = (n) => n >= wantedLetters(), letter = null) {
   const flush = () => {
     addWritten(fresh);
     fresh = [];
-    sayPace(written, began);
+    $('estado').textContent = paceInWords(written, began);
   };
   while (isMine() && !isEnough(written)) {
     const one = writeOne();
@@ -215,9 +215,9 @@ function addWritten(fresh) {
   if (atEnd) box.scrollTop = box.scrollHeight;
 }
 
-function sayPace(written, began) {
-  const pace = written / Math.max(0.001, (performance.now() - began) / 1000);
-  $('estado').textContent = say('pace', { letters: say('letters', { n: written }), pace });
+function paceInWords(n, began) {
+  const pace = n / Math.max(0.001, (performance.now() - began) / 1000);
+  return say('pace', { letters: say('letters', { n }), pace });
 }
 
 function showRunning() {
