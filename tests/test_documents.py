@@ -115,10 +115,8 @@ def as_run_here(command: str, with_network: bool) -> list[str]:
         words = python + words[1:]
     if "--max_iters" in words:
         words[words.index("--max_iters") + 1] = str(2 * STEPS)
-    elif "train.py" in words and "--resume" not in words:
+    elif "train.py" in words:
         words += ["--max_iters", str(STEPS)]
-    elif "train.py" in words:  # where there is no run, it begins one
-        words += ["--eval_interval", "1", "--patience", "1"]
     return words
 
 
