@@ -29,10 +29,8 @@ SAMPLERS = [
     {"temperature": 1.0},
     {"temperature": 0.9, "min_p": 0.05},
     {"temperature": 0.9, "min_p": 0.1},
-    {"temperature": 1.0, "min_p": 0.05},
     {"temperature": 1.0, "min_p": 0.1},
     {"temperature": 1.0, "min_p": 0.15},
-    {"temperature": 1.0, "top_p": 0.9},
     {"temperature": 1.0, "top_k": 5},
 ]
 

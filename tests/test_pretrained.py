@@ -83,7 +83,6 @@ def test_the_first_page_that_it_writes(box, name):
     prompt = box.tokenizer.encode(start)
     (text,) = continue_texts(box.build_numpy(), box.tokenizer, prompt, **options)
     assert f"```text\n{start}{text}\n```" in readme
-    assert re.search(r"[.?!]$", text)
 
 
 def test_sample_lets_it_write_where_nothing_is_trained(project):
