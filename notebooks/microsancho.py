@@ -7,7 +7,7 @@ que train.py con su preajuste `mini`, menos lo que cuesta líneas y quita poco a
 cabezas que predicen letras más lejanas, el dropout de la tabla, la escala de los logits, limpiar el
 texto, contar solo una parte de uno muy largo, los hilos, bfloat16 y, al escribir, la caché.
 
-Ejes: B ventanas de un lote, T caracteres de una ventana, C canales, H cabezas de atención, D canales
+Ejes: B ventanas de un lote, T caracteres de cada una, C canales, H cabezas de atención, D canales
 de una, V caracteres del vocabulario. `p` son los parámetros y `g` sus gradientes, por su nombre.
 `d_y` es la derivada de la pérdida por `y`, y tiene su forma.
 """

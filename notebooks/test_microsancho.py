@@ -265,8 +265,8 @@ def test_from_a_book_to_letters_that_sample_writes_too(tmp_path):
         return done.stdout
 
     printed = run(FILE, book)
-    own_text = printed.partition("nats por carácter\n")[2]
-    assert "en la validación" in printed and len(own_text) >= 400
+    own_text = printed.partition("en la validación")[2].partition("\n")[2]
+    assert len(own_text) >= 400
     saved = ["--checkpoint", tmp_path / "microsancho.safetensors"]
     text = run(FOLDER.parent / "sample.py", *saved, "--max_new_tokens", "400", "--seed", "0")
     assert text.strip("\n") == own_text.strip("\n")
