@@ -1,6 +1,7 @@
 """What the learner writes is used where it passes; chapters run without it, and with it."""
 
 import re
+from textwrap import indent
 
 import pytest
 import torch
@@ -8,6 +9,7 @@ from nbformat import NotebookNode
 from test_notebooks import CHAPTERS, code_cells, execute, read
 
 import curso
+from respuestas import BUENAS, MALAS
 from tu_turno import usar
 
 SOLUTION = "solucion"
@@ -91,18 +93,43 @@ def test_a_turn_is_a_blank_a_folded_solution_and_a_check(chapter):
         assert f"mi_{name} no devuelve nada todavía. Se usa" in check.outputs[0].text
 
 
+def answer(turn: NotebookNode, name: str, body: str) -> str:
+    """Return the learner's cell with a body, and with another name for the function."""
+    source = turn.source.replace("    # tu código", indent(body, "    "))
+    return re.sub(r"^def mi_\w+", f"def {name}", source, flags=re.MULTILINE)
+
+
+def refusals(name: str, turn: NotebookNode) -> str:
+    """Return code that asserts that the check refuses what checks nothing, or is wrong."""
+    wrong = ["return " + re.search(r"\((\w+):", turn.source)[1], *MALAS[name]]  # what it got
+    lines = []
+    for number, body in enumerate(wrong):
+        lines.append(answer(turn, f"mala_{number}", body))
+        check = f"usar(mala_{number}, {name}_solucion, comprobar_{name})"
+        lines.append(f"assert {check} is {name}_solucion, {body!r}")
+    return "\n".join(lines)
+
+
+def test_there_are_answers_for_every_turn():
+    names = [name for chapter in CHAPTERS for name in turns(read(chapter))]
+    assert sorted(MALAS) == sorted(BUENAS) == sorted(names)
+    assert {len(bodies) for bodies in MALAS.values()} == {4}
+    assert {len(bodies) for bodies in BUENAS.values()} == {2}
+
+
 @pytest.mark.slow
+@pytest.mark.parametrize("which", [0, 1])
 @pytest.mark.parametrize("chapter", CHAPTERS)
-def test_the_chapter_runs_with_what_a_learner_wrote(chapter):
+def test_the_chapter_runs_with_what_a_learner_wrote_and_refuses_what_is_wrong(chapter, which):
     notebook = read(chapter)
-    cells, names, lazy = code_cells(notebook), turns(notebook), []
+    names = turns(notebook)
     for name, cell in names.items():
-        solution = next(other for other in cells if f"def {name}_solucion(" in other.source)
-        cell.source = solution.source.replace(f"{name}_solucion", f"mi_{name}")
-        # A check that lets through what gives back what it gets checks nothing.
-        check = f"usar(lambda x, *_, **__: x, {name}_solucion, comprobar_{name})"
-        lazy.append(f"assert {check} is {name}_solucion")
-    execute(notebook, lazy)
-    printed = "".join(output.get("text", "") for cell in cells for output in cell.outputs)
+        if which == 0:
+            [check] = [c for c in code_cells(notebook) if f"def comprobar_{name}(" in c.source]
+            check.source += "\n\n" + refusals(name, cell)
+        cell.source = answer(cell, f"mi_{name}", BUENAS[name][which])
+    execute(notebook, [])
+    printed = "".join(o.get("text", "") for cell in code_cells(notebook) for o in cell.outputs)
     for name in names:
         assert f"✓ mi_{name} pasa la comprobación" in printed
+    assert "NameError" not in printed, "an answer that is wrong by accident"

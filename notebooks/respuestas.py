@@ -1,0 +1,642 @@
+"""Lo que puede escribir quien aprende: de cada turno, cuatro respuestas malas y dos buenas y raras.
+
+Es para test_tu_turno.py. Cada respuesta es el cuerpo de la función del turno. Una mala se rechaza;
+con una buena se llega al final del capítulo.
+"""
+
+MALAS = {
+    "perdida_media": (
+        "return -math.log(math.prod(probabilidades)) / len(probabilidades)",
+        "return [-math.log(p) for p in probabilidades]",
+        "return sum(math.log(p) for p in probabilidades) / len(probabilidades)",
+        "return -math.log(sum(probabilidades) / len(probabilidades))",
+    ),
+    "descenso": (
+        # Un tensor en vez de un número.
+        """\
+w.grad = b.grad = None
+error = (2 * w + b - 7) ** 2
+error.backward()
+with torch.no_grad():
+    w -= ritmo * w.grad
+    b -= ritmo * b.grad
+return error.detach()""",
+        # No borra el gradiente anterior.
+        """\
+error = (2 * w + b - 7) ** 2
+error.backward()
+with torch.no_grad():
+    w -= ritmo * w.grad
+    b -= ritmo * b.grad
+return error.item()""",
+        # Hace otros dos tensores, y los que recibe no se mueven.
+        """\
+w.grad = b.grad = None
+error = (2 * w + b - 7) ** 2
+error.backward()
+w = w - ritmo * w.grad
+b = b - ritmo * b.grad
+return error.item()""",
+        # Da el error de después.
+        """\
+w.grad = b.grad = None
+((2 * w + b - 7) ** 2).backward()
+with torch.no_grad():
+    w -= ritmo * w.grad
+    b -= ritmo * b.grad
+return ((2 * w + b - 7) ** 2).item()""",
+    ),
+    "fundir": (
+        'return tuple(" ".join(tokens).replace(" ".join(par), "".join(par)).split())',
+        # Compara lo que dicen juntos, no los dos tokens.
+        """\
+nuevos = list(tokens)
+i = 0
+while i < len(nuevos) - 1:
+    if nuevos[i] + nuevos[i + 1] == "".join(par):
+        nuevos[i : i + 2] = ["".join(par)]
+    i += 1
+return tuple(nuevos)""",
+        # Solo la primera vez.
+        """\
+for i in range(len(tokens) - 1):
+    if tokens[i : i + 2] == par:
+        return (*tokens[:i], "".join(par), *tokens[i + 2 :])
+return tokens""",
+        # Una lista.
+        """\
+nuevos = list(tokens)
+i = 0
+while i < len(nuevos) - 1:
+    if (nuevos[i], nuevos[i + 1]) == par:
+        nuevos[i : i + 2] = ["".join(par)]
+    i += 1
+return nuevos""",
+    ),
+    "pares_contados": (
+        # Una lista de listas.
+        """\
+cuentas = [[0.1] * V for _ in range(V)]
+for a, b in zip(ids, ids[1:]):
+    cuentas[a][b] += 1
+return [[n / sum(fila) for n in fila] for fila in cuentas]""",
+        """\
+cuentas = np.full((V, V), 0.1)
+for a, b in zip(ids, ids[1:]):
+    cuentas[b, a] += 1
+return cuentas / cuentas.sum(1, keepdims=True)""",
+        """\
+cuentas = np.full((V, V), 1.0)
+np.add.at(cuentas, (ids[:-1], ids[1:]), 1)
+return cuentas / cuentas.sum(1, keepdims=True)""",
+        """\
+cuentas = np.full((V, V), 0.1)
+cuentas[ids[:-1], ids[1:]] += 1
+return cuentas / cuentas.sum(1, keepdims=True)""",
+    ),
+    "coseno": (
+        "return u @ v",
+        "return u @ v / u.norm() * v.norm()",
+        "return (u - v).norm()",
+        "return u * v / (u.norm() * v.norm())",
+    ),
+    "sinusoides": (
+        # Los senos delante y los cosenos detrás.
+        """\
+i, j = torch.arange(n)[:, None], torch.arange(0, d, 2)
+angulos = i / 10000 ** (j / d)
+return torch.cat((angulos.sin(), angulos.cos()), 1)""",
+        # Cada canal, con su propio ángulo.
+        """\
+angulos = torch.arange(n)[:, None] / 10000 ** (torch.arange(d) / d)
+return torch.where(torch.arange(d) % 2 == 0, angulos.sin(), angulos.cos())""",
+        # Posiciones contadas desde 1.
+        """\
+i, j = torch.arange(1, n + 1)[:, None], torch.arange(0, d, 2)
+angulos = i / 10000 ** (j / d)
+return torch.stack((angulos.sin(), angulos.cos()), -1).flatten(1)""",
+        # Canales y posiciones, al revés.
+        """\
+i, j = torch.arange(n)[:, None], torch.arange(0, d, 2)
+angulos = i / 10000 ** (j / d)
+return torch.stack((angulos.sin(), angulos.cos()), -1).flatten(1).T""",
+    ),
+    "normalizar": (
+        "return (x - x.mean()) / (x.var(correction=0) + epsilon).sqrt()",
+        "return (x - x.mean(-1, keepdim=True)) / (x.var(-1, keepdim=True) + epsilon).sqrt()",
+        "return (x - x.mean(-1, keepdim=True)) / (x.std(-1, keepdim=True, correction=0) + epsilon)",
+        "return x / (x.square().mean(-1, keepdim=True) + epsilon).sqrt()",
+    ),
+    "softmax": (
+        """\
+potencias = s.clamp(max=80).exp()
+return potencias / potencias.sum(-1, keepdim=True)""",
+        """\
+potencias = s.exp()
+return potencias / potencias.sum(-1, keepdim=True)""",
+        """\
+potencias = (s - s.amax(-1, keepdim=True)).exp()
+return potencias / potencias.sum()""",
+        """\
+potencias = (s - s.amax(0, keepdim=True)).exp()
+return potencias / potencias.sum(0, keepdim=True)""",
+    ),
+    "cabeza": (
+        # Sin escala.
+        """\
+q, k, v = x @ W_q, x @ W_k, x @ W_v
+pesos = softmax((q @ k.mT).masked_fill(futuro(q.shape[-2]), -math.inf))
+return pesos @ v, pesos""",
+        # Sin máscara.
+        """\
+q, k, v = x @ W_q, x @ W_k, x @ W_v
+pesos = softmax(q @ k.mT / math.sqrt(q.shape[-1]))
+return pesos @ v, pesos""",
+        # Preguntan las claves.
+        """\
+q, k, v = x @ W_q, x @ W_k, x @ W_v
+s = k @ q.mT / math.sqrt(q.shape[-1])
+pesos = softmax(s.masked_fill(futuro(q.shape[-2]), -math.inf))
+return pesos @ v, pesos""",
+        # Solo para un texto: .T traspone todos los ejes.
+        """\
+q, k, v = x @ W_q, x @ W_k, x @ W_v
+s = q @ k.T / math.sqrt(q.shape[-1])
+pesos = softmax(s.masked_fill(futuro(q.shape[-2]), -math.inf))
+return pesos @ v, pesos""",
+    ),
+    "subcapa": (
+        "return (x @ W1.T + b1) @ W2.T + b2",
+        "return ((x @ W1.T + b1).relu() @ W2.T + b2).relu()",
+        "return (x @ W1.T).relu() @ W2.T",
+        "return (W1 @ x + b1).relu() @ W2.T + b2",
+    ),
+    "pre_norma": (
+        "return ln2(ffwd(ln1(sa(x))))",
+        """\
+x = x + sa(x)
+return x + ffwd(x)""",
+        """\
+x = ln1(x + sa(x))
+return ln2(x + ffwd(x))""",
+        """\
+x += sa(ln1(x))
+x += ffwd(ln2(x))
+return x""",
+    ),
+    "sortear": (
+        'return int(np.searchsorted(np.cumsum(p), u, side="right"))',
+        'return min(int(np.searchsorted(np.cumsum(p), u, side="left")), len(p) - 1)',
+        """\
+for i, probabilidad in enumerate(p):
+    if u < probabilidad:
+        return i
+return len(p) - 1""",
+        "return float(sum(u >= c for c in np.cumsum(p)[:-1]))",
+    ),
+    "con_temperatura": (
+        "return logits.softmax(-1) / temperatura",
+        "return (logits * temperatura).softmax(-1)",
+        "return (logits / temperatura).softmax(0)",
+        """\
+potencias = (logits / temperatura).exp()
+return potencias / potencias.sum(-1, keepdim=True)""",
+    ),
+    "entrenar": (
+        # No borra el gradiente.
+        """\
+optimizador = torch.optim.AdamW(modelo.parameters(), lr=tasa)
+perdidas = []
+for _ in range(pasos):
+    comienzos = torch.randint(len(texto) - ventana, (lote, 1))
+    trozos = texto[comienzos + torch.arange(ventana + 1)]
+    perdida = F.cross_entropy(modelo(trozos[:, :-1]).flatten(0, 1), trozos[:, 1:].flatten())
+    perdida.backward()
+    optimizador.step()
+    perdidas.append(perdida.item())
+return perdidas""",
+        # Cada letra ha de adivinarse a sí misma.
+        """\
+optimizador = torch.optim.AdamW(modelo.parameters(), lr=tasa)
+perdidas = []
+for _ in range(pasos):
+    comienzos = torch.randint(len(texto) - ventana, (lote, 1))
+    trozos = texto[comienzos + torch.arange(ventana)]
+    perdida = F.cross_entropy(modelo(trozos).flatten(0, 1), trozos.flatten())
+    optimizador.zero_grad()
+    perdida.backward()
+    optimizador.step()
+    perdidas.append(perdida.item())
+return perdidas""",
+        # Siempre las primeras ventanas.
+        """\
+optimizador = torch.optim.AdamW(modelo.parameters(), lr=tasa)
+perdidas = []
+for _ in range(pasos):
+    trozos = texto[torch.arange(lote)[:, None] + torch.arange(ventana + 1)]
+    perdida = F.cross_entropy(modelo(trozos[:, :-1]).flatten(0, 1), trozos[:, 1:].flatten())
+    optimizador.zero_grad()
+    perdida.backward()
+    optimizador.step()
+    perdidas.append(perdida.item())
+return perdidas""",
+        # No da ningún paso.
+        """\
+perdidas = []
+for _ in range(pasos):
+    comienzos = torch.randint(len(texto) - ventana, (lote, 1))
+    trozos = texto[comienzos + torch.arange(ventana + 1)]
+    perdida = F.cross_entropy(modelo(trozos[:, :-1]).flatten(0, 1), trozos[:, 1:].flatten())
+    perdida.backward()
+    perdidas.append(perdida.item())
+return perdidas""",
+    ),
+    "nucleo": (
+        # Una lista.
+        """\
+quedan, juntado = [False] * len(p), 0.0
+for i in np.argsort(-p):
+    quedan[i] = True
+    juntado += p[i]
+    if juntado >= corte:
+        break
+return quedan""",
+        # Sin la letra con la que se llega.
+        """\
+orden = np.argsort(-p)
+quedan = np.zeros(len(p), dtype=bool)
+quedan[orden[p[orden].cumsum() <= corte]] = True
+return quedan""",
+        "return p >= corte",
+        # En el orden en que llegan.
+        "return p.cumsum() - p < corte",
+    ),
+    "atencion": (
+        # Solo con tres ejes.
+        """\
+s = q @ k.transpose(1, 2) / math.sqrt(q.shape[-1])
+pesos = (s if tapado is None else s.masked_fill(tapado, -math.inf)).softmax(-1)
+return pesos @ v, pesos""",
+        # Sin escala.
+        """\
+s = q @ k.mT
+pesos = (s if tapado is None else s.masked_fill(tapado, -math.inf)).softmax(-1)
+return pesos @ v, pesos""",
+        # Tapa después de repartir.
+        """\
+pesos = (q @ k.mT / math.sqrt(q.shape[-1])).softmax(-1)
+if tapado is not None:
+    pesos = pesos.masked_fill(tapado, 0)
+return pesos @ v, pesos""",
+        """\
+s = q @ k.mT / math.sqrt(q.shape[-1])
+return (s if tapado is None else s.masked_fill(tapado, -math.inf)).softmax(-1) @ v""",
+    ),
+    "descifrar": (
+        # No para en el máximo.
+        """\
+C, relleno = modelo.codificar(tensor(fichas))
+escrito = torch.full((len(fichas), 1), BOS)
+for _ in range(LARGO + 4):
+    letra = modelo.descodificar(escrito, C, relleno)[:, -1].argmax(-1)
+    escrito = torch.cat([escrito, letra[:, None]], 1)
+return [texto(fila) for fila in escrito]""",
+        # Para cuando acaba la primera.
+        """\
+C, relleno = modelo.codificar(tensor(fichas))
+escrito = torch.full((len(fichas), 1), BOS)
+while escrito.shape[1] <= maximo and not (escrito == EOS).any():
+    letra = modelo.descodificar(escrito, C, relleno)[:, -1].argmax(-1)
+    escrito = torch.cat([escrito, letra[:, None]], 1)
+return [texto(fila) for fila in escrito]""",
+        # No mira el relleno.
+        """\
+C, relleno = modelo.codificar(tensor(fichas))
+escrito = torch.full((len(fichas), 1), BOS)
+while escrito.shape[1] <= maximo and not (escrito == EOS).any(1).all():
+    letra = modelo.descodificar(escrito, C, torch.zeros_like(relleno))[:, -1].argmax(-1)
+    escrito = torch.cat([escrito, letra[:, None]], 1)
+return [texto(fila) for fila in escrito]""",
+        # Los números, sin pasarlos a letras.
+        """\
+C, relleno = modelo.codificar(tensor(fichas))
+escrito = torch.full((len(fichas), 1), BOS)
+while escrito.shape[1] <= maximo and not (escrito == EOS).any(1).all():
+    letra = modelo.descodificar(escrito, C, relleno)[:, -1].argmax(-1)
+    escrito = torch.cat([escrito, letra[:, None]], 1)
+return escrito.tolist()""",
+    ),
+    "sustituir": (
+        # Cambia la que entra.
+        """\
+y[..., cabeza * D : (cabeza + 1) * D] = por[..., cabeza * D : (cabeza + 1) * D]
+return y""",
+        # Se cuenta desde 1.
+        """\
+y = y.clone()
+y[..., (cabeza - 1) * D : cabeza * D] = por[..., (cabeza - 1) * D : cabeza * D]
+return y""",
+        # Los de todas.
+        "return por.expand_as(y).clone()",
+        # A cero.
+        """\
+y = y.clone()
+y[..., cabeza * D : (cabeza + 1) * D] = 0
+return y""",
+    ),
+    "lente": (
+        "return corriente @ modelo.head.weight.T",
+        "return corriente / (corriente.square().mean() + 1e-6).sqrt() @ modelo.head.weight.T",
+        "return corriente / corriente.norm(dim=-1, keepdim=True) @ modelo.head.weight.T",
+        "return F.layer_norm(corriente, corriente.shape[-1:]) @ modelo.head.weight.T",
+    ),
+    "enmascarar": (
+        # Una letra tarde.
+        """\
+objetivos = ids[1:].copy()
+objetivos[:desde] = CALLA
+return objetivos""",
+        # Sin correr una posición.
+        """\
+objetivos = ids[:-1].copy()
+objetivos[: desde - 1] = CALLA
+return objetivos""",
+        # Tan largos como el diálogo.
+        """\
+objetivos = np.append(ids[1:], CALLA)
+objetivos[: desde - 1] = CALLA
+return objetivos""",
+        # Cambia lo que recibe.
+        """\
+ids[:desde] = CALLA
+return ids[1:]""",
+    ),
+    "perdida_dpo": (
+        # Al revés.
+        """\
+sube = ahora - al_empezar
+return -F.logsigmoid(beta * (sube[1] - sube[0]))""",
+        # Sin el modelo de partida.
+        "return -F.logsigmoid(beta * (ahora[0] - ahora[1]))",
+        # Un número suelto.
+        """\
+sube = (ahora - al_empezar).tolist()
+return -math.log(sigmoide(beta * (sube[0] - sube[1])))""",
+        # Sin beta.
+        """\
+sube = ahora - al_empezar
+return -F.logsigmoid(0.1 * (sube[0] - sube[1]))""",
+    ),
+    "paso_muon": (
+        # Sin el vistazo por delante.
+        """\
+m = b * m + (1 - b) * g
+return w - eta * orthogonalise(m[None])[0], m""",
+        # La memoria, sin su (1 − b).
+        """\
+m = b * m + g
+rumbo = b * m + g
+return w - eta * orthogonalise(rumbo[None])[0], m""",
+        # Sin ortogonalizar.
+        """\
+m = b * m + (1 - b) * g
+return w - eta * (b * m + (1 - b) * g), m""",
+        # Cuesta arriba.
+        """\
+m = b * m + (1 - b) * g
+return w + eta * orthogonalise((b * m + (1 - b) * g)[None])[0], m""",
+    ),
+}
+
+BUENAS = {
+    "perdida_media": (
+        "return float(-np.log(probabilidades).mean())",
+        "return math.fsum(math.log(1 / p) for p in probabilidades) / len(probabilidades)",
+    ),
+    "descenso": (
+        # Con torch.optim.
+        """\
+optimizador = torch.optim.SGD([w, b], lr=ritmo)
+optimizador.zero_grad()
+error = (2 * w + b - 7) ** 2
+error.backward()
+optimizador.step()
+return float(error)""",
+        # Con las derivadas hechas a mano.
+        """\
+with torch.no_grad():
+    resto = (2 * w + b - 7).item()
+    w.sub_(ritmo * 4 * resto)
+    b.sub_(ritmo * 2 * resto)
+return resto**2""",
+    ),
+    "fundir": (
+        # Cambia una lista según avanza.
+        """\
+nuevos = list(tokens)
+i = 0
+while i < len(nuevos) - 1:
+    if (nuevos[i], nuevos[i + 1]) == par:
+        nuevos[i : i + 2] = ["".join(par)]
+    i += 1
+return tuple(nuevos)""",
+        # Una pila, sin volver a fundir lo fundido.
+        """\
+pila = []
+for token in tokens:
+    if pila and pila[-1] == (par[0], False) and token == par[1]:
+        pila[-1] = (par[0] + par[1], True)
+    else:
+        pila.append((token, False))
+return tuple(token for token, _ in pila)""",
+    ),
+    "pares_contados": (
+        """\
+cuentas = np.full((V, V), 0.1, dtype=np.float32)
+for a, b in zip(ids.tolist(), ids[1:].tolist()):
+    cuentas[a, b] += 1
+return cuentas / cuentas.sum(1)[:, None]""",
+        """\
+cuentas = np.zeros((V, V))
+np.add.at(cuentas, (ids[:-1], ids[1:]), 1)
+return (cuentas + 0.1) / (cuentas.sum(1, keepdims=True) + 0.1 * V)""",
+    ),
+    "coseno": (
+        "return F.cosine_similarity(u, v, dim=0)",
+        "return (F.normalize(u, dim=0) * F.normalize(v, dim=0)).sum()",
+    ),
+    "sinusoides": (
+        """\
+i, j = torch.arange(n)[:, None], torch.arange(0, d, 2)
+angulos = i / 10000 ** (j / d)
+return torch.stack((angulos.sin(), angulos.cos()), -1).flatten(1)""",
+        """\
+filas = []
+for i in range(n):
+    angulos = [i / 10000 ** ((j - j % 2) / d) for j in range(d)]
+    filas.append([math.cos(a) if j % 2 else math.sin(a) for j, a in enumerate(angulos)])
+return torch.tensor(filas)""",
+    ),
+    "normalizar": (
+        "return F.layer_norm(x, x.shape[-1:], eps=epsilon)",
+        """\
+varianza, media = torch.var_mean(x, -1, correction=0, keepdim=True)
+return (x - media) * torch.rsqrt(varianza + epsilon)""",
+    ),
+    "softmax": (
+        "return (s - s.logsumexp(-1, keepdim=True)).exp()",
+        "return s.log_softmax(-1).exp()",
+    ),
+    "cabeza": (
+        # La escala, en las consultas; la máscara, sumada.
+        """\
+q, k, v = x @ W_q / math.sqrt(W_q.shape[1]), x @ W_k, x @ W_v
+T = x.shape[-2]
+pesos = softmax(q @ k.transpose(-2, -1) + torch.full((T, T), -math.inf).triu(1))
+return pesos @ v, pesos""",
+        # Con einsum.
+        """\
+q, k, v = (torch.einsum("...tc,cd->...td", x, W) for W in (W_q, W_k, W_v))
+s = torch.einsum("...td,...sd->...ts", q, k) / q.shape[-1] ** 0.5
+pesos = softmax(torch.where(futuro(x.shape[-2]), -math.inf, s))
+return torch.einsum("...ts,...sd->...td", pesos, v), pesos""",
+    ),
+    "subcapa": (
+        "return F.linear(F.relu(F.linear(x, W1, b1)), W2, b2)",
+        "return torch.clamp(x @ W1.mT + b1, min=0) @ W2.mT + b2",
+    ),
+    "pre_norma": (
+        """\
+oido = x + sa(ln1(x))
+return oido + ffwd(ln2(oido))""",
+        """\
+for normalizar_antes, subcapa in ((ln1, sa), (ln2, ffwd)):
+    x = torch.add(x, subcapa(normalizar_antes(x)))
+return x""",
+    ),
+    "sortear": (
+        'return np.minimum(np.searchsorted(np.cumsum(p), u, side="right"), len(p) - 1)',
+        "return sum(u >= c for c in np.cumsum(p)[:-1].tolist())",
+    ),
+    "con_temperatura": (
+        "return torch.nn.functional.softmax(logits / temperatura, dim=-1)",
+        """\
+frios = logits / temperatura
+return (frios - frios.logsumexp(-1, keepdim=True)).exp()""",
+    ),
+    "entrenar": (
+        # Ventana a ventana, y con el gradiente borrado al final.
+        """\
+optimizador = torch.optim.AdamW(modelo.parameters(), lr=tasa, weight_decay=0)
+perdidas = []
+while len(perdidas) < pasos:
+    comienzos = torch.randint(0, len(texto) - ventana, (lote,)).tolist()
+    entradas = torch.stack([texto[i : i + ventana] for i in comienzos])
+    objetivos = torch.stack([texto[i + 1 : i + 1 + ventana] for i in comienzos])
+    perdida = F.cross_entropy(modelo(entradas).mT, objetivos)
+    perdida.backward()
+    optimizador.step()
+    optimizador.zero_grad()
+    perdidas.append(float(perdida))
+return perdidas""",
+        # Con unfold.
+        """\
+optimizador = torch.optim.AdamW(modelo.parameters(), tasa, betas=(0.9, 0.95))
+todas = texto.unfold(0, ventana + 1, 1)
+perdidas = [0.0] * pasos
+for paso in range(pasos):
+    trozos = todas[torch.randperm(len(todas))[:lote]]
+    logits = modelo(trozos[:, :-1])
+    perdida = -logits.log_softmax(-1).gather(-1, trozos[:, 1:, None]).mean()
+    modelo.zero_grad()
+    perdida.backward()
+    optimizador.step()
+    perdidas[paso] = perdida.item()
+return perdidas""",
+    ),
+    "nucleo": (
+        """\
+orden = np.argsort(p)[::-1]
+antes = np.concatenate(([0.0], p[orden].cumsum()[:-1]))
+quedan = np.zeros(p.shape, bool)
+quedan[orden[antes < corte]] = True
+return quedan""",
+        # Lo que juntan las más probables que cada una.
+        "return np.array([p[p > x].sum() < corte for x in p])",
+    ),
+    "atencion": (
+        """\
+pesos = torch.einsum("...td,...sd->...ts", q, k) / q.shape[-1] ** 0.5
+if tapado is not None:
+    pesos = torch.where(tapado, -math.inf, pesos)
+pesos = torch.nn.functional.softmax(pesos, dim=-1)
+return pesos @ v, pesos""",
+        """\
+s = (q / math.sqrt(q.size(-1))) @ k.transpose(-1, -2)
+s = s if tapado is None else s + torch.zeros(tapado.shape).masked_fill(tapado, -math.inf)
+pesos = (s - s.logsumexp(-1, keepdim=True)).exp()
+return torch.matmul(pesos, v), pesos""",
+    ),
+    "descifrar": (
+        # Cada una por su cuenta.
+        """\
+frases = []
+for una in fichas:
+    C, relleno = modelo.codificar(tensor([una]))
+    escrito = [BOS]
+    while len(escrito) <= maximo and escrito[-1] != EOS:
+        logits = modelo.descodificar(torch.tensor([escrito]), C, relleno)
+        escrito.append(logits[0, -1].argmax().item())
+    frases.append(texto(torch.tensor(escrito)))
+return frases""",
+        # Siempre hasta el máximo.
+        """\
+C, relleno = modelo.codificar(tensor(fichas))
+escrito = torch.full((len(fichas), 1), BOS)
+for _ in range(maximo):
+    logits = modelo.descodificar(escrito, C, relleno)
+    escrito = torch.cat([escrito, logits[:, -1:].argmax(-1)], 1)
+return [texto(fila) for fila in escrito]""",
+    ),
+    "sustituir": (
+        """\
+suyos = torch.arange(y.shape[-1]) // D == cabeza
+return torch.where(suyos, por, y)""",
+        """\
+antes, _, despues = y.tensor_split((cabeza * D, (cabeza + 1) * D), dim=-1)
+medio = por[..., cabeza * D : (cabeza + 1) * D].expand(*y.shape[:-1], D)
+return torch.cat((antes, medio, despues), -1)""",
+    ),
+    "lente": (
+        "return modelo.head(modelo.norm(corriente))",
+        """\
+C = corriente.shape[-1]
+return torch.nn.functional.rms_norm(corriente, (C,), eps=1e-6) @ modelo.head.weight.mT""",
+    ),
+    "enmascarar": (
+        "return np.where(np.arange(1, len(ids)) >= desde, ids[1:], CALLA)",
+        """\
+objetivos = np.full(len(ids) - 1, CALLA)
+for t in range(desde, len(ids)):
+    objetivos[t - 1] = ids[t]
+return objetivos""",
+    ),
+    "perdida_dpo": (
+        """\
+sube = ahora - al_empezar
+return F.softplus(-beta * (sube[0] - sube[1]))""",
+        """\
+bien, mal = (beta * (ahora - al_empezar)).unbind()
+return -torch.stack((bien, mal)).log_softmax(0)[0]""",
+    ),
+    "paso_muon": (
+        """\
+nueva = torch.lerp(g, m, b)
+rumbo = torch.lerp(g, nueva, b)
+return w.sub(orthogonalise(rumbo.unsqueeze(0)).squeeze(0), alpha=eta), nueva""",
+        """\
+nueva = m + (1 - b) * (g - m)
+[paso] = orthogonalise(torch.stack([nueva + (1 - b) * (g - nueva)]))
+return w - eta * paso, nueva""",
+    ),
+}
