@@ -23,7 +23,8 @@ GPU = Device(torch.device("cuda"), torch.float32)
 GPU_BFLOAT16 = replace(GPU, dtype=torch.bfloat16)
 needs_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="here: there is no GPU")
 needs_bfloat16 = pytest.mark.skipif(
-    not (torch.cuda.is_available() and has_bfloat16("cuda")), reason="here: there is no GPU with bfloat16"
+    not (torch.cuda.is_available() and has_bfloat16("cuda")),
+    reason="here: there is no GPU with bfloat16",
 )
 GPUS = [
     pytest.param(GPU, marks=needs_gpu, id=str(GPU)),
@@ -44,7 +45,9 @@ def corpus_of(text: str) -> Corpus:
 
 
 def train_config(**options) -> TrainConfig:
-    return TrainConfig(**({"max_iters": 8, "batch_size": 4, "warmup_iters": 3, "look_ahead": 0} | options))
+    return TrainConfig(
+        **({"max_iters": 8, "batch_size": 4, "warmup_iters": 3, "look_ahead": 0} | options)
+    )
 
 
 def start(

@@ -1,19 +1,24 @@
 """From raw bytes to clean text, to a folder, to arrays."""
 
+import errno
 import hashlib
 import io
 import json
 import os
 import re
 import sys
+import threading
 import unicodedata
 from contextlib import contextmanager
+from dataclasses import replace
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from itertools import count, product
 from pathlib import Path
 
 import numpy as np
 import pytest
 from conftest import Bytes, Pipe, contents
+from faults import Disk, fail
 from hypothesis import example, given
 from hypothesis import strategies as st
 
@@ -66,6 +71,7 @@ PIECES = st.sampled_from([corpus.PIECE, 1, 2, 3, 7])
 @example(text="\n \n  a b\tc\n \t\n\nb  c", piece=corpus.PIECE, of=Pipe)
 @example(text="a\n\n\n\n\nb", piece=1, of=io.BytesIO)
 @example(text="a   \t   \n   b", piece=1, of=Pipe)
+@example(text="a\t\nb \t\n\tc", piece=corpus.PIECE, of=Pipe)
 @example(text="a\r\n\r\r\nb\rc\r", piece=2, of=io.BytesIO)
 @example(text="\ufeffae\u0327\u0301 e\u0301", piece=1, of=io.BytesIO)
 def test_pieces_of_any_size_give_what_the_whole_text_gives(text, piece, of):
@@ -184,6 +190,7 @@ def test_a_corpus_is_four_files(prepared, tmp_path):
         "n_val": 3,
         "sha256": digest,
         "source": "a source",
+        "file_sha256": "",
     }
 
 
@@ -254,11 +261,12 @@ def test_a_corpus_that_is_open_stays_what_it_is_while_it_is_prepared_anew(prepar
     assert text_of(before) == text
 
 
-@pytest.mark.parametrize("failing", range(1, 5))
+@pytest.mark.parametrize("failing", range(1, 8))
 def test_a_crash_while_the_files_are_replaced_leaves_no_mixture(prepared, tmp_path, failing):
-    """Without meta.json, which goes first and comes last, a folder holds no corpus."""
+    """First it is tried whether they can be; meta.json goes then and comes last."""
     prepared("En un lugar de la Mancha\n")
-    moves, replace = count(1), Path.replace
+    folder, moves, replace = tmp_path / "corpus", count(1), Path.replace
+    before = contents(folder)
 
     def fail(path: Path, target: Path) -> Path:
         if next(moves) == failing:
@@ -268,10 +276,26 @@ def test_a_crash_while_the_files_are_replaced_leaves_no_mixture(prepared, tmp_pa
     with pytest.MonkeyPatch.context() as patch, pytest.raises(KeyboardInterrupt):
         patch.setattr(Path, "replace", fail)
         prepared("No ha mucho tiempo que v\n")  # as long
-    with pytest.raises(MissingFile):
-        open_prepared(tmp_path / "corpus")
-    assert contents(tmp_path / "corpus").keys() <= {"input.txt", "train.bin", "val.bin"}
+    if failing <= 3:
+        assert contents(folder) == before
+    else:
+        with pytest.raises(MissingFile):
+            open_prepared(folder)
+        assert contents(folder).keys() <= {"input.txt", "train.bin", "val.bin"}
     assert text_of(prepared("Dulcinea\n")) == "Dulcinea\n"
+
+
+def test_a_file_that_is_open_on_windows_leaves_everything_as_it_was(
+    prepared, tmp_path, monkeypatch
+):
+    """As train.bin while a run reads it."""
+    prepared("En un lugar de la Mancha\n")
+    before, disk = contents(tmp_path / "corpus"), Disk(monkeypatch, tmp_path)
+    held = ("replace", tmp_path / "corpus" / "train.bin")
+    disk.refuse = lambda *asked: asked == held and fail(errno.EACCES)
+    with pytest.raises(UserError, match=r"^\S*train\.bin is open in another program; close it"):
+        prepared("Dulcinea\n")
+    assert contents(tmp_path / "corpus") == before
 
 
 IDS = [None, b"", b"x", b"x" * 999]
@@ -346,7 +370,7 @@ RIGHT_BOOK = book_of(2_110_000)
 
 
 def test_don_quijote_as_project_gutenberg_has_it(tmp_path, book):
-    corpus.check_text("quijote", book.read_bytes())
+    corpus.check_text(corpus.ONLINE["quijote"], book.read_bytes())
     result = prepare_files([book], tmp_path / "quijote")
     assert (len(result.train), len(result.val)) == (1_899_635, 211_070)
     assert result.tokenizer.vocab_size == 92
@@ -366,7 +390,14 @@ def test_don_quijote_as_project_gutenberg_has_it(tmp_path, book):
 )
 def test_another_text_is_not_taken_for_the_book(body, answer):
     with pytest.raises(UserError, match=rf"^[^\n]*{answer}[^\n]*$"):
-        corpus.check_text("quijote", body)
+        corpus.check_text(corpus.ONLINE["quijote"], body)
+
+
+def test_a_text_as_long_that_begins_like_shakespeare_is_not_his():
+    online = corpus.ONLINE["shakespeare"]
+    text = online.beginning + "x" * (1_115_389 - len(online.beginning)) + "\n"
+    with pytest.raises(UserError, match="another text: 1115390 characters from 'First Citizen"):
+        corpus.check_text(online, text.encode())
 
 
 def write(path: Path, text: str) -> Path:
@@ -392,27 +423,78 @@ def urls(tmp_path) -> list[str]:
 def open_from(urls: list[str], data: Path, name: str) -> Corpus:
     """Open a corpus, fetched from these addresses if it is missing."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setitem(corpus.ONLINE, name, (*corpus.ONLINE[name][:2], *urls))
+        online = replace(corpus.ONLINE[name], addresses=tuple(urls))
+        patch.setitem(corpus.ONLINE, name, online)
         return open_dataset(data, name)
 
 
-@pytest.mark.filterwarnings("error")
 @pytest.mark.parametrize("name", ["quijote", "third"])
 def test_a_text_is_fetched_once_from_the_first_address_that_has_it(data, urls, monkeypatch, name):
     """A third text would be one entry more."""
-    monkeypatch.setitem(corpus.ONLINE, "third", (TITLE, range(2_109_900, 2_110_001)))
-    first = open_from(urls, data, name)
+    third = corpus.OnlineText((), TITLE, range(2_109_900, 2_110_001))
+    monkeypatch.setitem(corpus.ONLINE, "third", third)
+    with pytest.warns(UserWarning, match=f"fetching {name} from ") as caught:
+        first = open_from(urls, data, name)
+    assert len(caught) == 3
     again = open_from([], data, name)
     assert first.name == again.name == name
     assert text_of(first) == text_of(again)
     assert text_of(first).startswith(TITLE + "\n\n" + FAMOUS_WORDS)
 
 
+class Handler(BaseHTTPRequestHandler):
+    """Answers as the path says: with a status, or with half of the book."""
+
+    def do_GET(self):
+        if self.path == "/silent":
+            self.server.closing.wait()
+        elif self.path == "/half":
+            self.send_response(200)
+            self.send_header("Content-Length", str(len(RIGHT_BOOK)))
+            self.end_headers()
+            self.wfile.write(RIGHT_BOOK[:100_000])
+        else:
+            self.send_error(int(self.path[1:]))
+
+    def log_message(self, *args):
+        pass
+
+
+@pytest.mark.parametrize(
+    ("path", "words"),
+    [
+        ("404", "HTTP Error 404: Not Found"),
+        ("503", "HTTP Error 503: Service Unavailable"),
+        ("half", r"IncompleteRead\(100000 bytes read"),
+        ("silent", "timed out"),
+    ],
+)
+def test_the_error_says_what_a_server_answered(monkeypatch, data, path, words):
+    monkeypatch.setenv("no_proxy", "*")
+    monkeypatch.setattr(corpus, "ANSWER_SECONDS", 0.2)
+    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+        server.closing = threading.Event()
+        thread = threading.Thread(target=server.serve_forever, args=(0.01,))
+        thread.start()
+        online = replace(
+            corpus.ONLINE["quijote"], addresses=(f"http://127.0.0.1:{server.server_port}/{path}",)
+        )
+        monkeypatch.setitem(corpus.ONLINE, "quijote", online)
+        with pytest.warns(UserWarning), pytest.raises(corpus.FetchError) as caught:
+            corpus.fetch("quijote")
+        server.closing.set()
+        server.shutdown()
+        thread.join()
+    message = str(caught.value)
+    assert re.search(rf"^quijote could not be fetched \(127.0.0.1:\d+: .*{words}", message)
+    assert "\n" not in message
+
+
 def test_without_the_book_the_sample_corpus_takes_its_place_and_says_so(data, urls):
     with pytest.warns(UserWarning, match="DON QUIJOTE COULD NOT BE FETCHED") as caught:
         found = open_from(urls[:2], data, "quijote")
-    (message,) = [str(warning.message) for warning in caught]
-    for part in ("missing", "7 characters from ", "data/apocrifo.txt", "data/prepare.py"):
+    message = str(caught[-1].message)
+    for part in ("7 characters from ", "data/apocrifo.txt", "data/prepare.py"):
         assert part in message
     assert found.name == "apocrifo"
     assert text_of(found) == LINE * 30
@@ -422,7 +504,7 @@ def test_without_the_book_the_sample_corpus_takes_its_place_and_says_so(data, ur
 
 
 def test_where_another_text_cannot_be_fetched_nothing_takes_its_place(data, urls):
-    sent = r"it sent another text: \d+ characters from 'El ingenioso hidalgo' on\)"
+    sent = r"another text: \d+ characters from 'El ingenioso hidalgo' on\)"
     todo = "data/prepare.py --input FILE --name shakespeare, or train.py --corpus FILE"
     with pytest.raises(UserError, match=rf"^shakespeare could [^\n]* {sent};[^\n]*, then {todo}$"):
         open_from(urls, data, "shakespeare")
@@ -430,11 +512,26 @@ def test_where_another_text_cannot_be_fetched_nothing_takes_its_place(data, urls
 
 
 @pytest.mark.parametrize("name", ["quijote", "novelas"])
-def test_a_text_of_that_name_is_prepared_once_without_a_network(data, monkeypatch, name):
-    monkeypatch.delattr(corpus, "download")
-    for text in ("lo de antes\n", "lo de ahora\n"):
-        write(data / f"{name}.txt", text)
-        assert text_of(open_dataset(data, name)) == "lo de antes\n"
+def test_a_text_of_that_name_is_prepared_once_and_an_edited_one_is_noticed(data, monkeypatch, name):
+    monkeypatch.delattr(corpus, "fetch")
+    text = write(data / f"{name}.txt", "lo de antes\n")
+    for _ in range(2):
+        assert text_of(open_dataset(str(data), name)) == "lo de antes\n"
+        os.utime(text)
+    write(text, "lo de ahora\n")
+    again = rf"{name}\.txt has changed since .* prepare it anew \(data/prepare\.py --input .*--over"
+    with pytest.raises(UserError, match=again):
+        open_dataset(data, name)
+    prepare_files([str(text)], str(data / name))
+    assert text_of(open_dataset(data, name)) == "lo de ahora\n"
+    text.unlink()
+    assert text_of(open_dataset(data, name)) == "lo de ahora\n"
+    # Prepared by an older version, which kept no sum: nothing is known of it.
+    write(text, "lo de después\n")
+    meta = json.loads((data / name / "meta.json").read_bytes())
+    del meta["file_sha256"]
+    (data / name / "meta.json").write_text(json.dumps(meta), encoding="utf-8")
+    assert text_of(open_dataset(data, name)) == "lo de ahora\n"
 
 
 # --- a text of the user's -------------------------------------------------------------------

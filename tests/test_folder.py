@@ -4,22 +4,24 @@ import errno
 import json
 import shutil
 import sys
-from contextlib import closing
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+import torch
+from architectures import assert_close
 from conftest import ARGS, CPU, contents, everything, run, small_options
 from faults import Disk, fail
 
 from sancho import checkpoint
-from sancho.config import FolderConfig
 from sancho.errors import UserError
 from sancho.generate import generate
 from sancho.machine import files
-from sancho.run.folder import RunFolder, newest
-from sancho.run.setup import make_state
+from sancho.run.folder import RunFolder
+from sancho.run.plan import RunPlan, make_plan
+from sancho.run.state import make_state
 from sancho.training import Report, TrainingState, fit
 
 FIGURES = ["train_loss", "val_loss", "val_bpc", "lr", "tokens_per_second"]
@@ -30,10 +32,9 @@ FILES = ["best.safetensors", "curve.svg", "last.safetensors", "metrics.jsonl"]
 @pytest.fixture(scope="module")
 def finished(tmp_path_factory, corpus) -> Path:
     """What a run of six steps leaves, to be copied."""
-    folder = RunFolder(tmp_path_factory.mktemp("runs") / "deeper" / "out")
-    state, _ = make_state(small_options(), None, corpus, CPU)
-    with folder.lock():
-        folder.start(FolderConfig(), 0)
+    state, _ = make_state(RunPlan(small_options(), Path()), corpus, CPU)
+    with RunFolder(str(tmp_path_factory.mktemp("runs") / "deeper" / "out")) as folder:
+        folder.begin()
         for report in fit(state, corpus, CPU):
             folder.record(report)
             if report.val_loss is not None:
@@ -42,15 +43,16 @@ def finished(tmp_path_factory, corpus) -> Path:
 
 
 @pytest.fixture
-def folder(finished, tmp_path) -> RunFolder:
-    return RunFolder(shutil.copytree(finished, tmp_path / "out"))
+def folder(finished, tmp_path) -> Iterator[RunFolder]:
+    with RunFolder(shutil.copytree(finished, tmp_path / "out")) as folder:
+        yield folder
 
 
 def resumed(folder: RunFolder) -> TrainingState:
     """Return the state of the run, ready for three steps more."""
     last = folder.load_last()
     state = TrainingState.restore(last, replace(last.train, max_iters=9), CPU)
-    folder.start(FolderConfig(resume=True), state.progress.step)
+    folder.go_on(state.progress.step)
     return state
 
 
@@ -78,6 +80,23 @@ def test_the_best_model_is_not_replaced_by_a_worse_one(folder, corpus):
     assert checkpoint.load(folder.last).progress.step == 99
     folder.save(state, corpus, is_best=True)
     assert checkpoint.load(folder.best).progress.step == 99
+
+
+def test_the_best_model_is_written_before_the_last_that_speaks_of_it(folder, corpus, monkeypatch):
+    """Of a run that is replaced the last goes first: what is left of it can be looked at."""
+    state, disk = resumed(folder), Disk(monkeypatch, folder.path)
+    folder.save(state, corpus, is_best=True)
+    replaced = [path.name for operation, path in disk.asked if operation == "replace"]
+    assert replaced == ["best.safetensors", "last.safetensors", "curve.svg"]
+    gone, unlink = [], Path.unlink
+
+    def watched(path: Path, **options) -> None:
+        gone.append(path.name)
+        unlink(path, **options)
+
+    monkeypatch.setattr(Path, "unlink", watched)
+    folder.begin(overwrite=True)
+    assert gone == ["curve.svg", "metrics.jsonl", "last.safetensors", "best.safetensors"]
 
 
 def test_metrics_hold_every_figure_of_a_run_and_what_it_wrote(folder, corpus):
@@ -146,6 +165,25 @@ def test_later_steps_and_incomplete_lines_are_dropped(tmp_path, tail):
     assert not folder.metrics.exists()
 
 
+def test_what_version_2_left_beside_an_open_file_takes_its_place(folder):
+    """On Windows: the newest was in best.new.safetensors where best.safetensors was open."""
+    newest = folder.best.rename(folder.path / "best.new.safetensors").read_bytes()
+    folder.best.write_bytes(b"older")
+    folder.lock()
+    assert folder.best.read_bytes() == newest
+    assert sorted(contents(folder.path)) == FILES
+
+
+def test_nothing_is_recorded_yet(folder, corpus):
+    """A kill before the first line, a resume, another kill."""
+    state = resumed(folder)
+    folder.metrics.write_bytes(b"")
+    folder.curve.unlink()
+    folder.save(state, corpus, is_best=False)
+    assert not folder.curve.exists()
+    assert folder.load_last().progress.step == 6
+
+
 # --- a file that another program has open, on Windows ---------------------------------------
 
 
@@ -158,29 +196,37 @@ def open_files(tmp_path, monkeypatch) -> set[tuple[str, Path]]:
     return held
 
 
-@pytest.mark.filterwarnings("ignore")
-@pytest.mark.parametrize("name", ["best", "last"])
-def test_a_checkpoint_that_is_open_does_not_end_the_run(folder, corpus, open_files, name):
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("best", r"best\.safetensors in .* not saved; .*last\.safetensors has the newest model"),
+        ("last", r"last\.safetensors in .* not saved; .*best\.safetensors is the best model"),
+    ],
+)
+def test_a_checkpoint_that_is_open_waits_in_memory(folder, corpus, open_files, name, words):
     state, path = resumed(folder), folder.path / f"{name}.safetensors"
-    before, beside = path.read_bytes(), folder.path / f"{name}.new.safetensors"
+    before = path.read_bytes()
     open_files.add(("replace", path))
-    for step in (7, 8):
+    warned = pytest.warns(UserWarning, match=rf"{name}\.safetensors in .* open; close it")
+    for step, is_best in ((7, True), (8, True), (9, False)):
         state.progress.step = step
-        with pytest.warns(UserWarning, match=rf"{name}\.new\.safetensors until") as caught:
-            folder.save(state, corpus, is_best=True)
+        with warned as caught:
+            folder.save(state, corpus, is_best=is_best)
         assert len(caught) == 1
         assert path.read_bytes() == before
-        assert checkpoint.load(beside).progress.step == step
-        assert newest(path) == beside
-    assert folder.load_last().progress.step == 8
-
-    folder.save(state, corpus, is_best=False)  # it stays open until the next one
-    open_files.clear()
-    state.progress.step = 9
-    folder.save(state, corpus, is_best=False)
+        with torch.no_grad():
+            state.model.head.weight.add_(1)  # which the best model must not follow
+    with warned, pytest.raises(UserError, match=words):
+        folder.finish(state, corpus)
     assert sorted(contents(folder.path)) == FILES
-    assert newest(path) == path
-    assert checkpoint.load(path).progress.step == (8 if name == "best" else 9)
+    open_files.clear()
+    folder.finish(state, corpus)
+    folder.finish(state, corpus)  # there is nothing left to do
+    saved = checkpoint.load(path)
+    assert saved.progress.step == (8 if name == "best" else 9)
+    distance = 2 if name == "best" else 0
+    ours = state.model.arrays()["head.weight"]
+    assert_close(saved.weights["head.weight"], ours - distance, atol=1e-5)
 
 
 def test_a_curve_that_is_open_is_drawn_at_the_next_save(folder, corpus, open_files):
@@ -209,12 +255,14 @@ def events_in(folder: RunFolder) -> dict[str, list[tuple[int, float]]]:
 @pytest.mark.filterwarnings("ignore")
 def test_tensorboard_shows_what_metrics_hold_after_a_resume_too(tmp_path):
     pytest.importorskip("tensorboard")
-    with closing(RunFolder(tmp_path, tensorboard=True)) as folder:
-        folder.start(FolderConfig(), 0)
+    with RunFolder(tmp_path) as folder:
+        folder.begin()
+        folder.write_events(0)
         for step in range(1, 6):
             folder.record(report_at(step, train_loss=1 / step))
-    with closing(RunFolder(tmp_path, tensorboard=True)) as folder:
-        folder.start(FolderConfig(resume=True), 2)
+    with RunFolder(tmp_path) as folder:
+        folder.go_on(2)
+        folder.write_events(2)
         for step in range(3, 9):
             val_loss = 1 + step if step % 3 else None
             folder.record(report_at(step, train_loss=2 / step, val_loss=val_loss))
@@ -224,8 +272,8 @@ def test_tensorboard_shows_what_metrics_hold_after_a_resume_too(tmp_path):
     for name in FIGURES:
         expected = [(line["step"], line[name]) for line in lines if line[name] is not None]
         assert found[name] == [(step, pytest.approx(value, rel=1e-6)) for step, value in expected]
-    with closing(RunFolder(tmp_path, tensorboard=True)) as folder:
-        folder.start(FolderConfig(overwrite=True), 0)
+    with RunFolder(tmp_path) as folder:
+        folder.begin(overwrite=True)
     assert not any(events_in(folder).values())
 
 
@@ -245,10 +293,11 @@ def test_a_run_lets_go_of_the_file_of_events(project, monkeypatch, ends):
     assert said.index("closed") == len(said) - 1
 
 
-def test_tensorboard_that_is_missing_is_one_line(tmp_path, monkeypatch):
-    monkeypatch.setitem(sys.modules, "tensorboard", None)
-    for name in [name for name in sys.modules if name.startswith("torch.utils.tensorboard")]:
-        monkeypatch.delitem(sys.modules, name)
-    with pytest.raises(UserError, match=r"^[^\n]*pip install tensorboard[^\n]*$"):
-        RunFolder(tmp_path / "new", tensorboard=True)
+def test_tensorboard_that_is_missing_is_one_line(corpus, finished, tmp_path, monkeypatch):
+    monkeypatch.setattr("sancho.run.plan.find_spec", lambda name: None)
+    monkeypatch.setattr("sancho.run.plan.open_corpus", lambda *args: corpus)
+    for folder in (RunFolder(tmp_path / "new"), RunFolder(finished)):
+        typed = {"tensorboard": True, "resume": True, "out_dir": folder.path, "device": "cpu"}
+        with folder, pytest.raises(UserError, match=r"^[^\n]*pip install tensorboard[^\n]*$"):
+            make_plan(typed, folder, tmp_path)
     assert not (tmp_path / "new").exists()

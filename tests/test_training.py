@@ -211,7 +211,12 @@ class InterruptedCall:
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 @pytest.mark.parametrize(
     ("function", "every", "least"),
-    [("advance", 1, 7), ("evaluate", 5, 7), ("_step", 5, 7), pytest.param(None, 2, 500, marks=slow)],
+    [
+        ("advance", 1, 7),
+        ("evaluate", 5, 7),
+        ("_step", 5, 7),
+        pytest.param(None, 2, 500, marks=slow),
+    ],
 )
 def test_ctrl_c_at_any_call_leaves_a_run_that_goes_on(tmp_path, corpus, function, every, least):
     """Between a step and what is noted of it nothing may be interrupted.
