@@ -40,9 +40,10 @@ SHAPES = {
     "gpt-sinusoidal": GPT
     | {"position": "sinusoidal", "activation": "silu", "bias": True, "tie_embeddings": True},
     "rest": {"norm": "layernorm", "position": "learned", "ngram_size": 3, "ngram_rows": 64},
+    "faint": {"embedding_skip": True},
 }
 FAST = {"classic": GPT2, "qwen": QWEN3, "window": QWEN3}
-FAST |= dict.fromkeys(("mini", "vocabulary", "rest"), SANCHO)
+FAST |= dict.fromkeys(("mini", "vocabulary", "rest", "faint"), SANCHO)
 SLOW = {
     **dict.fromkeys(("gpt", "gpt-sinusoidal"), GPT2),
     **dict.fromkeys(("qwen-tied", "qwen-swiglu"), QWEN3),
@@ -66,7 +67,10 @@ def case(name: str) -> Checkpoint:
     if name in FAMILIES:
         saved = checkpoint.load(FOLDER / f"{name}.safetensors")
         return replace(saved, model=replace(saved.model, dropout=0.25))
-    return small_checkpoint(ModelConfig(**SIZE | SHAPES[name]))
+    saved = small_checkpoint(ModelConfig(**SIZE | SHAPES[name]))
+    if name == "faint":  # beside the squares of these, what a norm adds to them counts
+        saved.weights["token_embedding.weight"] *= 0.003
+    return saved
 
 
 @cache
@@ -92,13 +96,10 @@ def greedy_text(name: str, start: str, count: int) -> str:
 @pytest.mark.parametrize(
     ("preset", "options", "expected"),
     [
-        ("classic", {}, GPT2),
         ("classic", {"activation": "swiglu"}, SANCHO),
         ("classic", {"qk_norm": True}, SANCHO),
         ("classic", {"embedding_skip": True}, SANCHO),
-        ("mini", {}, SANCHO),
         ("mini", {"ngram_size": 1, "embedding_skip": False}, QWEN3),
-        ("base", {}, SANCHO),
         ("base", {"embedding_skip": False}, QWEN3),
         ("base", {"embedding_skip": False, "bias": True}, SANCHO),
         ("base", {"embedding_skip": False, "activation": "gelu"}, SANCHO),
@@ -235,6 +236,7 @@ def tokens(texts):
     ids = [tokenizer(text)["input_ids"] for text in texts]
     return {
         "size": len(tokenizer),
+        "longest": tokenizer.model_max_length,
         "keys": list(tokenizer("a")),
         "ids": ids,
         "texts": [tokenizer.decode(row) for row in ids],
@@ -289,6 +291,9 @@ def answer(tmp_path_factory) -> Callable[[str], dict]:
 def test_logits_are_ours(answer, name):
     found = answer(name)
     assert (found["class"], found["info"]) == (CLASSES[name], [])
+    if name == "classic":  # drops of embeddings, attention and feed-forward, but no weights of it
+        drops = {"drop": 0.25, "resid_dropout": 0.25, "dropout": 0.25, "attn_dropout": 0.0}
+        assert found["dropout"] == drops
     logits = np.array(expected(name)["logits"])
     np.testing.assert_allclose(found["logits"], logits, rtol=0, atol=1e-4)
     targets = torch.tensor(expected(name)["ids"][1:])
@@ -331,11 +336,6 @@ def test_what_fills_up_a_row_changes_no_logits(answer, name):
         np.testing.assert_allclose(found, part, rtol=0, atol=1e-4)
 
 
-def test_gpt_2_drops_as_much_as_ours_and_of_attention_nothing(answer):
-    names = ("drop", "resid_dropout", "dropout")  # of embeddings, attention and feed-forward
-    assert answer("classic")["dropout"] == dict.fromkeys(names, 0.25) | {"attn_dropout": 0.0}
-
-
 @pytest.mark.parametrize("name", ["mini", "vocabulary"])
 def test_with_a_cache_the_table_asks_for_what_came_before(answer, name):
     needs = "ValueError: with a cache this model needs 4 previous_ids; see forward()"
@@ -345,7 +345,7 @@ def test_with_a_cache_the_table_asks_for_what_came_before(answer, name):
 
 def test_the_tokenizer_is_ours(answer):
     found, tokenizer = answer("tokens"), CharTokenizer(HOSTILE)
-    assert found["size"] == len(HOSTILE)
+    assert (found["size"], found["longest"]) == (len(HOSTILE), 8)
     assert found["keys"] == ["input_ids", "attention_mask"]
     assert found["ids"] == [tokenizer.encode(text).tolist() for text in TEXTS]
     assert found["texts"] == found["clean"] == [tokenizer.decode(ids) for ids in found["ids"]]

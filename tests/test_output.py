@@ -21,6 +21,8 @@ def test_a_folder_appears_when_the_block_ends_well(tmp_path, empty):
         (folder / "a").write_text("never whole")
         raise KeyboardInterrupt
     assert names_in(tmp_path) == ["ordinary", "x"][: 1 + empty]
+    killed = new_folder(str(path))  # a process that never came to its end
+    (killed.__enter__() / "old").write_text("never whole")
     with new_folder(path) as folder:
         (folder / "b").write_text("1")
         assert not path.exists() or names_in(path) == []

@@ -102,9 +102,6 @@ def test_what_the_page_says_stands_in_one_table_in_both_languages():
         assert spanish == english, both
     scripts = "\n".join((page.FOLDER / f"{name}.js").read_text("utf-8") for name in page.SCRIPTS)
     assert set(re.findall(r"\bsay\('(\w+)'", scripts)) <= STRINGS.keys()
-    code = re.sub(r"/\*[\s\S]*?\*/|//.*", "", scripts)
-    # The letter ñ, on a key, and the first sentence of the book.
-    assert set(re.findall(r"\w*[áéíóúñ¿¡]\w*", code)) == {"asdfghjklñ", "ñ", "vivía", "rocín"}
 
 
 BEST = Path("out/best.safetensors")
@@ -122,17 +119,14 @@ def here(project) -> Checkpoint:
     return saved
 
 
-def made(*args: str, output: str = "sancho.html") -> dict:
+def made(*args: str) -> dict:
     """Make a page by the command; return its facts."""
     assert run("convert.py", "to-page", *args).status == 0
-    return json.loads(re.search(FACTS, Path(output).read_text("utf-8"))[1])
+    return json.loads(re.search(FACTS, Path("sancho.html").read_text("utf-8"))[1])
 
 
 def test_to_page_says_what_it_made_and_what_packing_costs(here):
     done = run("convert.py", "to-page")
-    assert (done.status, done.out) == (0, "")
-    size = Path("sancho.html").stat().st_size / 1e6
-    assert f"sancho.html: {size:.2f} MB, weights in float16" in done.err
     assert re.search(r"packing: loss \d\.\d{5} → \d\.\d{5} nats .* of tiny", done.err)
     assert not any(made()["links"].values())
     links, name = made("--repository=ana/sancho")["links"], "ana/sancho"
@@ -177,8 +171,8 @@ def test_passages_are_sentences_of_the_validation_part_and_no_titles(here):
     checkpoint.save(BEST, saved)
     passages = made()["passages"]
     assert len(passages) == 12
-    for before, passage in passages:
-        assert own.tokenizer.decode(own.val).count(before + passage) == 1
+    for before, passage in passages:  # and before them whole words
+        assert len(re.findall(rf"\s{before}{passage}", own.tokenizer.decode(own.val))) == 1
         assert re.fullmatch(r"Y volvió .{200,300} que no\.", passage)
     checkpoint.save(BEST, replace(saved, corpus_sha256=""))  # of another text
     assert made()["passages"] == []
@@ -447,7 +441,6 @@ def test_the_first_text_ends_with_a_sentence_and_opens_where_the_model_doubts(vi
     ids = saved.tokenizer.encode(text)[:301]
     p = softmax(saved.build_numpy().logits(ids[None, :-1])[0])
     assert tab.chosen == 1 + (-p * np.log(p)).sum(-1).argmax()
-    assert "Se muestra la letra en la que más dudó." in tab.shown("#estado")
 
 
 def test_writing_going_on_back_another_way_and_stopping(tab, mini):
@@ -456,7 +449,6 @@ def test_writing_going_on_back_another_way_and_stopping(tab, mini):
     options = {"temperature": 0.5, "top_k": 12, "top_p": 0.9, "min_p": 0.02}
     tab.fill(inicio="un hidalgo", semilla=9, cuantas=70, temperatura=0.5)
     tab.fill(**{"top-k": 12, "top-p": 0.9, "min-p": 0.02})
-    assert "top-k 12" in tab.shown("#resumen")
     tab.press("#escribir")
     expected = written(mini, "un hidalgo", 140, 9, **options)
     assert tab.text == expected[:80]
@@ -510,8 +502,9 @@ def test_who_begins_is_offered_letters_and_told_which_are_unknown(tab, mini):
     assert "«…» (letra 9; lo más parecido: «...»)" in notice
     tab.press("#desconocidas button:last-of-type")
     assert tab.text.startswith("n lugar")
-    unknown = "w…WÑü–\t\u00a0ﬁœ€ßÀ字ê"
-    nearest = (c if c in CHARACTERS else mini.tokenizer.nearest(c) for c in unknown)
+    unknown = "w…Wａü–\t\u00a0ﬁœ€ßÀ字êo\u0301"
+    composed = unicodedata.normalize("NFC", unknown)
+    nearest = (c if c in CHARACTERS else mini.tokenizer.nearest(c) for c in composed)
     tab.fill(inicio=unknown)
     tab.press("#escribir", "#desconocidas button:first-of-type")
     assert tab.text.startswith("".join(near or "" for near in nearest))
@@ -588,14 +581,6 @@ def test_attention_and_lens_are_those_of_the_model(tab, mini):
     assert re.search(r"clave / √8 = −?\d+\.\d\d; después de la softmax", tab.shown(".detail"))
     tab.press("#vista-mira .letters .future")
     assert "−∞" in tab.shown(".detail")
-    # What the model would say before the first block and after each.
-    tab.press("#tab-viaje")
-    labels = tab.all(".station input", "(stop) => stop.ariaLabel")
-    said = [label for label in labels if re.match(r"Tabla|.*feed-forward", label)]
-    for label, p in zip(said, softmax(logits), strict=True):
-        glyph = mini.characters[p.argmax()]
-        name = {" ": "espacio", "\n": "salto de línea"}.get(glyph, f"«{glyph}»")
-        assert f"diría {name}, " in label
 
 
 BACK, WALK, ON = (f".walk button:nth-child({n})" for n in (1, 2, 3))
@@ -619,8 +604,6 @@ def test_every_station_has_its_numbers_and_nothing_moves_unasked(visit, family):
         titles.append(tab.shown(STATION))
         assert tab.texts(".stop .vector") or titles == ["La letra"]
         assert "NaN" not in tab.shown(".stop")
-        shared = "secuencias más frecuentes tiene su propia fila" in tab.shown(".stop")
-        assert shared == (saved.model.ngram_vocabulary and titles[-1] == "Tabla de secuencias")
         assert tab.find(".stop a").get_attribute("href").endswith(".html")
     config = saved.model
     stations = 4 + 2 * 2 + (config.ngram_size > 1) + (config.position != "rope")
@@ -631,10 +614,6 @@ def test_every_station_has_its_numbers_and_nothing_moves_unasked(visit, family):
     tab.press(".station.first")
     tab.keys(".station.first input", "ARROW_DOWN")
     assert tab.shown(STATION) == "Bloque 1: feed-forward"
-    assert re.search(r"Despiertas ahora: \d+ de \d+", tab.shown(".stop"))
-    tab.press(".stop .numbers summary")
-    tab.wait("document.querySelector('.stop .numbers p')")
-    assert len(tab.shown(".stop .numbers p").split()) == config.n_embd
 
 
 def test_the_walk_begins_by_itself_and_ends_where_it_is_told_to(tab):
@@ -701,14 +680,6 @@ def test_surprise_is_the_validation_loss(tab, mini):
     assert windows == len(tab.texts(f"{letter}({B}n + 1).window")) == len(text[::B])
     tab.press(f"{letter}({2 * B + 4})")
     assert "tras leer 3 letras de su ventana" in tab.shown("#sorprendido .detail")
-    tab.press(".place-link")
-    assert "bits, probabilidad" in tab.shown("#sorprendido .detail")
-    tab.press("#ejemplo")
-    (example,) = tab.texts("#sorprendido .letters")
-    assert example.startswith("En un lugar de la Mancha, de cuyo")
-    tab.fill(ajeno="w")
-    tab.press("#leer")
-    assert "al menos dos letras" in tab.shown("#lectura")
 
 
 def folded(text: str) -> str:
@@ -752,8 +723,6 @@ def test_shannons_game_is_played_to_its_score(visit):
     assert "Pasaje 2, 30 letras\nYo: 15 a la primera, 1.80 intentos por letra\n" in text
     assert f"\nSancho: {models[:30].count(1)} a la primera, {np.mean(models[:30]):.2f} in" in text
     assert text.endswith("\n#game=2")  # without the folder
-    tab.press("#copiar")
-    tab.see("#copiado", "Copiado.")
     tab.keys("#pasaje", *typed[30:])
     said = [f"tú {yours}, Sancho {its}" for yours, its in zip(tries, models, strict=True)]
     assert tab.all("#pasaje [title]", "(node) => node.title") == said
@@ -872,5 +841,3 @@ def test_everybody_can_use_it_in_english_too(visit, width, scheme):
         assert tab.js("document.documentElement.scrollWidth") <= width
         right = tab.all("td, th, p, svg", "(node) => node.getBoundingClientRect().right")
         assert max(right) <= width + 1
-    tab.keys("#tab-viaje", "HOME")
-    assert tab.shown("[role=tab][tabindex='0']") == STRINGS["this_letter"][is_english]

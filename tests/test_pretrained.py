@@ -4,7 +4,6 @@ import json
 import re
 from dataclasses import asdict, replace
 from pathlib import Path
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -123,35 +122,13 @@ def test_the_runs_that_make_it_are_those_that_made_it(box, tmp_path):
     assert [{"model": asdict(m), "train": asdict(t)} for m, t in found] == kept
 
 
-def test_means_of_the_runs_begin_the_later_ones_and_are_saved(monkeypatch, tmp_path):
-    begun = []
-
-    def train(line: list[str], check: bool) -> None:
-        """Leave a run at its end all of whose weights are 1, 2, 4, 8 or 16."""
-        out = Path(line[line.index("--out_dir") + 1])
-        number = int(out.name.removeprefix("run-"))
+def test_means_of_the_runs_begin_later_ones_and_are_saved(monkeypatch, tmp_path):
+    def best(folder: Path, number: int) -> Checkpoint:
+        """Return a model all of whose weights are 1, 2, 4, 8 or 16, by the run's number."""
         saved = checkpoint.load(ROOT / "tests" / "golden" / "base.safetensors")
-        if "--init_from" in line:
-            begin = checkpoint.load(Path(line[line.index("--init_from") + 1]))
-            begun.append(begin.weights["skips"][0])
-        for array in saved.weights.values():
-            array[:] = 2**number
-        steps = int(line[line.index("--max_iters") + 1])
-        saved = replace(saved, progress=replace(saved.progress, step=steps))
-        out.mkdir()
-        for name in ("best", "last"):
-            checkpoint.save(out / f"{name}.safetensors", saved)
+        return replace(saved, weights={n: 0 * w + 2**number for n, w in saved.weights.items()})
 
-    output = tmp_path / "made.safetensors"
-    monkeypatch.setattr(make.subprocess, "run", train)
-    monkeypatch.setattr(make, "validation_loss", lambda model, ids: 1.5)
-    monkeypatch.setattr(make, "open_prepared", lambda folder: SimpleNamespace(val=None))
-    line = ["make.py", "--out_dir", str(tmp_path / "out"), "--output", str(output)]
-    monkeypatch.setattr(make.sys, "argv", line)
-    make.main()
-    make.main()  # which finds every run at its end
-    assert begun == pytest.approx([1, 5 / 3, 17 / 6, 17 / 6])
-    made = checkpoint.load(output)
-    assert made.progress.step == 21_500
-    assert made.weights["skips"] == pytest.approx(161 / 18, rel=1e-3)
-    assert made.weights["head.weight"] == pytest.approx(0.83 * 161 / 18, rel=1e-3)
+    monkeypatch.setattr(make, "best", best)
+    shares = [*(run.begins_with for run in make.RUNS[1:]), make.SAVED]
+    means = [make.mean(tmp_path, each).weights["skips"][0] for each in shares]
+    assert means == pytest.approx([1, 5 / 3, 17 / 6, 17 / 6, 161 / 18])

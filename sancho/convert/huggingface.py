@@ -34,7 +34,8 @@ MODELING = "modeling_sancho.py"
 START = "En un lugar de la Mancha"
 SEED = 1605
 NO_SPECIAL_TOKENS = {"bos_token_id": None, "eos_token_id": None, "pad_token_id": None}
-"""No character begins or ends a text or fills it up. Else GPT-2's 50256 would."""
+"""No character stands for the beginning or end of a text, or for padding; by default, GPT-2's id
+50256 would stand for the first two."""
 PLAIN = {"ngram_size": 1, "embedding_skip": False}
 GPT2 = PLAIN | {"norm": "layernorm", "qk_norm": False}
 QWEN3 = PLAIN | {"norm": "rmsnorm", "position": "rope", "qk_norm": True, "bias": False}

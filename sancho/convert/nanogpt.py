@@ -1,11 +1,11 @@
 """Import of nanoGPT's character models (github.com/karpathy/nanoGPT).
 
 nanoGPT keeps two pickles: ckpt.pt, which train.py writes, and meta.pkl, in which prepare.py keeps
-the characters. A pickle may name any function of Python's to be called. Of these two nothing is
-called: ckpt.pt is read by PyTorch as weights alone, and the reader of meta.pkl knows no function.
+the characters. A pickle may ask Python to call any function. Here none is called: PyTorch reads
+ckpt.pt as weights alone, and meta.pkl is read by a class that finds no function.
 
 Until 14 June 2023 nanoGPT computed GELU by its tanh approximation, since then exactly. Here it is
-exact; what was imported says so, and whether the checkpoint shows that it is an older one.
+exact, and the command says whether the checkpoint shows that it was trained with the approximation.
 """
 
 import io
@@ -139,6 +139,9 @@ def _model_config(arguments: dict, tensors: dict[str, np.ndarray]) -> ModelConfi
         "norm": "layernorm",
         "position": "learned",
         "activation": "gelu",
+        "ngram_size": 1,
+        "ngram_vocabulary": False,
+        "embedding_skip": False,
         "qk_norm": False,
         "tie_embeddings": np.array_equal(
             tensors["lm_head.weight"], tensors["transformer.wte.weight"]
@@ -151,7 +154,7 @@ def _train_config(config: dict) -> TrainConfig:
     """Return how it was trained, where nanoGPT's options are called and mean as ours."""
     known = {option.name for option in fields(TrainConfig)}
     values = {name: value for name, value in config.items() if name in known}
-    return _from_file(TrainConfig, values | {"optimizer": "adamw"})
+    return _from_file(TrainConfig, values | {"optimizer": "adamw", "look_ahead": 0})
 
 
 def _from_file(kind: type[Config], values: dict) -> Config:

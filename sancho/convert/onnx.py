@@ -86,10 +86,10 @@ def onnx_file(saved: Checkpoint) -> bytes:
 
 
 def _searchsorted(ascending: Any, numbers: Any, **options: object) -> Any:
-    """Return how many of ascending numbers, (n,), are less than each of other numbers, (…).
+    """Return how many of the ascending numbers, (n,), are less than each of `numbers`, (…).
 
-    The last of the former must not be less than any of the latter. ONNX has no such operator; this
-    is a binary search, which finds the result bit by bit, the highest first.
+    The last ascending number is not less than any of `numbers`. ONNX has no such operator; this
+    is a binary search that decides one bit of the result after another, the highest first.
     """
     from onnxscript import opset18  # not above: it may not be installed
 

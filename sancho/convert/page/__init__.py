@@ -1,8 +1,9 @@
 """Export to one HTML page in which the model runs, in any browser, without a network.
 
 The scripts of this folder, one after the other, and a style sheet are put into skeleton.html as
-they are, and the weights as packing.py lays them out. All that the page says stands in
-strings.json, in Spanish and in English: key → both, with the same {names}; some are "one|many".
+they are, and the weights as packing.py lays them out. What the page says stands in strings.json:
+each key has a Spanish and an English text, with the same {names} to fill in. Where a bar stands in
+a text, the singular is before it and the plural behind it.
 
 A Content-Security-Policy allows the page's own script and style, by their hashes, and nothing else:
 it can't ask any server for anything. What comes from the checkpoint is JSON in the page.
