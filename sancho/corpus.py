@@ -183,14 +183,15 @@ def fetch(name: str) -> bytes:
     why = ""
     for address in online.addresses:
         request = urllib.request.Request(address, headers={"User-Agent": USER_AGENT})
-        warnings.warn(f"fetching {name} from {request.host}", stacklevel=2)
+        host = request.host  # urlopen may put that of a proxy there
+        warnings.warn(f"fetching {name} from {host}", stacklevel=2)
         try:
             with urllib.request.urlopen(request, timeout=ANSWER_SECONDS) as answer:
                 raw = answer.read()
             check_text(online, raw)
             return raw
         except (OSError, http.client.HTTPException, UserError) as error:
-            why = f"{request.host}: {str(error) or 'no answer'}"
+            why = f"{host}: {str(error) or 'no answer'}"
     raise FetchError(
         f"{name} could not be fetched ({why}); get {online.addresses[0]} by hand, then "
         f"data/prepare.py --input FILE --name {name}, or train.py --corpus FILE"

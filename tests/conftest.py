@@ -283,9 +283,7 @@ ARGS = (
 def train_quietly(project: Path, out: Path, max_iters: int, *more: str) -> int:
     """Run train.py in this process; go on with what is in `out`, or begin anew."""
     train.DATA = project / "data"
-    args = [*ARGS, "--out_dir", str(out), "--max_iters", str(max_iters), *more]
-    if any(out.glob("*.safetensors")):
-        args.append("--resume" if RunFolder(out).last.exists() else "--overwrite")
+    args = [*ARGS, "--out_dir", str(out), "--max_iters", str(max_iters), "--resume", *more]
     with open(os.devnull, "w") as nowhere, redirect_stdout(nowhere), redirect_stderr(nowhere):
         return train.main(args)
 

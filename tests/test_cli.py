@@ -26,9 +26,10 @@ import torch
 from conftest import ROOT, SCRIPTS, TEXT, assert_refused, contents, run, succeed
 
 import train
-from sancho import checkpoint, cli
+from sancho import checkpoint, cli, training
 from sancho import generate as sancho_generate
 from sancho.config import DeviceConfig, RunConfig, SampleConfig, TrainOptions
+from sancho.corpus import open_prepared
 from sancho.errors import UserError
 from sancho.evaluation import measures
 from sancho.machine.device import choose_device
@@ -47,6 +48,7 @@ TINY = [f"--{name}={value}" for name, value in SHAPE.items()] + ["--batch_size=2
 OTHER = "Otro texto, que no es aquel.\n" * 30
 RUN_FILES = ["best.safetensors", "curve.svg", "last.safetensors", "metrics.jsonl"]
 MODEL = ROOT / "tests" / "golden" / "mini.safetensors"
+slow = pytest.mark.slow
 posix = pytest.mark.skipif(sys.platform == "win32", reason="here: no signals and pipes of POSIX")
 
 
@@ -96,7 +98,7 @@ def first_line(result: SimpleNamespace) -> str:
     ],
 )
 def test_spellings(line, name, value):
-    assert cli.parse_given(TrainOptions(), line.split()) == {name: value}
+    assert cli.parse_typed(TrainOptions(), line.split()) == {name: value}
 
 
 @pytest.mark.parametrize("value", ["-- Bien-aventurado=x-y", "--seed is-it"])
@@ -134,6 +136,9 @@ def test_the_help_shows_all_options(name, options):
         for preset, width in (("base", 384), ("classic", 128)):
             words = succeed(name, "--device=cpu", f"--preset={preset}", "--help").out.split()
             assert f"residual stream. (default: {width})" in " ".join(words)
+        said = " ".join(words)
+        for option in ("--ngram_dropout", "--logit_scale", "--eval_interval"):
+            assert re.search(rf"{option} \w+ [^()]*\(default: auto\)", said)
 
 
 @pytest.mark.parametrize("line", ["--resume", "--init_from=missing", "--resume --overwrites"])
@@ -174,6 +179,7 @@ BAD_LINES = [
     ("sample.py", "--stop=", "--stop"),
     ("sample.py", "--checkpoint data", "data", "folder"),
     ("evaluate.py", "--checkpoint MODEL", "no prepared corpus in ", "golden"),
+    ("prepare.py", "--encoding=latin-1", "--encoding latin-1 needs --input: which file is it?"),
     ("prepare.py", "--name other", "--input; only quijote and shakespeare can be fetched"),
     ("prepare.py", "--input tiny.txt", "--input", "--name"),
     ("prepare.py", "--name .. --input tiny.txt", "--name is '..'; it must be the name of a folder"),
@@ -251,6 +257,7 @@ def fail(error: Exception) -> None:
         (lambda: fail(OSError(28, "No space left", "out/last.tmp")), "out/last.tmp: No space left"),
         (lambda: np.empty(2**60, dtype=np.uint8), "not enough memory"),
         (lambda: torch.empty(2**60, dtype=torch.uint8), "not enough memory"),
+        (lambda: fail(torch.OutOfMemoryError("CUDA out of memory. Tried")), "not enough memory"),
     ],
 )
 def test_what_the_user_can_mend_is_one_line(monkeypatch, act, words):
@@ -294,6 +301,9 @@ def test_train_from_beginning_to_end(project):
     assert f"{best.build_model().count_parameters():,} parameters" in result.err
     assert f" sample.py --checkpoint {Path('out', 'best.safetensors')}" in result.err
     assert "step 6 of 6: loss" in result.err
+    corpus = open_prepared("data/tiny")
+    assert f"6 steps, {6 * 2 * 8 / len(corpus.train):,.1f} times the text" in result.err
+    assert "the length of the text decides: eval_interval 6" in result.err
     assert steps_in(out) == [2, 4, 6]
     assert (best.train.max_iters, best.corpus_name) == (6, "tiny")
     assert best.train.eval_interval == 6  # it follows the length
@@ -363,7 +373,7 @@ def test_what_others_keep_in_out_dir_stays(project):
     foreign = ["config.json", "notes.txt", "best.safetensors.bak", "x.sancho", "tensorboard/mine"]
     foreign += ["tensorboard/profile/events.out.tfevents.1", "tensorboard/events.out"]
     paths = [project / "out" / name for name in foreign]
-    old = [project / "out" / name for name in (events, "best.new.safetensors")]
+    old = [project / "out" / events]
     for path in [*paths, project / "out" / "metrics.jsonl"]:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(path.name)
@@ -386,10 +396,6 @@ def test_resume_of_a_run_that_is_done_shows_its_result_again(project):
     (result,) = (line for line in first.err.splitlines() if line.startswith("validation loss "))
     assert result in again.err.splitlines()
     assert contents(project / "out") == before
-    (project / "out" / "best.safetensors").rename("out/best.new.safetensors")  # as on Windows
-    again = succeed("train.py", "--resume", "--device=cpu")
-    assert again.out == first.out
-    assert again.err.rstrip().endswith(str(Path("out", "best.new.safetensors")))
 
 
 @pytest.mark.parametrize(
@@ -419,13 +425,84 @@ def test_a_kill_costs_no_more_than_a_minute(project, monkeypatch):
     clock, last, found = SimpleNamespace(now=0), project / "out" / "last.safetensors", []
 
     def take_a_step(report: Report) -> None:
-        clock.now += 25  # seconds
-        found.append(checkpoint.load(last).progress.step if last.exists() else 0)
+        if report.step < 8:  # then it is evaluated
+            clock.now += 25  # seconds
+            found.append(checkpoint.load(last).progress.step if last.exists() else 0)
 
     monkeypatch.setattr(run_folder, "time", SimpleNamespace(monotonic=lambda: clock.now))
     conftest.watch_reports(monkeypatch, take_a_step)
     train_tiny("--max_iters=8", "--eval_interval=8", "--log_interval=1")
-    assert found == [0, 0, 0, 3, 3, 3, 6, 6]  # each before the step's own save
+    assert found == [0, 0, 0, 3, 3, 3, 6]  # each before the step's own save
+
+
+def test_an_evaluation_can_be_stopped_and_goes_on(project, monkeypatch):
+    """It was saved before; the figures and bits are those of a run that nobody stopped."""
+    monkeypatch.setattr(training, "EVALUATED_AT_ONCE", 2)
+    args = [*conftest.ARGS, "--max_iters=2", "--eval_interval=2"]
+    succeed("train.py", *args, "--out_dir=whole")
+    saved = []
+
+    def stop(report: Report) -> None:
+        if report.evaluated:
+            saved.append((report.evaluated, last_of("out").progress))
+            signal.raise_signal(signal.SIGTERM)
+
+    with monkeypatch.context() as patch:
+        conftest.watch_reports(patch, stop)
+        result = run("train.py", *args)
+    assert result.status == 143
+    assert "stopped and saved at step 2; go on with: " in result.err
+    ((evaluated, progress),) = saved
+    assert 0 < evaluated < 0.5
+    assert (progress.step, progress.evaluated_step) == (2, 0)
+    succeed("train.py", "--resume")
+    conftest.assert_same_run(project / "out", project / "whole")
+
+
+def test_a_run_that_was_stopped_before_its_first_evaluation_ends_well(project, monkeypatch):
+    with monkeypatch.context() as patch:
+        conftest.watch_reports(
+            patch, lambda report: report.step == 2 and signal.raise_signal(signal.SIGINT)
+        )
+        assert run("train.py", *TINY, "--dataset=tiny", "--max_iters=9").status == 130
+    result = succeed("train.py", "--resume", "--max_iters=2")
+    assert "validation loss" in result.err
+    assert last_of("out").progress.evaluated_step == 2
+
+
+def report_at(step: int, **found) -> Report:
+    return Report(step=step, tokens=step, seconds=60.0, lr=0.1, tokens_per_second=1, **found)
+
+
+def test_where_lines_cannot_be_drawn_over_there_is_one_now_and_then(monkeypatch, capsys):
+    clock = SimpleNamespace(now=0.0)
+    monkeypatch.setattr(cli, "time", SimpleNamespace(monotonic=lambda: clock.now))
+    state = SimpleNamespace(config=SimpleNamespace(max_iters=100), progress=SimpleNamespace(step=0))
+    reports = [
+        *(report_at(step, train_loss=1.5) for step in (10, 20, 30)),
+        *(report_at(40, evaluated=evaluated) for evaluated in (0.0, 0.25)),
+        report_at(40, train_loss=1.25, val_loss=1.75, sample="a\n b"),
+    ]
+    for _ in cli.with_progress(iter(reports), state):
+        clock.now += 6
+    lines = capsys.readouterr().err.splitlines()
+    assert lines == [
+        "step 30 of 100: loss 1.500; 01:00 gone, 02:20 left",
+        "step 40 of 100: loss 1.500, evaluating 25%; 01:00 gone, 01:30 left",
+        "step 40 of 100: loss 1.250, val 1.750; 01:00 gone, 01:30 left",
+        "    a b",
+    ]
+
+
+def test_the_best_model_is_that_of_the_lowest_loss(project):
+    """On a text whose end is ever less likely, the more is learned of its beginning."""
+    text = "a" * 900 + "b" * 100
+    (project / "ab.txt").write_text(text, encoding="utf-8")
+    succeed("train.py", *TINY, "--corpus=ab.txt", "--max_iters=20", "--eval_interval=2")
+    losses = [line["val_loss"] for line in conftest.metrics_of(project / "out") if line["val_loss"]]
+    best = checkpoint.load("out/best.safetensors").progress
+    assert best.val_loss == min(losses) == losses[0]
+    assert last_of("out").progress.val_loss == losses[-1] > losses[0]
 
 
 def test_a_text_of_ones_own_is_prepared_on_the_way_and_again_when_it_was_edited(project):
@@ -549,9 +626,22 @@ def test_prepare_several_files_and_stdin(project):
 def test_without_a_network_there_is_no_shakespeare(project, line):
     name, option = line.split()
     result = run(name, option, "shakespeare")
-    result.err = result.err.rpartition("\r")[2]  # of what a terminal shows in turn, the last
+    said, result.err = result.err.splitlines(keepends=True)
+    assert said == "note: fetching shakespeare from raw.githubusercontent.com\n"
     todo = "then data/prepare.py --input FILE --name shakespeare, or train.py --corpus FILE"
     assert_refused(result, name, "not be fetched (raw.githubusercontent.com: ", todo)
+
+
+def test_overwriting_the_book_without_a_network_leaves_it_as_it_was(project):
+    text = project / "data" / "quijote.txt"
+    text.write_text(OTHER, encoding="utf-8")
+    succeed("prepare.py")
+    text.unlink()
+    before = conftest.everything(project)
+    result = run("prepare.py", "--overwrite")
+    assert result.status == 2
+    assert "prepare.py: error: quijote could not be fetched (" in result.err.splitlines()[-1]
+    assert conftest.everything(project) == before
 
 
 def test_a_damaged_book_is_prepared_anew(project):
@@ -611,6 +701,7 @@ def start_training(project: Path, made: Path, *args: str) -> Process:
     return process
 
 
+@slow
 @posix
 @pytest.mark.parametrize(("number", "status"), [("SIGINT", 130), ("SIGTERM", 143)])
 def test_a_signal_saves_and_the_run_goes_on(project, server_of_processes, number, status):
@@ -632,24 +723,27 @@ def test_a_signal_saves_and_the_run_goes_on(project, server_of_processes, number
 
 
 def test_a_second_ctrl_c_stops_at_once():
+    before = [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)]
     with cli.stop_signals(World()) as received:
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.raise_signal(number)
         assert received == [signal.SIGTERM, signal.SIGINT]
         with pytest.raises(KeyboardInterrupt):
             signal.raise_signal(signal.SIGINT)
+    assert [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)] == before
 
 
+@slow
 @posix
 def test_a_run_can_be_read_but_not_touched_while_it_goes_on(project, server_of_processes):
     """The first process is halted meanwhile, so that whatever changes is the second's doing."""
     out, args = project / "my out", ["--eval_interval=1", "--out_dir=my out"]
-    process = start_training(project, out / "last.safetensors", *args)
+    process = start_training(project, out / "best.safetensors", *args)
     os.kill(process.pid, signal.SIGSTOP)
     before = contents(out)
     for mode in ("--overwrite", "--resume", "--seed=1"):
         result = run("train.py", "--out_dir", "my out", mode, "--dataset=tiny", "--device=cpu")
-        assert_refused(result, "train.py", "my out", f"process {process.pid} on ")
+        assert_refused(result, "train.py", "my out is in use by another process; wait for it")
         assert contents(out) == before
     best = out / "best.safetensors"
     result = succeed("sample.py", "--checkpoint", best, "--start=En", "--max_new_tokens=9")
@@ -714,6 +808,7 @@ def start_python(folder: Path, *args: str) -> subprocess.Popen:
     return subprocess.Popen([sys.executable, *args], cwd=folder, env=environment, **pipes)
 
 
+@slow
 def test_text_is_utf8_whatever_the_terminal_is(own_project):
     text = "El ñandú bebió agua fría y «cantó» a la cigüeña.\n" * 9
     (own_project / "bird.txt").write_text(text, encoding="utf-8")
@@ -728,6 +823,7 @@ def test_text_is_utf8_whatever_the_terminal_is(own_project):
     assert err.decode().startswith("prepare.py: error: unknown option --nañe; did you mean --name?")
 
 
+@slow
 @posix
 @pytest.mark.parametrize("seen", [0, 20])
 def test_a_reader_that_goes_away_is_no_error(own_project, trained, seen):

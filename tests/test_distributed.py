@@ -11,7 +11,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, redirect_stderr, redirect_stdout, suppress
+from contextlib import contextmanager, nullcontext, redirect_stderr, redirect_stdout, suppress
 from datetime import timedelta
 from functools import partial
 from multiprocessing import Process
@@ -38,7 +38,6 @@ from sancho.machine import distributed
 from sancho.machine.device import Device
 from sancho.machine.distributed import World
 from sancho.run import folder as run_folder
-from sancho.run import setup
 from sancho.run.folder import RunFolder
 
 pytestmark = [
@@ -156,25 +155,66 @@ def assert_goes_on(project: Path, expected: Path) -> None:
 # --- the same run ---------------------------------------------------------------------------
 
 
+def assert_agree(ours: Path, theirs: Path) -> None:
+    pairs = zip(metrics_of(ours), metrics_of(theirs), strict=True)
+    for our, their in pairs:
+        for name in ("train_loss", "val_loss"):
+            assert our[name] == pytest.approx(their[name], abs=1e-3), our["step"]
+        assert (our["step"], our["tokens"]) == (their["step"], their["tokens"])
+    assert our["step"] == 20
+
+
 @pytest.mark.parametrize(
     ("size", "threads", "preset"),
     [
         (2, 1, "mini"),
-        (2, 2, "mini"),
-        (4, 1, "mini"),
-        *(pytest.param(2, 1, preset, marks=slow) for preset in ("classic", "base")),
+        (4, 2, "mini"),
+        *(pytest.param(2, 2, preset, marks=slow) for preset in ("classic", "base")),
     ],
 )
 def test_so_many_processes_agree_with_one_to_rounding(project, size, threads, preset):
-    more = ("--preset", preset, "--threads", str(threads), "--eval_interval", "10")
-    run_together(size, project, *FOUR, *more, "--max_iters", "20")
-    train_quietly(project, project / "one", 20, *MORE, *more)
-    pairs = zip(metrics_of(project / "out"), metrics_of(project / "one"), strict=True)
-    for ours, theirs in pairs:
-        for name in ("train_loss", "val_loss"):
-            assert ours[name] == pytest.approx(theirs[name], abs=1e-3), ours["step"]
-        assert (ours["step"], ours["tokens"]) == (theirs["step"], theirs["tokens"])
-    assert ours["step"] == 20
+    """With dropout, too: a window's masks are its own, whoever computes it."""
+    more = (
+        "--preset",
+        preset,
+        "--dropout=0.3",
+        "--dtype=float32",
+        "--eval_interval=10",
+        "--threads",
+    )
+    run_together(size, project, *FOUR, *more, str(threads), "--max_iters", "20")
+    train_quietly(project, project / "one", 20, *MORE, *more, str(3 - threads))
+    assert_agree(project / "out", project / "one")
+
+
+def test_micro_batches_agree_with_one_batch_to_rounding(project):
+    """Two of four windows, and eight windows at once, by two threads."""
+    more = ("--dropout=0.3", "--ngram_dropout=0.3", "--dtype=float32", "--eval_interval=10")
+    for name, parts, size, threads in (("two", 2, 4, 1), ("one", 1, 8, 2)):
+        shape = (f"--gradient_accumulation_steps={parts}", f"--batch_size={size}")
+        train_quietly(project, project / name, 20, *more, *shape, f"--threads={threads}")
+    assert_agree(project / "two", project / "one")
+
+
+def count_saves(rank: int) -> None:
+    """For the first process a minute never passes, for the other one at once."""
+    run_folder.SAVE_SECONDS = 0 if rank else 1e9
+    save = RunFolder.save
+
+    def counted(folder: RunFolder, *args: object, **options: bool) -> None:
+        save(folder, *args, **options)
+        with open(folder.path / "saves", "a", encoding="utf-8") as file:
+            file.write(f"{rank} ")
+
+    RunFolder.save = counted
+
+
+def test_the_first_process_alone_decides_when_to_save(project):
+    args = ("--max_iters=9", "--eval_interval=9", "--log_interval=9")
+    group = Group(2, project, *FOUR, *args, before=count_saves)
+    assert group.end() == [0, 0], group.said(0)
+    saves = Path("out/saves").read_text("utf-8").split()
+    assert saves == ["0", "0"], "before the evaluation and after it"
 
 
 def test_a_text_is_prepared_once_and_one_process_speaks(project):
@@ -348,7 +388,8 @@ def wait_until(condition: Callable[[], bool]) -> None:
 def is_free(folder: RunFolder) -> bool:
     """Return whether no process holds the folder."""
     try:
-        with folder.lock():
+        with folder:
+            folder.lock()
             return True
     except UserError:
         return False
@@ -374,17 +415,27 @@ def test_the_real_torchrun_does_so_too(project, expected, size, status):
         assert_same_run(project / "out", expected)
 
 
-def test_on_gpus_there_is_a_micro_step_for_each_and_losses_are_read_seldom(monkeypatch):
-    for name, found in (("is_available", True), ("is_bf16_supported", True)):
-        monkeypatch.setattr(torch.cuda, name, lambda found=found, **options: found)
-    given = {"preset": "base", "dtype": "bfloat16"}
-    for processes in (1, 8):
-        options = setup.preset_options(given, processes=processes)
-        assert options.train.gradient_accumulation_steps == processes
-        assert options.train.log_interval == 100
-
-
 # --- a world of its own ---------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("place", "device", "words"),
+    [
+        ("0", "mps", "--device mps works in one process"),
+        ("2", "cuda", "there are 2 GPUs; give --nproc_per_node 2 or less"),
+        ("1", "cuda", None),
+        ("9", "cpu", None),
+    ],
+)
+def test_each_process_needs_a_gpu_of_its_own(monkeypatch, place, device, words):
+    chosen = []
+    monkeypatch.setenv("LOCAL_RANK", place)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
+    monkeypatch.setattr(torch.cuda, "set_device", chosen.append)
+    with pytest.raises(UserError, match=words) if words else nullcontext():
+        World(int(place), 10).choose_gpu(torch.device(device))
+    assert chosen == ([1] if (place, device) == ("1", "cuda") else [])
+    World().choose_gpu(torch.device(device))  # alone anything goes
 
 
 def test_alone_there_is_nothing_to_do(monkeypatch):
@@ -394,7 +445,7 @@ def test_alone_there_is_nothing_to_do(monkeypatch):
         with distributed.process_group() as world:
             assert world == World()
     assert world.broadcast_from_first(lambda: "made") == "made"
-    assert world.maxima(15, 3) == [15, 3]
+    assert world.max_over_processes(15, 3) == [15, 3]
     assert world.sum(torch.tensor([1.0, 2.0])).tolist() == [1, 2]
     with pytest.raises(UserError, match="mine"), world.fail_together():
         raise UserError("mine")
