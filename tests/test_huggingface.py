@@ -31,6 +31,7 @@ BLOCK = SIZE["block_size"]
 GPT2, QWEN3, SANCHO = "GPT2LMHeadModel", "Qwen3ForCausalLM", "SanchoForCausalLM"
 GPT = {"norm": "layernorm", "position": "learned", "qk_norm": False}
 # How transformers reads each case: the golden families by their names, and these besides.
+PLAIN = {"ngram_size": 1, "ngram_vocabulary": False, "embedding_skip": False}
 SHAPES = {
     "qwen": {},
     "qwen-tied": {"activation": "geglu", "tie_embeddings": True},
@@ -67,7 +68,7 @@ def case(name: str) -> Checkpoint:
     if name in FAMILIES:
         saved = checkpoint.load(FOLDER / f"{name}.safetensors")
         return replace(saved, model=replace(saved.model, dropout=0.25))
-    saved = small_checkpoint(ModelConfig(**SIZE | SHAPES[name]))
+    saved = small_checkpoint(ModelConfig(**SIZE | PLAIN | SHAPES[name]))
     if name == "faint":  # beside the squares of these, what a norm adds to them counts
         saved.weights["token_embedding.weight"] *= 0.003
     return saved
@@ -259,7 +260,8 @@ def ask(folder: Path, names: Iterable[str]) -> dict:
     for name in names:
         write_folder(case(name), folder / name)
     shape = {"vocab_size": len(HOSTILE), "block_size": 8, "n_layer": 1, "n_embd": 4}
-    write_folder(small_checkpoint(ModelConfig(**shape), HOSTILE), folder / "hostile")
+    hostile = small_checkpoint(ModelConfig(**shape | PLAIN), HOSTILE)
+    write_folder(hostile, folder / "hostile")
     given = {"starts": [START, START[-4:]], "room": ROOM, "long": LONG, "texts": TEXTS}
     given["ids"] = {name: expected(name)["ids"] for name in names}
     done = subprocess.run(
