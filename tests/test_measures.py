@@ -37,7 +37,8 @@ def corpus(tmp_path_factory) -> Corpus:
 
 @pytest.fixture(scope="module")
 def model(corpus):
-    return random_gpt(ModelConfig(vocab_size=corpus.tokenizer.vocab_size, **SMALL))
+    shape = SMALL | {"ngram_size": 1, "embedding_skip": False}
+    return random_gpt(ModelConfig(vocab_size=corpus.tokenizer.vocab_size, **shape))
 
 
 def measure_all(model, corpus, **limits) -> dict:

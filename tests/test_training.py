@@ -372,7 +372,10 @@ def test_losses_in_windows_are_those_by_hand(block_size, length):
         loss = validation_loss(model, ids, batch_size, threads)
         assert loss == pytest.approx(expected.mean(), abs=1e-6)
     with thread_pool(1) as one:
-        parts = [[*losses_in_groups(model, ids, 2, one, 2, World(rank, 3))] for rank in range(3)]
+        parts = [
+            [*losses_in_groups(model, windows(ids, block_size, 2), 2, one, World(rank, 3))]
+            for rank in range(3)
+        ]
     assert len({len(groups) for groups in parts}) == 1, "all are asked for their sums as often"
     found = np.concatenate([losses for groups in parts for losses in groups])
     assert_close(np.sort(found), np.sort(expected), atol=1e-5)
