@@ -56,9 +56,10 @@ def main(args: Sequence[str]) -> int:
 
 def open_folder(folder: RunFolder, plan: RunPlan) -> None:
     """Make the folder ready for the run."""
-    step = plan.initial.progress.step if plan.initial and plan.goes_on else 0
-    if plan.goes_on:
-        folder.go_on(step)
+    step = 0
+    if plan.initial and plan.goes_on:
+        step = plan.initial.progress.step
+        folder.go_on(step, plan.initial.progress.evaluated_step)
     else:
         folder.begin(overwrite=plan.options.folder.overwrite)
     if plan.options.run.tensorboard:

@@ -51,6 +51,7 @@ def wait_for_a_save(process: multiprocessing.Process, out: Path) -> bool:
 MANY = [pytest.param(*case, marks=slow) for case in (("mini", 200), ("classic", 60), ("base", 60))]
 
 
+@slow
 @posix
 @pytest.mark.parametrize(("preset", "kills"), [("mini", 5), *MANY])
 def test_kills_lose_nothing(project, preset, kills):

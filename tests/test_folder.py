@@ -52,7 +52,7 @@ def resumed(folder: RunFolder) -> TrainingState:
     """Return the state of the run, ready for three steps more."""
     last = folder.load_last()
     state = TrainingState.restore(last, replace(last.train, max_iters=9), CPU)
-    folder.go_on(state.progress.step)
+    folder.go_on(state.progress.step, state.progress.evaluated_step)
     return state
 
 
@@ -146,9 +146,10 @@ def test_overwrite_removes_nothing_where_a_folder_is_in_the_way(folder, name):
 @pytest.mark.parametrize(
     "tail",
     [
-        b'{"step": 7, "train_loss": 1.0}\n{"step": 100}\n',
+        b'{"step": 7, "val_loss": null}\n{"step": 100, "val_loss": null}\n',
+        b'{"step": 6, "val_loss": 1.0}\n',  # an evaluation that was not saved
         b'{"step": 7, "tok',
-        b'{"step": 5}',  # whole, but for its newline
+        b'{"step": 5, "val_loss": null}',  # whole, but for its newline
         *(b"\0\0\n", b"{}\n", b"[]\n", b"7\n", b"\n", b"\xff\xfe\x80", b'{"step": null}\n'),
     ],
 )
@@ -158,10 +159,10 @@ def test_later_steps_and_incomplete_lines_are_dropped(tmp_path, tail):
         folder.record(report_at(step, train_loss=1.0))
     before = folder.metrics.read_bytes()
     folder.metrics.write_bytes(before + tail)
-    folder.go_on(6)
+    folder.go_on(6, 3)
     assert folder.metrics.read_bytes() == before
     folder.metrics.unlink()
-    folder.go_on(6)
+    folder.go_on(6, 3)
     assert not folder.metrics.exists()
 
 
@@ -261,7 +262,7 @@ def test_tensorboard_shows_what_metrics_hold_after_a_resume_too(tmp_path):
         for step in range(1, 6):
             folder.record(report_at(step, train_loss=1 / step))
     with RunFolder(tmp_path) as folder:
-        folder.go_on(2)
+        folder.go_on(2, 2)
         folder.write_events(2)
         for step in range(3, 9):
             val_loss = 1 + step if step % 3 else None

@@ -78,13 +78,16 @@ class RunFolder:
         for path in old:
             path.unlink(missing_ok=True)
 
-    def go_on(self, step: int) -> None:
-        """Make the folder ready for a run that goes on after `step`: drop what came later."""
+    def go_on(self, step: int, evaluated_step: int) -> None:
+        """Make the folder ready for a run that goes on after `step`: drop what came later.
+
+        evaluated_step: that of the last evaluation that was saved; a later one is made again.
+        """
         self.lock()
         if self.metrics.exists():
             lines = self.metrics.read_bytes().splitlines(keepends=True)
             with atomic_write(self.metrics) as out:
-                out.writelines(line for line in lines if _is_until(line, step))
+                out.writelines(line for line in lines if _is_until(line, step, evaluated_step))
 
     def write_events(self, step: int) -> None:
         """Write event files for TensorBoard, too, from now on; hide those after `step`."""
@@ -175,8 +178,10 @@ class RunFolder:
         raise UserError(f"another program has {names} in {self.path} open: not saved; {whole}")
 
 
-def _is_until(line: bytes, step: int) -> bool:
-    """Return whether a line of metrics is whole and was written up to `step`."""
+def _is_until(line: bytes, step: int, evaluated_step: int) -> bool:
+    """Return whether a line of metrics is whole and was written up to these steps."""
     with suppress(ValueError, KeyError, TypeError):
-        return line.endswith(b"\n") and json.loads(line)["step"] <= step
+        record = json.loads(line)
+        last = step if record["val_loss"] is None else evaluated_step
+        return line.endswith(b"\n") and record["step"] <= last
     return False
