@@ -2,7 +2,7 @@
 
 import unicodedata
 from collections.abc import Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
@@ -201,26 +201,6 @@ def stream_texts(
     yield [gate.pending for gate in gates]
 
 
-def continue_texts(
-    model: Model,
-    tokenizer: CharTokenizer,
-    prompt: np.ndarray,
-    config: SampleConfig = DEFAULT_SAMPLING,
-    *,
-    max_new_tokens: int,
-    seed: int = 0,
-    stop: Sequence[str] = (),
-    samples: Sequence[int] = (0,),
-) -> list[str]:
+def continue_texts(*prompt: Any, **options: Any) -> list[str]:
     """Return continuations of a prompt, one for each sample. Arguments: as in `stream_texts`."""
-    steps = stream_texts(
-        model,
-        tokenizer,
-        prompt,
-        config,
-        max_new_tokens=max_new_tokens,
-        seed=seed,
-        stop=stop,
-        samples=samples,
-    )
-    return ["".join(pieces) for pieces in zip(*steps, strict=True)]
+    return ["".join(pieces) for pieces in zip(*stream_texts(*prompt, **options), strict=True)]
