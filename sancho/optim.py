@@ -177,12 +177,11 @@ def make_optimizers(
     vectors = [p for p in model.parameters() if p.dim() < 2]
     betas = (config.beta1, config.beta2)
     decay = config.weight_decay
-    return [
+    return [  # which step in parallel threads: those that take longest begin
+        *(RowAdagrad([p], config.ngram_learning_rate) for p in table),
+        *(Muon(same, config.muon_learning_rate, weight_decay=decay) for same in by_shape.values()),
         AdamW([*matrices, *prediction_heads], config.learning_rate, betas, decay),
         AdamW(vectors, config.learning_rate, betas, weight_decay=0.0),
-        # One for each shape: they step in parallel threads.
-        *(Muon(same, config.muon_learning_rate, weight_decay=decay) for same in by_shape.values()),
-        *(RowAdagrad([p], config.ngram_learning_rate) for p in table),
     ]
 
 
