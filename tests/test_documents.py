@@ -142,7 +142,7 @@ def run_block(kind: str, code: str, folder: Path, with_network: bool) -> None:
 def copy(tmp_path: Path) -> Path:
     """A copy of the project, with what the pages suppose a reader to have."""
     folder = tmp_path / "sancho-mini"
-    left_out = (".*", "node_modules", "build", "out", "out-*", "*.egg-info", "__pycache__", "*.ipynb")
+    left_out = ".* node_modules build out out-* *.egg-info __pycache__ *.ipynb".split()
     shutil.copytree(ROOT, folder, ignore=shutil.ignore_patterns(*left_out))
     for path in (folder / "data").iterdir():
         if path.is_dir():
