@@ -142,7 +142,7 @@ def run_block(kind: str, code: str, folder: Path, with_network: bool) -> None:
 def copy(tmp_path: Path) -> Path:
     """A copy of the project, with what the pages suppose a reader to have."""
     folder = tmp_path / "sancho-mini"
-    left_out = (".*", "node_modules", "build", "out*", "*.egg-info", "__pycache__", "notebooks")
+    left_out = ".* node_modules build out out-* *.egg-info __pycache__ *.ipynb".split()
     shutil.copytree(ROOT, folder, ignore=shutil.ignore_patterns(*left_out))
     for path in (folder / "data").iterdir():
         if path.is_dir():
@@ -164,7 +164,7 @@ def test_the_blocks_of_a_page_run(name, copy):
         pytest.importorskip("onnxruntime")
         pytest.importorskip("transformers")
     if not any("train.py" in code for _, code in blocks):
-        run_block("bash", "python train.py --dataset apocrifo", copy, False)
+        run_block("bash", "python train.py --dataset apocrifo\n", copy, False)
     for kind, code in blocks:
         run_block(kind, code, copy, False)
 
