@@ -55,6 +55,7 @@ CAPITULOS = (
     Capitulo("12_de_sancho_a_un_asistente.ipynb", "12", "De sancho a un asistente"),
     Capitulo("A_la_tabla_de_secuencias.ipynb", "A", "La tabla de secuencias", anexo_de="2"),
     Capitulo("B_muon.ipynb", "B", "Muon", anexo_de="8"),
+    Capitulo("D_microsancho.ipynb", "D", "Todo en un archivo", anexo_de="8"),
 )
 
 BUSCAR_LOS_MODULOS = """\
