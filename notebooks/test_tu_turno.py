@@ -101,7 +101,7 @@ def answer(turn: NotebookNode, name: str, body: str) -> str:
 
 def refusals(name: str, turn: NotebookNode) -> str:
     """Return code that asserts that the check refuses what checks nothing, or is wrong."""
-    wrong = ["return " + re.search(r"\((\w+):", turn.source)[1], *MALAS[name]]  # what it got
+    wrong = ["return " + re.search(r"\(\s*(\w+):", turn.source)[1], *MALAS[name]]  # what it got
     lines = []
     for number, body in enumerate(wrong):
         lines.append(answer(turn, f"mala_{number}", body))
@@ -117,9 +117,12 @@ def test_there_are_answers_for_every_turn():
     assert {len(bodies) for bodies in BUENAS.values()} == {2}
 
 
+WITH_TURNS = [chapter for chapter in CHAPTERS if turns(read(chapter))]
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("which", [0, 1])
-@pytest.mark.parametrize("chapter", CHAPTERS)
+@pytest.mark.parametrize("chapter", WITH_TURNS)
 def test_the_chapter_runs_with_what_a_learner_wrote_and_refuses_what_is_wrong(chapter, which):
     notebook = read(chapter)
     names = turns(notebook)
