@@ -431,7 +431,9 @@ ERRORES = (
 )
 
 
-@pytest.mark.parametrize(("pieza", "bien", "mal"), ERRORES, ids=lambda algo: str(algo)[:40])
+@pytest.mark.parametrize(
+    ("pieza", "bien", "mal"), ERRORES, ids=lambda algo: getattr(algo, "__name__", str(algo)[:40])
+)
 def test_un_error_se_nota(pieza, bien, mal, tmp_path):
     fuente = solucion()
     assert bien in fuente
