@@ -406,6 +406,18 @@ return w - eta * (b * m + (1 - b) * g), m""",
 m = b * m + (1 - b) * g
 return w + eta * orthogonalise((b * m + (1 - b) * g)[None])[0], m""",
     ),
+    "lineal_atras": (
+        "return d_y @ w",
+        "return d_y @ w, d_y.T @ x",
+        "return d_y @ w, x.reshape(-1, x.shape[-1]).T @ d_y.reshape(-1, d_y.shape[-1])",
+        "return d_y.reshape(-1, d_y.shape[-1]).T @ x.reshape(-1, x.shape[-1]), d_y @ w",
+    ),
+    "normalizar_atras": (
+        "return r * d_y",
+        "return r * (d_y - y * (d_y * y).mean())",
+        "return r * (d_y - y * (d_y * y).sum(-1, keepdims=True))",
+        "return d_y - y * (d_y * y).mean(-1, keepdims=True)",
+    ),
 }
 
 BUENAS = {
@@ -638,5 +650,20 @@ return w.sub(orthogonalise(rumbo.unsqueeze(0)).squeeze(0), alpha=eta), nueva""",
 nueva = m + (1 - b) * (g - m)
 [paso] = orthogonalise(torch.stack([nueva + (1 - b) * (g - nueva)]))
 return w - eta * paso, nueva""",
+    ),
+    "lineal_atras": (
+        'return [np.einsum("...s,se->...e", d_y, w), np.einsum("...s,...e->se", d_y, x)]',
+        """\
+d_w = np.zeros_like(w)
+for place in np.ndindex(d_y.shape[:-1]):
+    d_w += np.outer(d_y[place], x[place])
+return d_y.dot(w), d_w""",
+    ),
+    "normalizar_atras": (
+        'return r * d_y - r * y * np.einsum("...c,...c->...", d_y, y)[..., None] / y.shape[-1]',
+        """\
+C = y.shape[-1]
+matriz = np.eye(C) - y[..., :, None] * y[..., None, :] / C
+return r * (matriz @ d_y[..., None])[..., 0]""",
     ),
 }

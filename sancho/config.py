@@ -251,7 +251,7 @@ class RunConfig(DeviceConfig):
     """Device and preset: what a run keeps when it goes on."""
 
     preset: PresetName = "auto"
-    """A model and its training: mini, midi (ten minutes), base (a GPU), classic (the course's)."""
+    """Model and training: mini, midi (8 to 13 minutes), base (a GPU), classic (the course's)."""
     compile: bool = False
     """Compile the model with torch.compile; it takes a minute or more before the first step."""
     tensorboard: bool = False

@@ -37,7 +37,7 @@ MOST_EVALUATIONS = 10
 EVALUATION_FRACTION = 1 / 5
 
 # Of a text that is read E times, 0.85 − 1.35 / E of the vectors of its n-grams are dropped and the
-# logits are multiplied by 1 + 0.15 times that (benchmarks/README.md).
+# logits are multiplied by 1 + 0.15 times that (benchmarks/diary.md).
 MOST_NGRAMS_DROPPED = 0.85
 NGRAMS_KEPT_BY_READING = 1.35
 SCALE_BY_DROPOUT = 0.15
