@@ -606,6 +606,20 @@ def test_a_text_that_is_interrupted_is_no_error_with_a_traceback(trained, monkey
     assert result.out == whole[: 1 + 12]
 
 
+def test_a_large_model_writes_where_there_is_a_gpu_and_a_small_one_on_the_cpu(monkeypatch):
+    from sancho.machine import device
+
+    asked, sample = [], SCRIPTS["sample.py"]
+    saved = checkpoint.load(MODEL)
+    choose = device.choose_device
+    monkeypatch.setattr(device, "choose_device", lambda o: asked.append(o) or choose(o))
+    for largest in (saved.build_model().count_parameters(), 1):
+        monkeypatch.setattr(sample, "LARGEST_ON_CPU", largest)
+        sample.open_model(saved, DeviceConfig())
+        sample.open_model(saved, DeviceConfig(device="cpu"))
+    assert asked == [DeviceConfig()]
+
+
 # --- data/prepare.py ------------------------------------------------------------------------
 
 

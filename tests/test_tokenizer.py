@@ -104,6 +104,7 @@ def test_skip_leaves_out_the_unknown_characters_and_no_others():
         ("aenocu123", "áëñôçü１²③", "aenocu123"),
         ("é", "e", "é"),
         ("ES", "es", "ES"),
+        ("Eé", "É", "E"),  # its own letter without the accent, before the other case
         ("if.", "ﬁ…", "fi..."),
         ("oeas", "œæß", "oeaess"),
         ("olOL", "øłØŁ", "olOL"),
