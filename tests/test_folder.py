@@ -80,6 +80,11 @@ def test_the_best_model_is_not_replaced_by_a_worse_one(folder, corpus):
     assert checkpoint.load(folder.last).progress.step == 99
     folder.save(state, corpus, is_best=True)
     assert checkpoint.load(folder.best).progress.step == 99
+    before = folder.best.read_bytes()
+    with torch.no_grad():
+        state.model.head.weight.add_(1)  # whose arrays the best model was saved from
+    folder.save(state, corpus, is_best=False)
+    assert folder.best.read_bytes() == before
 
 
 def test_the_best_model_is_written_before_the_last_that_speaks_of_it(folder, corpus, monkeypatch):

@@ -206,6 +206,16 @@ def test_what_the_length_decides(length, steps, interval, dropped, scale):
     assert "ngram_dropout" not in said and "logit_scale" in said
 
 
+def test_only_what_the_length_changes_is_said():
+    short = corpus_of(20_000)
+    found, said = follow_text(options_of("mini"), short, {})
+    steps = found.train.max_iters
+    assert f"max_iters {steps}," in said
+    same, said = follow_text(options_of("mini", max_iters=steps), short, {})
+    assert same == found
+    assert "max_iters" not in said
+
+
 def test_what_is_read_more_often_is_dropped_more_and_made_less_sure():
     lengths = [10_000, 200_000, 600_000, 900_000, 1_500_000, 2_500_000, 5_000_000]
     found = {
