@@ -35,8 +35,8 @@ from sancho.tokenizer import CharTokenizer
 SAMPLES_AT_ONCE = 8
 """Samples in a batch, each in its own cache."""
 LARGEST_ON_CPU = 15_000_000
-"""Parameters of a model that writes on the CPU by default; base has 11 million. From where on a GPU
-is faster was not measured (benchmarks/gpu.py)."""
+"""Parameters of a model that writes on the CPU by default; base has 11 million. The size above
+which a GPU is faster was not measured (benchmarks/gpu.py)."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -90,7 +90,7 @@ def write(
     options: SampleOptions,
     samples: range,
 ) -> None:
-    """Print continuations of the prompt: the first as it comes, the others when it has ended."""
+    """Print continuations of the prompt: the first as it comes, the others when all have ended."""
     steps = stream_texts(
         model,
         tokenizer,

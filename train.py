@@ -44,7 +44,7 @@ def main(args: Sequence[str]) -> int:
                 world.choose_gpu(device.torch_device)
                 corpus = open_prepared(plan.corpus)
                 state, corpus = make_state(plan, corpus, device)
-                reports = fit(state, corpus, device, world=world)
+                reports = fit(state, corpus, device, world=world)  # trains as it is read
                 if world.is_first:
                     open_folder(folder, plan)
                     cli.say(describe(plan, state, corpus, device, world))
@@ -55,7 +55,7 @@ def main(args: Sequence[str]) -> int:
 
 
 def open_folder(folder: RunFolder, plan: RunPlan) -> None:
-    """Make the folder ready for the run."""
+    """Clear the folder for a new run, or drop what came after the step that one goes on from."""
     step = 0
     if plan.initial and plan.goes_on:
         step = plan.initial.progress.step
@@ -128,10 +128,11 @@ def describe_start(plan: RunPlan, state: TrainingState) -> str:
     train = state.config
     step = state.progress.step
     note = ""
-    if state.is_done:
-        ended = step >= train.max_iters
-        patience = f"--patience {train.patience} ended it; --patience 0"
-        note = f"; it is done: {'a larger --max_iters' if ended else patience} goes on"
+    if state.is_over:
+        advice = f"--patience {train.patience} ended it; --patience 0"
+        if step >= train.max_iters:
+            advice = "a larger --max_iters"
+        note = f"; it is done: {advice} goes on"
     elif step >= plan.initial.train.max_iters:
         factor = learning_rate_factor(step, train)
         note = f"; it was done: its learning rates rise again, to {factor:.2f} of the peak"
@@ -142,8 +143,7 @@ def show_result(folder: RunFolder, state: TrainingState, signal: int) -> None:
     """Say how good the best model is and let it write a little; or how to go on."""
     if signal:
         go_on = f"go on with: {cli.command('train.py', '--resume', '--out_dir', folder.path)}"
-        is_over = state.is_done and not state.is_evaluation_due
-        what_next = "the run is done" if is_over else go_on
+        what_next = "the run is done" if state.is_over else go_on
         cli.say(f"\nstopped and saved at step {state.progress.step}; {what_next}")
         return
     best = checkpoint.load(folder.best)

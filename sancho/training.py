@@ -295,6 +295,11 @@ class TrainingState:
         out_of_patience = 0 < self.config.patience <= self.progress.evaluations_since_best
         return out_of_patience or self.progress.step >= self.config.max_iters
 
+    @property
+    def is_over(self) -> bool:
+        """Whether nothing is left to do, neither a step nor an evaluation."""
+        return self.is_done and not self.is_evaluation_due
+
     def sync_losses(self) -> None:
         """Read the unread losses. Raises NonFiniteLoss naming the step of a bad one."""
         losses = torch.stack(self.unread_losses).tolist() if self.unread_losses else []
@@ -371,10 +376,10 @@ def fit(
 ) -> Iterator[Report]:
     """Train until state.config.max_iters steps are done; report after every step.
 
-    A step that an evaluation follows has several reports: one before it, others while it goes on,
-    and one with its losses. Whenever it yields, `state` may be saved: a run that goes on from there
-    makes the same steps and evaluations. Stops early if state.config.patience asks for it. All
-    processes of a `world` call it and get the same reports, but for the seconds.
+    A step with an evaluation after it has several reports: one before the evaluation, others while
+    it goes on, and one with its losses. Whenever it yields, `state` may be saved: a run that goes
+    on from there makes the same steps and evaluations. Stops early if state.config.patience asks
+    for it. All processes of a `world` call it and get the same reports, but for the seconds.
     Raises UserError at once for a corpus that is too short or a batch that can't be shared; later
     NonFiniteLoss, or UserError where torch.compile was asked for and fails.
     """
@@ -466,7 +471,8 @@ class TrainingLoop:
             self.world,
             self.device.autocast,
         ):
-            sums += self.world.sum(torch.tensor([losses.sum(dtype=np.float64), len(losses)]))
+            group = [losses.sum(dtype=np.float64), len(losses)]
+            sums += self.world.sum(torch.tensor(group, dtype=torch.float64))
             state.progress.seconds += time.perf_counter() - begin
             yield self._report(evaluated=sums[1].item() / min(len(val) - 1, EVALUATED))
             begin = time.perf_counter()

@@ -131,11 +131,11 @@ class RunFolder:
         if is_best:
             self._unsaved_best = state.to_checkpoint(corpus, with_optimizer=False)
         # Before the last one, which says how good the best one is.
-        if self._unsaved_best and self._is_saved(self.best, self._unsaved_best):
+        if self._unsaved_best and self._try_save(self.best, self._unsaved_best):
             self._unsaved_best = None
         elif is_best:
-            self._unsaved_best = deepcopy(self._unsaved_best)  # its arrays were those of the state
-        self._is_saved(self.last, state.to_checkpoint(corpus, with_optimizer=True))
+            self._unsaved_best = deepcopy(self._unsaved_best)  # they share memory with the state
+        self._try_save(self.last, state.to_checkpoint(corpus, with_optimizer=True))
         self._last_save = time.monotonic()
         if self._refused:
             names = " and ".join(path.name for path in self._refused)
@@ -152,7 +152,7 @@ class RunFolder:
             with suppress(PermissionError), atomic_write(self.curve) as out:
                 out.write(draw_curve([json.loads(line) for line in lines]).encode())
 
-    def _is_saved(self, path: Path, saved: Checkpoint) -> bool:
+    def _try_save(self, path: Path, saved: Checkpoint) -> bool:
         try:
             checkpoint.save(path, saved)
         except PermissionError:  # Windows replaces no file that another process has open

@@ -68,7 +68,7 @@ class RunPlan:
 
 
 def make_plan(typed: Typed, folder: RunFolder, data: str | Path, processes: int = 1) -> RunPlan:
-    """Return the plan of a run: of the one in `folder` if it is to go on, else of a new one.
+    """Return the plan to go on with the run in `folder`, if that is asked for, or of a new one.
 
     data: the folder of the texts, where the text is prepared if it is not yet. A run that goes on
     has its own options, with what is typed, and its folder is locked. A new run has the options of
@@ -189,6 +189,8 @@ def follow_text(options: TrainOptions, corpus: Corpus, typed: Typed) -> tuple[Tr
         found["ngram_dropout"] = round(dropped, 2)
         found["logit_scale"] = round(1 + SCALE_BY_DROPOUT * dropped, 2)
     found = {name: value for name, value in found.items() if name not in typed}
+    if not found:
+        return options, ""
     decided = ", ".join(f"{name} {value:g}" for name, value in found.items())
     return with_values(options, found), f"the length of the text decides: {decided}"
 
