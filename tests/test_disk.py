@@ -10,7 +10,7 @@ from types import SimpleNamespace
 
 import conftest
 import pytest
-from conftest import ARGS, ROOT, SCRIPTS, TEXT, assert_same_run, contents, run, succeed
+from conftest import ARGS, ROOT, SCRIPTS, TEXT, contents, run, succeed
 
 from sancho import checkpoint
 from sancho.corpus import is_prepared, open_prepared, prepare_files
@@ -54,24 +54,6 @@ def fill(disk: Path, room: int) -> None:
 
 
 # --- full -----------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("room", [0, 4 * PAGE])
-def test_a_disk_that_fills_up_while_training(project, disk, monkeypatch, room):
-    """When the second step is done, somebody else fills it."""
-    out, expected = disk / "out", project / "expected"
-    line = [*ARGS, "--max_iters=4", "--out_dir"]
-    succeed("train.py", *line, expected)
-    with monkeypatch.context() as patch:
-        conftest.watch_reports(patch, lambda report: report.step == 2 and fill(disk, room))
-        result = run("train.py", *line, out)
-    for refused in (result, run("train.py", "--resume", "--out_dir", out)):
-        assert_ends_refused(refused, FULL)
-        assert [saved.progress.step for saved in conftest.what_was_saved(out)][1:] == [1]
-        assert not list(out.glob("*.sancho-tmp"))
-    (disk / "filler").unlink()
-    succeed("train.py", "--resume", "--out_dir", out)
-    assert_same_run(out, expected)
 
 
 @pytest.mark.parametrize("old", [False, True], ids=["a new text", "a text that is there"])
