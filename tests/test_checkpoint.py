@@ -3,6 +3,7 @@ import json
 import pickle
 import tracemalloc
 from contextlib import suppress
+from copy import deepcopy
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -266,6 +267,25 @@ def test_a_safetensors_file_of_others(tmp_path, metadata):
 def test_another_version(tmp_path, content, tensors, version):
     path = forge(tmp_path / "x", content, tensors, version=version)
     assert f"version {version}" in refuse(path)
+
+
+@pytest.mark.parametrize(
+    ("step", "val_loss", "expected"),
+    [(6, 1.5, 6), (8, 1.5, 8), (5, 1.5, 4), (5, None, 0)],
+    ids=["at its end", "at an evaluation", "between two", "before the first"],
+)
+def test_an_older_file_does_not_say_when_it_was_evaluated(
+    tmp_path, content, tensors, step, val_loss, expected
+):
+    """Its evaluations came every fourth step here, and at the end."""
+    content = deepcopy(content)
+    content["progress"] |= {"step": step, "val_loss": val_loss}
+    del content["progress"]["evaluated_step"]
+    content["train"] |= {"max_iters": 6 if step == 6 else 20, "eval_interval": 4}
+    content["run"]["compile"] = None  # the program decided it
+    found = checkpoint.load(forge(tmp_path / "x", content, tensors))
+    assert found.progress.evaluated_step == expected
+    assert found.run.compile is False
 
 
 def test_a_missing_file(tmp_path):

@@ -235,6 +235,17 @@ def test_a_checkpoint_that_is_open_waits_in_memory(folder, corpus, open_files, n
     assert_close(saved.weights["head.weight"], ours - distance, atol=1e-5)
 
 
+def test_a_best_model_that_stays_open_to_the_end_is_an_error(project, monkeypatch):
+    disk = Disk(monkeypatch, project / "out")
+    is_best = ("replace", project / "out" / "best.safetensors")
+    disk.refuse = lambda *asked: asked == is_best and fail(errno.EACCES)
+    monkeypatch.setattr(files, "PATIENCE_SECONDS", 0)
+    result = run("train.py", *ARGS, "--max_iters=2", f"--out_dir={project / 'out'}")
+    assert result.status == 2
+    assert "best.safetensors" in result.err.splitlines()[-1]
+    assert "not saved" in result.err.splitlines()[-1]
+
+
 def test_a_curve_that_is_open_is_drawn_at_the_next_save(folder, corpus, open_files):
     state = resumed(folder)
     folder.curve.write_text("old")

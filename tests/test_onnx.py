@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from architectures import exact_logits, random_ids
-from conftest import ROOT, assert_refused, run, succeed
+from conftest import assert_refused, run, succeed
 from golden.make import FAMILIES, FOLDER, SIZE
 
 from sancho import checkpoint
@@ -94,21 +94,6 @@ def test_logits_of_any_batch_and_length_up_to_the_block_and_none_past_it(session
     assert from_dict(ModelConfig, json.loads(facts["config"])) == saved.model
     ends = [(end.name, end.shape) for end in (*opened.get_inputs(), *opened.get_outputs())]
     assert ends == [("ids", ["B", "T"]), ("logits", ["B", "T", saved.model.vocab_size])]
-
-
-@needs_libraries
-def test_the_ten_lines_that_write_with_it(exported, monkeypatch):
-    monkeypatch.chdir(exported("classic"))
-    pages = [ROOT / "docs/exports.md", ROOT / "docs/es/exportaciones.md"]
-    code, same = (
-        re.search("```python\n(import json.*?)```", page.read_text("utf-8"), re.DOTALL)[1]
-        for page in pages
-    )
-    assert code == same
-    found = {}
-    exec(code.replace("En un lugar de la Mancha", "aé—x").replace("300", "40"), found)
-    assert found["text"].startswith("aé—x")
-    assert len(found["text"]) == 44
 
 
 @needs_libraries

@@ -76,6 +76,12 @@ def refused(words: str) -> Any:
     return pytest.raises(UserError, match=f"^[^\n]*{re.escape(words)}[^\n]*$")
 
 
+def test_a_newer_file_that_an_older_version_left_beside_is_gone_on_with(data, out, initial):
+    newer = replace(initial, progress=replace(initial.progress, step=8))
+    checkpoint.save(out / "last.new.safetensors", newer)
+    assert plan(data, out, resume=True, max_iters=9).initial.progress.step == 8
+
+
 def test_a_file_of_that_name_comes_before_the_pretrained_model(data, out, monkeypatch, initial):
     monkeypatch.chdir(out)
     checkpoint.save("pretrained", initial)

@@ -34,7 +34,6 @@ class RunFolder:
         self.curve = self.path / "curve.svg"
         self.events = self.path / "tensorboard"
         self._until_end = ExitStack()
-        self._is_locked = False
         self._writer: Any = None
         self._last_save = time.monotonic()
         self._unsaved_best: Checkpoint | None = None
@@ -45,14 +44,10 @@ class RunFolder:
 
     def __exit__(self, *exception: object) -> None:
         self._until_end.close()
-        self._is_locked = False
 
     def lock(self) -> None:
         """Keep other processes out until the end of the block, as `files.locked` does."""
-        if self._is_locked:
-            return
         self._until_end.enter_context(locked(self.path))
-        self._is_locked = True
         for path in (self.best, self.last):
             newer = path.with_suffix(".new.safetensors")  # which version 2.0 left on Windows
             if newer.exists():
