@@ -269,7 +269,7 @@ class FolderConfig(Checked):
     overwrite: bool = False
     """Replace the run in out_dir."""
     init_from: Path | None = None
-    """Begin with the weights of this checkpoint, at lower learning rates; or of: pretrained."""
+    """Begin with the weights of this checkpoint, at lower learning rates; pretrained: ours."""
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -127,7 +127,7 @@ def buttons(path: str) -> list[str]:
 def description(source: str) -> str:
     """Return what the figure of a cell shows: which drawing it is, or its titles."""
     drawing = re.search(r"dibujos\.(\w+)\((?:aqui=\"(.*?)\")?", source)
-    if drawing:
+    if drawing and drawing[1] in DRAWINGS:  # and no drawing that a cell makes of its parts
         return DRAWINGS[drawing[1]] + (f"; estás aquí: {drawing[2]}" if drawing[2] else "")
     return "; ".join(re.findall(r'title[(=]\s*"([^"]+)"', source))
 
