@@ -10,25 +10,55 @@ if __name__ == "__main__":  # before NumPy and PyTorch are loaded
     cli.require_torch()
 
 import json
+import math
 import time
 import warnings
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import torch
 from tqdm import tqdm
 
 from sancho import checkpoint, cli
-from sancho.config import CheckpointOption, DeviceConfig
-from sancho.corpus import open_dataset, remap_ids, require_length
+from sancho.config import DEFAULT_SAMPLING, CheckpointOption, DeviceConfig, SampleConfig
+from sancho.corpus import Corpus, open_dataset, remap_ids, require_length
 from sancho.errors import UserError
-from sancho.evaluation.measures import COPY, STAGES, measure
+from sancho.evaluation.measures import (
+    COPY,
+    copied,
+    different_words,
+    fraction_of_known_words,
+    longest_copy,
+    whole_words,
+    words_of,
+)
+from sancho.generate import continue_texts
 from sancho.machine.device import choose_device
+from sancho.model import GPT
+from sancho.training import validation_loss
 
 DATA = Path(__file__).resolve().parent / "data"
 LONG = 20
 """Seconds from which a report says how many it took."""
+SAMPLINGS = {
+    "by default": DEFAULT_SAMPLING,
+    "plain 0.5": SampleConfig(temperature=0.5),
+    "plain 1.0": SampleConfig(temperature=1.0),
+}
+"""How texts are written to be measured; plain: at that temperature and nothing else."""
+STAGES = 1 + len(SAMPLINGS) + 1
+"""What is measured: the loss, the text of each sampling, and the author's."""
+SAMPLES = 10
+"""Texts of each sampling."""
+SAMPLE_LENGTH = 2000
+"""Characters in each of them."""
+SEED = 1605
+LONGEST_TRAINING = 10_000_000
+"""Characters at the end of the training part that texts are compared with: about 1 GB of memory."""
+LONGEST_VALIDATION = 500_000
+"""Characters at the beginning of the validation part that are the author's text."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -71,6 +101,54 @@ def main(args: Sequence[str]) -> None:
     seconds = time.monotonic() - begin
     if seconds > LONG:
         cli.say(f"(this took {seconds:.0f} seconds)")
+
+
+def measure(model: GPT, corpus: Corpus) -> Iterator[dict[str, Any]]:
+    """Yield all that has been measured so far, after each of STAGES; the last is the whole.
+
+    loss: nats per character of the whole validation part, and the same in bits. characters: of both
+    parts; compared: those of them that texts are compared with, and that are the author's. texts:
+    the measures of the model's text by each sampling, and of the author's.
+    """
+    train = corpus.train[-LONGEST_TRAINING:]
+    val = corpus.val[:LONGEST_VALIDATION]
+    loss = validation_loss(model, corpus.val, threads=torch.get_num_threads())
+    texts: dict[str, dict[str, Any]] = {}
+    found = {
+        "loss": loss,
+        "bits_per_character": loss / math.log(2),
+        "characters": {"training": len(corpus.train), "validation": len(corpus.val)},
+        "compared": {"training": len(train), "validation": len(val)},
+        "texts": texts,
+    }
+    yield found
+    train_text = corpus.tokenizer.decode(train)
+    known = set(words_of(train_text))
+    for name, sampling in SAMPLINGS.items():
+        pieces = continue_texts(
+            model,
+            corpus.tokenizer,
+            val[:1],
+            sampling,
+            max_new_tokens=SAMPLE_LENGTH,
+            seed=SEED,
+            samples=range(SAMPLES),
+        )
+        text = "\n".join(map(whole_words, pieces))
+        texts[name] = measures_of_text(text, train_text, known)
+        yield found
+    texts["the author"] = measures_of_text(corpus.tokenizer.decode(val), train_text, known)
+    yield found
+
+
+def measures_of_text(text: str, train_text: str, known: set[str]) -> dict[str, Any]:
+    """Return the measures of a text beside the training part, the words of which are `known`."""
+    return {
+        "known_words": fraction_of_known_words(text, known),
+        "different_words": different_words(text, min(len(text), SAMPLES * SAMPLE_LENGTH)),
+        "copied": float(copied(text, train_text).mean()),
+        "longest_copy": longest_copy(text, train_text),
+    }
 
 
 def as_text(found: dict[str, Any], block_size: int) -> str:

@@ -25,13 +25,13 @@ import pytest
 import torch
 from conftest import ROOT, SCRIPTS, TEXT, assert_refused, contents, run, succeed
 
+import evaluate
 import train
 from sancho import checkpoint, cli, training
 from sancho import generate as sancho_generate
 from sancho.config import DeviceConfig, RunConfig, SampleConfig, TrainOptions
 from sancho.corpus import open_prepared
 from sancho.errors import UserError
-from sancho.evaluation import measures
 from sancho.machine.device import choose_device
 from sancho.machine.distributed import World
 from sancho.presets import PRESETS
@@ -671,7 +671,7 @@ def test_a_damaged_book_is_prepared_anew(project):
 
 
 def test_evaluate_writes_a_report_or_json(trained, monkeypatch):
-    monkeypatch.setattr(measures, "SAMPLE_LENGTH", 30)
+    monkeypatch.setattr(evaluate, "SAMPLE_LENGTH", 30)
     result = succeed("evaluate.py")
     assert result.err == ""
     assert "validation loss" in result.out and "the author" in result.out
@@ -681,7 +681,7 @@ def test_evaluate_writes_a_report_or_json(trained, monkeypatch):
 
 
 def test_evaluate_on_another_text(project, trained, monkeypatch):
-    monkeypatch.setattr(measures, "SAMPLE_LENGTH", 30)
+    monkeypatch.setattr(evaluate, "SAMPLE_LENGTH", 30)
     other = "".join(sorted(set(TEXT))) * 20
     for name, text in (("other", other), ("strange", "ψ" + TEXT), ("short", TEXT[:9])):
         (project / "data" / f"{name}.txt").write_text(text, encoding="utf-8")

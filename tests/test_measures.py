@@ -11,12 +11,18 @@ import pytest
 from architectures import checkpoint_of
 from conftest import ROOT, TEXT, assert_refused, prepared, random_gpt, run, succeed
 
-from evaluate import as_text
+import evaluate
+from evaluate import SAMPLINGS, STAGES, as_text
 from sancho import checkpoint
 from sancho.config import ModelConfig
 from sancho.corpus import Corpus
-from sancho.evaluation import measures
-from sancho.evaluation.measures import SAMPLINGS, STAGES, copied, longest_copy, words_of
+from sancho.evaluation.measures import (
+    copied,
+    different_words,
+    fraction_of_known_words,
+    longest_copy,
+    words_of,
+)
 from sancho.generate import continue_texts
 from sancho.training import validation_loss
 
@@ -44,8 +50,8 @@ def model(corpus):
 def measure_all(model, corpus, **limits) -> dict:
     with pytest.MonkeyPatch.context() as patch:
         for name, value in ({"SAMPLE_LENGTH": LENGTH} | limits).items():
-            patch.setattr(measures, name, value)
-        stages = list(measures.measure(model, corpus))
+            patch.setattr(evaluate, name, value)
+        stages = list(evaluate.measure(model, corpus))
     assert len(stages) == STAGES
     return stages[-1]
 
@@ -113,7 +119,7 @@ def test_of_a_long_text_all_is_read_for_the_loss_and_the_report_says_what_else_i
 
 
 def test_a_checkpoint_that_names_no_corpus_needs_a_dataset(project, monkeypatch):
-    monkeypatch.setattr(measures, "SAMPLE_LENGTH", 30)
+    monkeypatch.setattr(evaluate, "SAMPLE_LENGTH", 30)
     characters = "".join(sorted(set(TEXT)))
     saved = checkpoint_of(ModelConfig(vocab_size=len(characters), **SMALL), characters)
     checkpoint.save(Path("nameless.safetensors"), saved)
@@ -132,15 +138,15 @@ def test_words_are_made_of_letters_in_small_letters():
 
 def test_fraction_of_known_words():
     known = set(words_of(BOOK))
-    assert measures.fraction_of_known_words("En UN lugar de Toledo", known) == 0.8
-    assert measures.fraction_of_known_words("… 12 —", known) == 0
+    assert fraction_of_known_words("En UN lugar de Toledo", known) == 0.8
+    assert fraction_of_known_words("… 12 —", known) == 0
 
 
 def test_different_words_are_counted_in_pieces_of_one_length():
     text = "a b a b c c c c d "  # six characters a piece: a b a · b c c · c c d
-    assert measures.different_words(text, 6) == pytest.approx((2 + 2 + 2) / 3)
-    assert measures.different_words(text + "e f ", 6) == pytest.approx((2 + 2 + 2) / 3)
-    assert measures.different_words(text, 100) == 4
+    assert different_words(text, 6) == pytest.approx((2 + 2 + 2) / 3)
+    assert different_words(text + "e f ", 6) == pytest.approx((2 + 2 + 2) / 3)
+    assert different_words(text, 100) == 4
 
 
 def copied_by_hand(text: str, source: str, length: int) -> list[bool]:

@@ -118,6 +118,11 @@ def _plan_to_go_on(typed: Typed, folder: RunFolder, data: Path) -> RunPlan:
     if train.threads and before and train.threads != before:
         change = f"--threads is {train.threads}, the run had {before}"
         warnings.warn(f"{change}: it goes on with other bits than it would have had", stacklevel=2)
+    step = train.characters_per_step(last.model)
+    step_before = last.train.characters_per_step(last.model)
+    if step != step_before:
+        change = f"a step reads {step:,} characters, {step_before:,} before"
+        warnings.warn(f"{change}: the run goes on at another place of the text", stacklevel=2)
     return RunPlan(options, data / corpus.name, last, goes_on=True)
 
 
