@@ -1,11 +1,11 @@
 """microsancho: todo `mini` en un archivo, con NumPy, del texto a la letra que sigue.
 
-    python notebooks/microsancho.py data/quijote/input.txt
+    python notebooks/microsancho.py libro.txt
 
-aprende, guarda microsancho.safetensors, que abren sample.py y evaluate.py, y escribe. Es lo mismo
-que train.py con su preajuste `mini`, menos lo que cuesta líneas y quita poco a la pérdida: las
-cabezas que predicen letras más lejanas, el dropout de la tabla, la escala de los logits, limpiar el
-texto, contar solo una parte de uno muy largo, los hilos, bfloat16 y, al escribir, la caché.
+aprende de un libro (sin decir cuál, del Quijote preparado), guarda microsancho.safetensors, que
+abren sample.py y evaluate.py, y escribe. Es train.py con `mini`, menos lo que cuesta líneas y quita
+poco a la pérdida: cabezas que predicen letras más lejanas, dropout de la tabla, escala de los
+logits, limpiar el texto, contar solo parte de uno largo, hilos, bfloat16 y, al escribir, la caché.
 
 Ejes: B ventanas de un lote, T caracteres de cada una, C canales, H cabezas de atención, D canales
 de una, V caracteres del vocabulario. `p` son los parámetros y `g` sus gradientes, por su nombre.
@@ -376,13 +376,13 @@ def guardar(archivo: Path, p: Arrays, texto: str, modelo: Modelo, o: Entrenamien
     safetensors.numpy.save_file(tensores, archivo, datos)
 
 
-def principal() -> None:
+def principal(libro: str = "data/quijote/input.txt") -> None:
     """Leer un libro, aprender de nueve décimos, guardar, medirse en el último y escribir."""
-    texto, caracteres, ids = leer(Path(sys.argv[1]))
+    texto, caracteres, ids = leer(Path(libro))
     de_entrenar, de_validar = np.split(ids, [len(ids) - len(ids) // 10])
     modelo = Modelo(vocab_size=len(caracteres))
     if len(de_entrenar) <= modelo.block_size:
-        sys.exit(f"{sys.argv[1]} es demasiado corto: solo tiene {len(ids)} caracteres")
+        sys.exit(f"{libro} es demasiado corto: solo tiene {len(ids)} caracteres")
     o = Entrenamiento()
     pasos = math.ceil(LECTURAS * len(de_entrenar) / (modelo.block_size * o.batch_size))
     o = o._replace(max_iters=min(o.max_iters, pasos))
@@ -397,4 +397,4 @@ def principal() -> None:
 
 
 if __name__ == "__main__":
-    principal()
+    principal(*sys.argv[1:2])
