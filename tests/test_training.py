@@ -85,12 +85,20 @@ def corpus(tmp_path_factory) -> Corpus:
 
 
 @pytest.mark.parametrize("threads", [1, 2])
-def test_the_seed_decides_the_weights_and_the_dropout_of_each_part_of_a_step(corpus, threads):
+@pytest.mark.parametrize(
+    ("module", "off"), [("", "ngram_dropout"), ("ngram_embedding.", "dropout")]
+)
+def test_the_seed_decides_the_weights_and_the_dropout_of_each_part_of_a_step(
+    corpus, threads, module, off
+):
     masks, weights = set(), set()
     for seed in (1, 1, 2):
-        state = start_preset(corpus, "mini", threads=threads, seed=seed)
+        preset = start_preset(corpus, "mini", threads=threads, seed=seed)
+        model = replace(preset.model.config, **{off: 0.0})
+        state = TrainingState.start(model, preset.config, CPU, corpus.train)
         weights.add(bits(state.model.arrays())["token_embedding.weight"])
-        state.model.dropout.register_forward_hook(
+        state.model.ngram_embedding.weight.data.add_(1.0)  # zeros can't be told from dropped ones
+        state.model.get_submodule(f"{module}dropout").register_forward_hook(
             lambda module, args, output: masks.add((output == 0).numpy().tobytes())
         )
         run(state, corpus, 3)
