@@ -24,7 +24,7 @@ from sancho.machine.device import Device, choose_device
 from sancho.machine.distributed import World, process_group
 from sancho.optim import learning_rate_factor
 from sancho.run.folder import RunFolder
-from sancho.run.plan import RunPlan, make_plan, part_of, preset_of, preset_options
+from sancho.run.plan import RunPlan, make_plan, preset_of, preset_options, typed_options
 from sancho.run.state import make_state
 from sancho.training import Report, TrainingState, fit
 
@@ -37,7 +37,7 @@ def main(args: Sequence[str]) -> int:
         typed = world.broadcast_from_first(
             lambda: cli.parse_typed(TrainOptions(), args, help_defaults=preset_options)
         )
-        with RunFolder(part_of(FolderConfig, typed).out_dir) as folder:
+        with RunFolder(typed_options(FolderConfig, typed).out_dir) as folder:
             plan = world.broadcast_from_first(lambda: make_plan(typed, folder, DATA, world.size))
             with world.fail_together():
                 device = choose_device(plan.options.run)
@@ -48,7 +48,7 @@ def main(args: Sequence[str]) -> int:
                 if world.is_first:
                     open_folder(folder, plan)
                     cli.say(describe(plan, state, corpus, device, world))
-            signal = follow(reports, state, corpus, folder, world)
+            signal = train_to_end(reports, state, corpus, folder, world)
             if world.is_first:
                 show_result(folder, state, signal)
     return 128 + signal if signal else 0  # as shells count
@@ -66,7 +66,7 @@ def open_folder(folder: RunFolder, plan: RunPlan) -> None:
         folder.write_events(step)
 
 
-def follow(
+def train_to_end(
     reports: Iterator[Report],
     state: TrainingState,
     corpus: Corpus,

@@ -27,7 +27,7 @@ from sancho.corpus import Corpus, open_prepared
 from sancho.errors import UserError
 from sancho.presets import PRESETS
 from sancho.run.folder import RunFolder
-from sancho.run.plan import RunPlan, follow_text, make_plan, part_of, preset_options
+from sancho.run.plan import RunPlan, follow_text, make_plan, preset_options, typed_options
 from sancho.run.state import make_state
 from sancho.tokenizer import CharTokenizer
 from sancho.training import TrainingState, fit
@@ -88,7 +88,7 @@ def test_a_file_of_that_name_comes_before_the_pretrained_model(data, out, monkey
     found = plan(data, out / "new", init_from=Path("pretrained"))
     assert not found.goes_on
     assert bits(found.initial.weights) == bits(initial.weights)
-    assert part_of(FolderConfig, {"resume": True, "n_layer": 2}) == FolderConfig(resume=True)
+    assert typed_options(FolderConfig, {"resume": True, "n_layer": 2}) == FolderConfig(resume=True)
 
 
 # --- what holds where the user says nothing -------------------------------------------------

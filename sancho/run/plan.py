@@ -75,7 +75,7 @@ def make_plan(typed: Typed, folder: RunFolder, data: str | Path, processes: int 
     a preset, with what is typed. Raises UserError where options, checkpoint and text do not fit.
     """
     typed = {name: value for name, value in typed.items() if (name, value) != ("preset", "auto")}
-    asked = part_of(FolderConfig, typed)
+    asked = typed_options(FolderConfig, typed)
     if asked.resume and folder.last.exists():
         folder.lock()
         plan = _plan_to_go_on(typed, folder, Path(data))
@@ -87,7 +87,7 @@ def make_plan(typed: Typed, folder: RunFolder, data: str | Path, processes: int 
     return plan
 
 
-def part_of(cls: type[Options], typed: Typed) -> Options:
+def typed_options(cls: type[Options], typed: Typed) -> Options:
     """Return one of the dataclasses of TrainOptions with those of its options that were typed."""
     names = {option.name for option in fields(cls)}
     return cls(**{name: value for name, value in typed.items() if name in names})
@@ -145,7 +145,7 @@ def preset_options(
     A new run on several GPUs gives each of them a micro-batch of the preset's size. On a GPU losses
     are read less often: it waits meanwhile.
     """
-    run = part_of(RunConfig, typed)
+    run = typed_options(RunConfig, typed)
     is_gpu = choose_device(run).torch_device.type == "cuda"
     name: PresetName | None = run.preset
     if initial and name == "auto":
