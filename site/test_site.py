@@ -23,7 +23,7 @@ import curso  # noqa: E402
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
 DRIVER = shutil.which("chromedriver")
 AXE = Path(os.environ.get("SANCHO_AXE") or ROOT / "node_modules/axe-core/axe.min.js")
-CHAPTERS = ["04_autoatencion", "08_entrenamiento", "11_rayos_x"]
+CHAPTERS = ["03_autoatencion", "08_entrenamiento", "11_rayos_x"]
 LOOKED_AT = ["index", "english", *(f"curso/{page}" for page in [*CHAPTERS, "guia_docente"])]
 
 
@@ -126,7 +126,7 @@ def test_the_page_leads_to_the_chapters_beside_it(which, request):
 
 
 def test_what_needs_an_address_appears_where_one_is_known_and_only_there(built, published):
-    chapter = "curso/04_autoatencion.html"
+    chapter = "curso/03_autoatencion.html"
     for site, project, address in ((built, "", ""), (published, PROJECT, ADDRESS)):
         text = "".join(path.read_text(encoding="utf-8") for path in pages(site))
         canonical = re.findall(r'rel="canonical" href="([^"]*)"', text)
