@@ -251,8 +251,8 @@ PELDANOS = [
     Peldano("pares", "01_tokens", Pares, RITMO_DE_TABLA),
     Peldano("embeddings", "02_embeddings_y_posiciones", ConEmbedding),
     Peldano("posiciones", "02_embeddings_y_posiciones", ConPosiciones),
-    Peldano("atención", "04_autoatencion", ConAtencion),
-    Peldano("feed-forward", "05_feed_forward", ConFeedForward),
+    Peldano("atención", "03_autoatencion", ConAtencion),
+    Peldano("feed-forward", "04_feed_forward", ConFeedForward),
     Peldano("residual y normalización", "06_bloque_y_gpt", lambda V: Gpt(V, bloques=1)),
     Peldano("más bloques", "06_bloque_y_gpt", lambda V: Gpt(V, bloques=BLOQUES)),
 ]
@@ -261,9 +261,9 @@ CONTROL = Peldano("sin residual ni normalización", "06_bloque_y_gpt", lambda V:
 CONTROLES = [
     Peldano("media", "02_embeddings_y_posiciones", lambda V: ConMedia(V, residual=False)),
     Peldano("media con residual", "02_embeddings_y_posiciones", lambda V: ConMedia(V, True)),
-    Peldano("atención sin posiciones", "04_autoatencion", SinPosiciones),
-    Peldano("atención de una cabeza", "04_autoatencion", lambda V: ConAtencion(V, cabezas=1)),
-    Peldano("feed-forward sin activación", "05_feed_forward", SinActivacion),
+    Peldano("atención sin posiciones", "03_autoatencion", SinPosiciones),
+    Peldano("atención de una cabeza", "03_autoatencion", lambda V: ConAtencion(V, cabezas=1)),
+    Peldano("feed-forward sin activación", "04_feed_forward", SinActivacion),
     CONTROL,
 ]
 """Los que se miden al lado de los peldaños."""

@@ -98,7 +98,7 @@ class Tokenizador:
 
 
 def girar(x: Tensor) -> Tensor:
-    """Posiciones rotatorias (RoPE): girar cada vector según su posición. Capítulo 4.
+    """Posiciones rotatorias (RoPE): girar cada vector según su posición. Capítulo 3.
 
     x: (…, T, D). Los canales van por parejas, 2j y 2j + 1. En la posición t, la pareja (a, b) gira el
     ángulo θ = t / 10000^(2j / D): queda en (a · cos θ − b · sen θ, a · sen θ + b · cos θ).
@@ -107,7 +107,7 @@ def girar(x: Tensor) -> Tensor:
 
 
 def mirar_atras(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-    """Una cabeza de atención, con su escala y su máscara causal. Capítulo 4.
+    """Una cabeza de atención, con su escala y su máscara causal. Capítulo 3.
 
     q, k y v: (…, T, D). Sale lo leído, (…, T, D).
     """
@@ -115,7 +115,7 @@ def mirar_atras(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
 
 
 class Atencion(nn.Module):
-    """Atención de varias cabezas. Capítulos 4 y 6.
+    """Atención de varias cabezas. Capítulos 3 y 6.
 
     Sus partes: `qkv`, una nn.Linear de C a 3C (primero las consultas de todas las cabezas, después
     las claves y después los valores), y `proj`, de C a C. Con sesgo o sin él: forma.bias.
@@ -135,7 +135,7 @@ class Atencion(nn.Module):
 
 
 class FeedForward(nn.Module):
-    """Ensanchar, activar y volver. Capítulo 5.
+    """Ensanchar, activar y volver. Capítulo 4.
 
     Sus partes: `expand`, una nn.Linear de C a 4C, y `proj`, de 4C a C, con sesgo o sin él.
     """

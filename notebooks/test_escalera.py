@@ -21,8 +21,8 @@ SHOWN = {
         "ConMedia",
         "ConVentana",
     ],
-    "04_autoatencion": ["Atencion", "ConAtencion", "SinPosiciones"],
-    "05_feed_forward": ["feed_forward", "ConFeedForward", "SinActivacion"],
+    "03_autoatencion": ["Atencion", "ConAtencion", "SinPosiciones"],
+    "04_feed_forward": ["feed_forward", "ConFeedForward", "SinActivacion"],
     "06_bloque_y_gpt": ["Bloque", "Gpt"],
 }
 """What each chapter shows in full."""

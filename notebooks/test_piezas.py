@@ -67,7 +67,7 @@ TABLES = torch.tensor(
         [[0.05, 0.1, 0.15], [0.7, 0.9, 0.2], [0.4, 0.8, 0.9]],
     ]
 ).numpy()
-"""Queries, keys and values of chapter 4."""
+"""Queries, keys and values of chapter 3."""
 
 
 def pairs() -> list[tuple[str, str, np.ndarray]]:

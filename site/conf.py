@@ -40,6 +40,22 @@ DRAWINGS = {
 }
 """What is said to who does not see a drawing of dibujos.py."""
 
+MOVED = {
+    "03_normalizacion_y_residuales": "05_residuales_y_normalizacion",
+    "04_autoatencion": "03_autoatencion",
+    "05_feed_forward": "04_feed_forward",
+}
+"""Chapters by the name that they had, whose old addresses lead on."""
+LEADS_ON = """\
+<!doctype html>
+<html lang="es">
+<meta charset="utf-8">
+<title>Ha cambiado de dirección</title>
+<meta http-equiv="refresh" content="0; url={file}.html">
+<p>Este capítulo está ahora <a href="{file}.html">en otra dirección</a>.</p>
+</html>
+"""
+
 project = "sancho-mini"
 language = "es"
 extensions = ["myst_nb"]
@@ -209,6 +225,15 @@ def bring_page(app: object, exception: Exception | None) -> None:
     path.write_text(page.relinked(text, links), encoding="utf-8", newline="\n")
 
 
+def lead_on(app: object, exception: Exception | None) -> None:
+    """Write a page at each old address of a chapter."""
+    if exception:
+        return
+    for old, new in MOVED.items():
+        path = Path(app.outdir) / "curso" / f"{old}.html"
+        path.write_text(LEADS_ON.format(file=new), encoding="utf-8", newline="\n")
+
+
 def setup(app: object) -> None:
     """Called by Sphinx."""
     if not MATHJAX.is_file():
@@ -219,3 +244,4 @@ def setup(app: object) -> None:
     app.connect("source-read", relink_front)
     app.connect("html-page-context", mend)
     app.connect("build-finished", bring_page)
+    app.connect("build-finished", lead_on)

@@ -23,7 +23,7 @@ import curso  # noqa: E402
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
 DRIVER = shutil.which("chromedriver")
 AXE = Path(os.environ.get("SANCHO_AXE") or ROOT / "node_modules/axe-core/axe.min.js")
-CHAPTERS = ["04_autoatencion", "08_entrenamiento", "11_rayos_x"]
+CHAPTERS = ["03_autoatencion", "08_entrenamiento", "11_rayos_x"]
 LOOKED_AT = ["index", "english", *(f"curso/{page}" for page in [*CHAPTERS, "guia_docente"])]
 
 
@@ -90,6 +90,25 @@ def pages(built: Path) -> list[Path]:
     return [path for path in built.rglob("*.html") if "_static" not in path.parts]
 
 
+MOVED = {
+    "03_normalizacion_y_residuales": "05_residuales_y_normalizacion",
+    "04_autoatencion": "03_autoatencion",
+    "05_feed_forward": "04_feed_forward",
+}
+
+
+@pytest.mark.parametrize("which", ["built", "published"])
+def test_the_old_address_of_a_chapter_leads_on(which, request):
+    course = request.getfixturevalue(which) / "curso"
+    for old, new in MOVED.items():
+        leading = course / f"{old}.html"
+        text = leading.read_text(encoding="utf-8")
+        assert re.findall(r'http-equiv="refresh" content="0; url=([^"]*)"', text) == [f"{new}.html"]
+        assert page(leading).links == [f"{new}.html"]  # for who stops it
+        assert (course / f"{new}.html").is_file()
+        assert not (ROOT / "notebooks" / f"{old}.ipynb").exists()
+
+
 @pytest.mark.parametrize("which", ["built", "published"])
 def test_every_link_leads_somewhere_and_nothing_comes_from_elsewhere(which, request):
     site = request.getfixturevalue(which)
@@ -126,7 +145,7 @@ def test_the_page_leads_to_the_chapters_beside_it(which, request):
 
 
 def test_what_needs_an_address_appears_where_one_is_known_and_only_there(built, published):
-    chapter = "curso/04_autoatencion.html"
+    chapter = "curso/03_autoatencion.html"
     for site, project, address in ((built, "", ""), (published, PROJECT, ADDRESS)):
         text = "".join(path.read_text(encoding="utf-8") for path in pages(site))
         canonical = re.findall(r'rel="canonical" href="([^"]*)"', text)
@@ -259,6 +278,8 @@ def test_everybody_can_use_it(built, chromium, name, width, scheme):
 def test_every_piece_starts_and_no_page_complains(built, chromium):
     chromium.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
     for path in pages(built):
+        if path.stem in MOVED:
+            continue
         chromium.get(path.as_uri())
         found = chromium.execute_async_script(READY)
         assert (found["still"], found["raw"], complaints(chromium)) == (0, 0, []), path
@@ -271,3 +292,12 @@ def test_search_finds_a_word_from_a_disk(built, chromium):
     # They come one by one.
     found = "return document.querySelectorAll('ul.search li').length"
     WebDriverWait(chromium, 60).until(lambda driver: driver.execute_script(found) >= 5)
+
+
+def test_a_browser_follows_the_old_address(built, chromium):
+    from selenium.webdriver.support.expected_conditions import url_contains
+    from selenium.webdriver.support.wait import WebDriverWait
+
+    for old, new in MOVED.items():
+        chromium.get((built / "curso" / f"{old}.html").as_uri())
+        WebDriverWait(chromium, 30).until(url_contains(f"curso/{new}.html"))

@@ -31,7 +31,7 @@ views.mira = {
     box.append(
       hint(
         `${say('maps_hint')} `,
-        chapter('04_autoatencion'),
+        chapter('03_autoatencion'),
         '.',
       ),
       element(

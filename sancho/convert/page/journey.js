@@ -312,7 +312,7 @@ function attentionStation(block) {
     name: say('attention'),
     block,
     opens: true,
-    chapters: ['04_autoatencion', '03_normalizacion_y_residuales'],
+    chapters: ['03_autoatencion', '05_residuales_y_normalizacion'],
     say: ({ notes }) => {
       const { input, attention, middle } = notes.blocks[block];
       return say('say_attention', { skip, turn, normed, sum: sumInWords(input, attention, middle) });
@@ -349,7 +349,7 @@ function forwardStation(block) {
   return {
     name: say('feed_forward'),
     block,
-    chapters: ['05_feed_forward', '03_normalizacion_y_residuales'],
+    chapters: ['04_feed_forward', '05_residuales_y_normalizacion'],
     say: ({ notes }) => {
       const { expanded, middle, feedForward, output } = notes.blocks[block];
       const awake = expanded.subarray(is_gated ? hidden_size : 0).filter((x) => x > 0).length;
