@@ -208,18 +208,9 @@ def test_what_the_length_decides(length, steps, interval, dropped, scale):
     assert (found.model.ngram_dropout, found.train.logit_scale) == (dropped, scale)
     for words in (f"eval_interval {interval}", f"ngram_dropout {dropped:g}"):
         assert words in said
+    assert "max_iters" not in said
     _, said = follow_text(options_of("mini"), corpus_of(length), {"ngram_dropout": 0.0})
     assert "ngram_dropout" not in said and "logit_scale" in said
-
-
-def test_only_what_the_length_changes_is_said():
-    short = corpus_of(20_000)
-    found, said = follow_text(options_of("mini"), short, {})
-    steps = found.train.max_iters
-    assert f"max_iters {steps}," in said
-    same, said = follow_text(options_of("mini", max_iters=steps), short, {})
-    assert same == found
-    assert "max_iters" not in said
 
 
 def test_what_is_read_more_often_is_dropped_more_and_made_less_sure():
