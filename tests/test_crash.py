@@ -90,7 +90,7 @@ def train_until(number: int, act: Callable[[], None], project: Path, out: Path, 
 
 
 @pytest.mark.parametrize("preset", ALL_PRESETS)
-@pytest.mark.parametrize("act", [pytest.param(die, marks=posix), fail])
+@pytest.mark.parametrize("act", [pytest.param(die, marks=[posix, slow]), fail])
 def test_a_run_that_ends_wherever_it_writes_syncs_or_renames_loses_nothing(project, act, preset):
     """What is killed in between leaves the disk as it is before the next of these moments.
 

@@ -1,8 +1,6 @@
 """One run on several processes: the same losses, one checkpoint, one voice, and nobody waits."""
 
-import ctypes
 import itertools
-import logging
 import os
 import random
 import signal
@@ -10,13 +8,11 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, nullcontext, redirect_stderr, redirect_stdout, suppress
+from collections.abc import Callable
+from contextlib import nullcontext, redirect_stderr, redirect_stdout, suppress
 from datetime import timedelta
 from functools import partial
-from multiprocessing import Process
 from pathlib import Path
-from typing import IO
 
 import pytest
 import torch
@@ -91,12 +87,6 @@ def send_twice(name: str) -> None:
     send(name)
 
 
-@contextmanager
-def speaking_into(path: Path) -> Iterator[IO[str]]:
-    with open(path, "w", encoding="utf-8") as said, redirect_stdout(said), redirect_stderr(said):
-        yield said
-
-
 def be_one(rank: int, size: int, port: int, project: Path, before: Before, *args: str) -> None:
     """Be one of the processes that torchrun would start; what it says goes to rank.txt."""
     where = {"RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": size}
@@ -104,7 +94,8 @@ def be_one(rank: int, size: int, port: int, project: Path, before: Before, *args
     os.environ.update({name: str(value) for name, value in where.items()})
     train.DATA, sys.argv = project / "data", ["train.py", *args]
     before(rank)
-    with speaking_into(project / f"{rank}.txt"):
+    path = project / f"{rank}.txt"
+    with path.open("w", encoding="utf-8") as said, redirect_stdout(said), redirect_stderr(said):
         try:
             cli.exit_with(train.main)
         finally:
@@ -168,22 +159,15 @@ def assert_agree(ours: Path, theirs: Path) -> None:
     ("size", "threads", "preset"),
     [
         (2, 1, "mini"),
-        (4, 2, "mini"),
+        pytest.param(4, 2, "mini", marks=slow),
         *(pytest.param(2, 2, preset, marks=slow) for preset in ("classic", "base")),
     ],
 )
 def test_so_many_processes_agree_with_one_to_rounding(project, size, threads, preset):
     """With dropout, too: a window's masks are its own, whoever computes it."""
-    more = (
-        "--preset",
-        preset,
-        "--dropout=0.3",
-        "--dtype=float32",
-        "--eval_interval=10",
-        "--threads",
-    )
-    run_together(size, project, *FOUR, *more, str(threads), "--max_iters", "20")
-    train_quietly(project, project / "one", 20, *MORE, *more, str(3 - threads))
+    more = (f"--preset={preset}", "--dropout=0.3", "--dtype=float32", "--eval_interval=10")
+    run_together(size, project, *FOUR, *more, f"--threads={threads}", "--max_iters=20")
+    train_quietly(project, project / "one", 20, *MORE, *more, f"--threads={3 - threads}")
     assert_agree(project / "out", project / "one")
 
 
@@ -300,7 +284,7 @@ def test_nobody_waits_for_ever(project):
     ("number", "to", "status"),
     [
         ("SIGINT", (0, 1), 130),
-        ("SIGTERM", (1,), 143),
+        pytest.param("SIGTERM", (1,), 143, marks=slow),
         pytest.param("SIGINT", (0,), 130, marks=slow),
     ],
 )
@@ -319,100 +303,50 @@ def test_signals_stop_all_at_one_step_saved_once(project, expected, number, to, 
 # --- torchrun -------------------------------------------------------------------------------
 
 
-def torchrun_here(project: Path, restarts: int, *args: str) -> None:
-    """Be torchrun, but for the interpreters: its processes are copies of this one."""
-    from torch.distributed import run
-
-    line = ["--nproc_per_node=2", f"--master_port={free_port()}", f"--max-restarts={restarts}"]
-    config, _, _ = run.config_from_args(run.parse_args([*line, "train.py"]))
-    config.start_method = "fork"
-    logging.disable()  # to tell of a failure it would import PyTorch's compiler
-    with speaking_into(project / "said.txt") as said:
-        os.dup2(said.fileno(), 2)
-        run.elastic_launch(config, be_one_of_torchrun)(project, *args)
-
-
-def be_one_of_torchrun(project: Path, *args: str) -> None:
-    """Train; where torchrun may restart, the second process kills itself in the first attempt."""
-    if sys.platform == "linux":
-        ctypes.CDLL(None).prctl(1, 0)  # real ones get no signal where torchrun dies
-    train.DATA, sys.argv, launcher = project / "data", ["train.py", *args], os.getppid()
-    if os.environ["TORCHELASTIC_RESTART_COUNT"] < os.environ["TORCHELASTIC_MAX_RESTARTS"]:
-        at_step(3, {1: partial(send, "SIGKILL")}, int(os.environ["RANK"]))
-    try:
-        cli.exit_with(train.main)
-    finally:
-        if os.getppid() != launcher:
-            os._exit(0)  # or it would wait until torchrun has seen that it ends
-
-
-def torchrun(project: Path, *args: str, restarts: int = 0) -> Process:
-    return start_process(torchrun_here, project, restarts, *FOUR, f"--max_iters={STEPS}", *args)
-
-
-def said(project: Path) -> str:
-    return (project / "said.txt").read_text("utf-8")
-
-
-@pytest.mark.parametrize("resume", [True, False])
-def test_after_a_kill_torchrun_goes_on_by_itself_where_the_line_says_so(project, expected, resume):
-    """Where it does not, nothing is lost."""
-    process = torchrun(project, *["--resume"][:resume], restarts=1)
-    process.join(100)
-    assert process.exitcode == (0 if resume else 1), said(project)
-    if resume:
-        assert "a new run in out" in said(project)
-        assert "going on with the run in out after step 2" in said(project)
-        assert_same_run(project / "out", expected)
-    else:
-        assert "holds a run already" in said(project)
-        assert_goes_on(project, expected)
-
-
-def test_without_its_launcher_a_run_comes_to_its_end(project, expected):
-    process, out = torchrun(project), RunFolder(project / "out")
-    wait_until(out.last.exists)
-    process.kill()
-    process.join()
-    wait_until(lambda: is_free(out))
-    assert_same_run(out.path, expected)
-
-
-def wait_until(condition: Callable[[], bool]) -> None:
-    begin = time.monotonic()
-    while not condition():
-        assert time.monotonic() < begin + 60
-        time.sleep(0.002)
-
-
-def is_free(folder: RunFolder) -> bool:
-    """Return whether no process holds the folder."""
-    try:
-        with folder:
-            folder.lock()
-            return True
-    except UserError:
-        return False
+OF_TORCHRUN = """
+import os, sys
+from functools import partial
+sys.path[:0] = [{root!r}, {tests!r}]
+import train
+from sancho import cli
+from test_distributed import at_step, send
+train.DATA = train.Path({data!r})
+if os.environ["TORCHELASTIC_RESTART_COUNT"] < os.environ["TORCHELASTIC_MAX_RESTARTS"]:
+    at_step(3, {{1: partial(send, "SIGKILL")}}, int(os.environ["RANK"]))
+cli.exit_with(train.main)
+"""
+"""Where torchrun may restart, the second process kills itself in the first attempt."""
 
 
 @slow
-@pytest.mark.parametrize(("size", "status"), [(2, 0), (3, 1)])
-def test_the_real_torchrun_does_so_too(project, expected, size, status):
+@pytest.mark.parametrize(
+    ("size", "restarts", "more", "words"),
+    [
+        (2, 0, (), "a new run in out"),
+        (3, 0, (), "multiple of 3"),
+        (2, 1, ("--resume",), "going on with the run in out after step 2"),
+        (2, 1, (), "holds a run already"),
+    ],
+)
+def test_torchrun_goes_on_after_a_kill_where_the_line_says_so(
+    project, expected, size, restarts, more, words
+):
     """And its processes end in order: none of them crashes at the end of its interpreter."""
+    paths = {"root": str(ROOT), "tests": str(ROOT / "tests"), "data": str(project / "data")}
     script = project / "script.py"
-    script.write_text(
-        f"import sys\nsys.path.insert(0, {str(ROOT)!r})\nimport train\nfrom sancho import cli\n"
-        f"train.DATA = train.Path({str(project / 'data')!r})\ncli.exit_with(train.main)\n",
-        encoding="utf-8",
-    )
+    script.write_text(OF_TORCHRUN.format(**paths), encoding="utf-8")
     line = [sys.executable, "-m", "torch.distributed.run", f"--nproc_per_node={size}"]
-    line += [f"--master_port={free_port()}", script, *FOUR, f"--max_iters={STEPS}"]
+    line += [f"--max-restarts={restarts}", f"--master_port={free_port()}"]
+    line += [script, *FOUR, f"--max_iters={STEPS}", *more]
     result = subprocess.run(line, capture_output=True, text=True)
-    assert result.returncode == status, result.stderr
-    assert result.stderr.count("multiple of 3") == status
+    assert result.stderr.count(words) == 1, result.stderr
     assert "SIGABRT" not in result.stderr
-    if status == 0:
+    goes_through = size == 2 and bool(more) == bool(restarts)
+    assert result.returncode == (0 if goes_through else 1)
+    if goes_through:
         assert_same_run(project / "out", expected)
+    elif restarts:
+        assert_goes_on(project, expected)
 
 
 # --- a world of its own ---------------------------------------------------------------------

@@ -86,12 +86,6 @@ def test_imports_go_in_no_circle():
             del graph[module]
 
 
-def test_a_checkpoint_knows_no_implementation_until_one_is_asked_for():
-    top = tree_of("sancho/checkpoint.py").body
-    names = {node.module for node in top if isinstance(node, ast.ImportFrom)}
-    assert not names & {"sancho.model", "sancho.numpy_model"}
-
-
 @pytest.mark.parametrize(
     ("path", "allowed"),
     [

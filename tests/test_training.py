@@ -273,15 +273,6 @@ def test_ctrl_c_at_any_call_leaves_a_run_that_goes_on(tmp_path, corpus, function
     assert total >= least
 
 
-def test_evaluating_more_often_changes_nothing(corpus):
-    quiet = start(corpus, train_config(eval_interval=100, log_interval=100), dropout=0.2)
-    run(quiet, corpus)
-    watched = start(corpus, train_config(eval_interval=1, log_interval=1), dropout=0.2)
-    run(watched, corpus)
-    assert bits_of(watched) == bits_of(quiet)
-    assert watched.progress.val_loss == quiet.progress.val_loss
-
-
 # --- the loss and its prediction heads ------------------------------------------------------
 
 
@@ -575,16 +566,6 @@ def test_the_gradient_is_clipped_but_not_that_of_the_table(corpus, limit):
     assert_close(table[2], 1000 * table[0], rtol=1e-5)
 
 
-def test_the_loss_falls_on_a_text_that_is_easy_to_learn():
-    corpus = corpus_of("En un lugar de la Mancha, " * 40)
-    state = start(corpus, train_config(max_iters=50, log_interval=1))
-    reports = list(fit(state, corpus, CPU))
-    guess = math.log(corpus.tokenizer.vocab_size)
-    assert reports[0].train_loss == pytest.approx(guess, abs=1e-4)
-    assert reports[-1].train_loss < 0.6
-    assert reports[-1].val_loss < 0.6
-
-
 # --- torch.compile --------------------------------------------------------------------------
 
 
@@ -671,13 +652,10 @@ def test_early_stopping(tmp_path, patience, last):
 @pytest.mark.parametrize(("optimizer", "grad_clip"), [("muon", 1.0), ("adamw", 0.0)])
 def test_a_learning_rate_beyond_all_bounds(corpus, optimizer, grad_clip):
     config, done = train_config(learning_rate=1e30, optimizer=optimizer, grad_clip=grad_clip), 0
-    with pytest.raises(NonFiniteLoss) as caught:
+    with pytest.raises(NonFiniteLoss, match="learning rates") as caught:
         for report in fit(start(corpus, config), corpus, CPU):
             done = report.step
-    message = str(caught.value)
-    assert f"at step {done + 1};" in message
-    assert "\n" not in message
-    assert "learning rates" in message
+    assert f"at step {done + 1};" in str(caught.value)
 
 
 @pytest.mark.parametrize(("grad_clip", "factor"), [(0.0, math.inf), (1.0, math.inf), (1.0, 1)])
@@ -754,15 +732,6 @@ def test_an_epoch_reads_each_window_once_and_the_next_cuts_elsewhere(length):
         epochs.append((in_order[-1].item() % 8, tuple(starts.tolist())))
     assert len({cut for cut, _ in epochs}) >= 5
     assert len({order for _, order in epochs}) == 20
-
-
-def test_micro_batches_are_the_parts_of_one_batch():
-    ids = np.arange(300, dtype="<u2")
-    whole = batches_of(ids, batch_size=6)
-    parts = batches_of(ids, batch_size=3, gradient_accumulation_steps=2)
-    for step in range(20):
-        pieces = [parts.get(step, micro_step)[0] for micro_step in (0, 1)]
-        assert torch.equal(whole.get(step, 0)[0], torch.cat(pieces))
 
 
 def test_a_batch_depends_on_seed_step_and_micro_step_alone():
