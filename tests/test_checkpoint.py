@@ -175,9 +175,8 @@ def test_a_head_whose_length_looks_like_another_kind_of_file_can_be_read(tmp_pat
 
 
 def test_truncated(tmp_path, raw):
-    path, weights = tmp_path / "x", 8 + int.from_bytes(raw[:8], "little")
-    spread = range(20, len(raw), 17)
-    for length in [*range(20), *spread, *range(weights - 20, weights + 20), len(raw) - 1]:
+    path = tmp_path / "x"
+    for length in [*range(20), *range(20, len(raw), 17), len(raw) - 1]:
         path.write_bytes(raw[:length])
         message = refuse(path)
         assert length or "empty" in message

@@ -372,17 +372,11 @@ def test_each_process_needs_a_gpu_of_its_own(monkeypatch, place, device, words):
     World().choose_gpu(torch.device(device))  # alone anything goes
 
 
-def test_alone_there_is_nothing_to_do(monkeypatch):
-    for variables in ({}, {"WORLD_SIZE": "1", "RANK": "0"}):
-        for name, value in variables.items():
-            monkeypatch.setenv(name, value)
-        with distributed.process_group() as world:
-            assert world == World()
-    assert world.broadcast_from_first(lambda: "made") == "made"
-    assert world.max_over_processes(15, 3) == [15, 3]
-    assert world.sum(torch.tensor([1.0, 2.0])).tolist() == [1, 2]
-    with pytest.raises(UserError, match="mine"), world.fail_together():
-        raise UserError("mine")
+def test_one_process_of_torchrun_is_alone(monkeypatch):
+    monkeypatch.setenv("WORLD_SIZE", "1")
+    monkeypatch.setenv("RANK", "0")
+    with distributed.process_group() as world:
+        assert world == World()
 
 
 def test_our_own_errors_keep_their_traceback():
