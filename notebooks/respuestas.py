@@ -202,6 +202,82 @@ return len(p) - 1""",
 potencias = (logits / temperatura).exp()
 return potencias / potencias.sum(-1, keepdim=True)""",
     ),
+    "vuelta": (
+        # Lo que llega por otro camino borra lo de antes.
+        """\
+orden = []
+def visitar(valor):
+    if valor not in orden:
+        for padre, _ in valor.padres:
+            visitar(padre)
+        orden.append(valor)
+visitar(fin)
+fin.gradiente = 1.0
+for valor in reversed(orden):
+    for padre, local in valor.padres:
+        padre.gradiente = valor.gradiente * local
+return orden""",
+        # Reparte antes de haber recibido de todos sus hijos.
+        """\
+fin.gradiente = 1.0
+orden = [fin]
+for valor in orden:
+    for padre, local in valor.padres:
+        padre.gradiente += valor.gradiente * local
+        if padre not in orden:
+            orden.append(padre)
+return orden[::-1]""",
+        # Nadie pone el primer gradiente.
+        """\
+orden = []
+def visitar(valor):
+    if valor not in orden:
+        for padre, _ in valor.padres:
+            visitar(padre)
+        orden.append(valor)
+visitar(fin)
+for valor in reversed(orden):
+    for padre, local in valor.padres:
+        padre.gradiente += valor.gradiente * local
+return orden""",
+        # Un valor que se alcanza por dos caminos está dos veces.
+        """\
+orden = []
+def visitar(valor):
+    for padre, _ in valor.padres:
+        visitar(padre)
+    orden.append(valor)
+visitar(fin)
+fin.gradiente = 1.0
+for valor in reversed(orden):
+    for padre, local in valor.padres:
+        padre.gradiente += valor.gradiente * local
+return orden""",
+    ),
+    "paso_adam": (
+        # Las memorias, sin dividir entre 1 − βᵗ.
+        """\
+m = b1 * m + (1 - b1) * g
+v = b2 * v + (1 - b2) * g**2
+return w - eta * encoger * w - eta * m / (v.sqrt() + 1e-8), m, v""",
+        # Lo que se encoge entra en la pendiente: Adam, sin la W.
+        """\
+g = g + encoger * w
+m = b1 * m + (1 - b1) * g
+v = b2 * v + (1 - b2) * g**2
+return w - eta * (m / (1 - b1**t)) / ((v / (1 - b2**t)).sqrt() + 1e-8), m, v""",
+        # Cambia las memorias que recibe.
+        """\
+m.mul_(b1).add_((1 - b1) * g)
+v.mul_(b2).add_((1 - b2) * g**2)
+w = w - eta * encoger * w
+return w - eta * (m / (1 - b1**t)) / ((v / (1 - b2**t)).sqrt() + 1e-8), m, v""",
+        # Devuelve las memorias ya divididas.
+        """\
+m = (b1 * m + (1 - b1) * g) / (1 - b1**t)
+v = (b2 * v + (1 - b2) * g**2) / (1 - b2**t)
+return w - eta * encoger * w - eta * m / (v.sqrt() + 1e-8), m, v""",
+    ),
     "entrenar": (
         # No borra el gradiente.
         """\
@@ -535,6 +611,60 @@ return x""",
         """\
 frios = logits / temperatura
 return (frios - frios.logsumexp(-1, keepdim=True)).exp()""",
+    ),
+    "vuelta": (
+        # Cuenta los hijos, y pasa por un valor cuando han repartido todos.
+        """\
+hijos = {fin: 0}
+por_ver = [fin]
+while por_ver:
+    for padre, _ in por_ver.pop().padres:
+        if padre not in hijos:
+            hijos[padre] = 0
+            por_ver.append(padre)
+        hijos[padre] += 1
+fin.gradiente = 1.0
+orden = []
+listos = [fin]
+while listos:
+    valor = listos.pop()
+    orden.insert(0, valor)
+    for padre, local in valor.padres:
+        padre.gradiente += valor.gradiente * local
+        hijos[padre] -= 1
+        if not hijos[padre]:
+            listos.append(padre)
+return orden""",
+        # Sin función que se llame a sí misma.
+        """\
+orden = []
+pila = [(fin, False)]
+while pila:
+    valor, con_padres = pila.pop()
+    if valor in orden:
+        continue
+    if con_padres:
+        orden.append(valor)
+    else:
+        pila.append((valor, True))
+        pila += [(padre, False) for padre, _ in valor.padres]
+fin.gradiente = 1.0
+for valor in orden[::-1]:
+    for padre, local in valor.padres:
+        padre.gradiente += local * valor.gradiente
+return orden""",
+    ),
+    "paso_adam": (
+        """\
+m = torch.lerp(m, g, 1 - b1)
+v = torch.lerp(v, g.square(), 1 - b2)
+tasa = eta / (1 - b1**t)
+raiz = v.sqrt() / math.sqrt(1 - b2**t) + 1e-8
+return (w * (1 - eta * encoger)).addcdiv(m, raiz, value=-tasa), m, v""",
+        """\
+memorias = [b * memoria + (1 - b) * x for b, memoria, x in ((b1, m, g), (b2, v, g * g))]
+media, cuadrado = (x / (1 - b**t) for b, x in zip((b1, b2), memorias))
+return (w - eta * (encoger * w + media / (cuadrado**0.5 + 1e-8)), *memorias)""",
     ),
     "entrenar": (
         # Ventana a ventana, y con el gradiente borrado al final.
