@@ -644,6 +644,7 @@ def test_without_a_network_there_is_no_shakespeare(project, line):
     assert said == "note: fetching shakespeare from raw.githubusercontent.com\n"
     todo = "then data/prepare.py --input FILE --name shakespeare, or train.py --corpus FILE"
     assert_refused(result, name, "not be fetched (raw.githubusercontent.com: ", todo)
+    assert contents(project / "data" / "shakespeare") == {}
 
 
 def test_overwriting_the_book_without_a_network_leaves_it_as_it_was(project):
