@@ -370,6 +370,7 @@ def book_of(length: int) -> bytes:
 
 
 RIGHT_BOOK = book_of(2_110_000)
+AS_LONG_AS_SHAKESPEARE = corpus.ONLINE["shakespeare"].beginning.ljust(1_115_389, "x") + "\n"
 
 
 def test_don_quijote_as_project_gutenberg_has_it(tmp_path, book):
@@ -381,26 +382,24 @@ def test_don_quijote_as_project_gutenberg_has_it(tmp_path, book):
 
 
 @pytest.mark.parametrize(
-    ("body", "answer"),
+    ("name", "body", "answer"),
     [
-        (b"<!DOCTYPE html>\n<title>Log in</title>\n" * 55_000, "from '<!DOCTYPE html>"),
-        (RIGHT_BOOK.replace(TITLE.encode(), b"Segunda parte"), "from 'Segunda parte"),
-        (book_of(1_000_000), "text: 999[0-9]{3} characters from 'El ingenioso"),
-        (book_of(4_000_000), "characters from 'El ingenioso"),
-        (b"\x1f\x8b\x08\x00" + RIGHT_BOOK, "not UTF-8"),
+        ("quijote", b"<!DOCTYPE html>\n<title>Log in</title>\n" * 55_000, "from '<!DOCTYPE html>"),
+        ("quijote", RIGHT_BOOK.replace(TITLE.encode(), b"Segunda parte"), "from 'Segunda parte"),
+        ("quijote", book_of(1_000_000), "text: 999[0-9]{3} characters from 'El ingenioso"),
+        ("quijote", book_of(4_000_000), "characters from 'El ingenioso"),
+        ("quijote", b"\x1f\x8b\x08\x00" + RIGHT_BOOK, "not UTF-8"),
+        (
+            "shakespeare",
+            AS_LONG_AS_SHAKESPEARE.encode(),
+            "text: 1115390 characters from 'First Citizen",
+        ),
     ],
-    ids="html another half double compressed".split(),
+    ids="html another half double compressed long".split(),
 )
-def test_another_text_is_not_taken_for_the_book(body, answer):
+def test_another_text_is_not_taken_for_the_right_one(name, body, answer):
     with pytest.raises(UserError, match=rf"^[^\n]*{answer}[^\n]*$"):
-        corpus.check_text(corpus.ONLINE["quijote"], body)
-
-
-def test_a_text_as_long_that_begins_like_shakespeare_is_not_his():
-    online = corpus.ONLINE["shakespeare"]
-    text = online.beginning + "x" * (1_115_389 - len(online.beginning)) + "\n"
-    with pytest.raises(UserError, match="another text: 1115390 characters from 'First Citizen"):
-        corpus.check_text(online, text.encode())
+        corpus.check_text(corpus.ONLINE[name], body)
 
 
 def write(path: Path, text: str) -> Path:
@@ -431,16 +430,12 @@ def open_from(urls: list[str], data: Path, name: str) -> Corpus:
         return open_dataset(data, name)
 
 
-@pytest.mark.parametrize("name", ["quijote", "third"])
-def test_a_text_is_fetched_once_from_the_first_address_that_has_it(data, urls, monkeypatch, name):
-    """A third text would be one entry more."""
-    third = corpus.OnlineText((), TITLE, range(2_109_900, 2_110_001))
-    monkeypatch.setitem(corpus.ONLINE, "third", third)
-    with pytest.warns(UserWarning, match=f"fetching {name} from ") as caught:
-        first = open_from(urls, data, name)
+def test_a_text_is_fetched_once_from_the_first_address_that_has_it(data, urls):
+    with pytest.warns(UserWarning, match="fetching quijote from ") as caught:
+        first = open_from(urls, data, "quijote")
     assert len(caught) == 3
-    again = open_from([], data, name)
-    assert first.name == again.name == name
+    again = open_from([], data, "quijote")
+    assert first.name == again.name == "quijote"
     assert text_of(first) == text_of(again)
     assert text_of(first).startswith(TITLE + "\n\n" + FAMOUS_WORDS)
 
