@@ -159,12 +159,9 @@ def test_the_help_of_a_script_with_commands():
 # What is out of range in each option: test_config.py. MODEL is a checkpoint.
 BAD_LINES = [
     ("train.py", "--n_layr 4", "unknown option --n_layr; did you mean --n_layer?"),
-    ("train.py", "--no_compil", "--no_compil; did you mean --compile?"),
     ("train.py", "spare", "spare"),
     ("train.py", "--bias=true", "--bias: ", "'true'"),
     ("train.py", "--n_layer four", "--n_layer: invalid int value: 'four'"),
-    ("train.py", "--n_layer 0", "--n_layer is 0; it must be at least 1 and at most 1000"),
-    ("train.py", "--norm batchnorm", "--norm is 'batchnorm'; it must be one of layernorm, rmsnorm"),
     ("train.py", "--n_layer", "--n_layer: expected one argument; one that begins with - is given"),
     ("train.py", "--resume --overwrite", "--resume is True; ", "--overwrite"),
     ("train.py", "--init_from missing.safetensors", "missing.safetensors", "does not exist"),
@@ -174,7 +171,6 @@ BAD_LINES = [
     ("train.py", "--dataset tiny --out_dir tiny.txt", "tiny.txt can't be written (", "choose"),
     ("train.py", "--dataset tiny --block_size 2000", "tiny", "--block_size 2000", "at least 2223"),
     ("train.py", "--dataset tiny --encoding latin-1", "--encoding is 'latin-1'", "--corpus"),
-    ("train.py", "--corpus tiny.txt --encoding spanish", "--encoding is 'spanish'; it must be"),
     ("sample.py", "--compile", "unknown option --compile; --help lists all"),
     ("sample.py", "--stop=", "--stop"),
     ("sample.py", "--checkpoint data", "data", "folder"),
@@ -369,20 +365,18 @@ def test_resume_keeps_where_and_how_it_computes(project):
 
 def test_what_others_keep_in_out_dir_stays(project):
     """As an export for Hugging Face, which has a config.json, and another program's events."""
-    events = "tensorboard/events.out.tfevents.17.host.1.0"
     foreign = ["config.json", "notes.txt", "best.safetensors.bak", "x.sancho", "tensorboard/mine"]
     foreign += ["tensorboard/profile/events.out.tfevents.1", "tensorboard/events.out"]
     paths = [project / "out" / name for name in foreign]
-    old = [project / "out" / events]
+    events = project / "out" / "tensorboard" / "events.out.tfevents.17.host.1.0"
     for path in [*paths, project / "out" / "metrics.jsonl"]:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(path.name)
     train_tiny("--max_iters=1")  # without a checkpoint there is nothing to lose
-    for path in old:
-        path.write_text("not replaced once, on Windows")
+    events.write_text("of the run that is replaced")
     train_tiny("--max_iters=1", "--overwrite")
     assert sorted(contents(project / "out")) == sorted([*foreign[:4], *RUN_FILES])
-    assert not any(path.exists() for path in old)
+    assert not events.exists()
     train_tiny("--resume", "--max_iters=2")
     assert [path.read_text() for path in paths] == [path.name for path in paths]
 
@@ -494,24 +488,9 @@ def test_where_lines_cannot_be_drawn_over_there_is_one_now_and_then(monkeypatch,
     ]
 
 
-def test_the_best_model_is_that_of_the_lowest_loss(project):
-    """On a text whose end is ever less likely, the more is learned of its beginning."""
-    text = "a" * 900 + "b" * 100
-    (project / "ab.txt").write_text(text, encoding="utf-8")
-    succeed("train.py", *TINY, "--corpus=ab.txt", "--max_iters=20", "--eval_interval=2")
-    losses = [line["val_loss"] for line in conftest.metrics_of(project / "out") if line["val_loss"]]
-    best = checkpoint.load("out/best.safetensors").progress
-    assert best.val_loss == min(losses) == losses[0]
-    assert last_of("out").progress.val_loss == losses[-1] > losses[0]
-
-
-def test_a_text_of_ones_own_is_prepared_on_the_way_and_again_when_it_was_edited(project):
-    for text in (TEXT, OTHER):
-        (project / "mine.txt").write_text(text, encoding="utf-8")
-        succeed("train.py", *TINY, "--max_iters=1", "--overwrite", "--corpus=mine.txt")
-        last = last_of("out")
-        assert re.fullmatch(r"mine-\w{8}", last.corpus_name)
-        assert (project / "data" / last.corpus_name / "input.txt").read_text("utf-8") == text
+def test_a_run_on_a_text_of_ones_own_goes_on_without_it(project):
+    (project / "mine.txt").write_text(OTHER, encoding="utf-8")
+    succeed("train.py", *TINY, "--max_iters=1", "--corpus=mine.txt")
     (project / "mine.txt").unlink()  # what was prepared is enough
     succeed("train.py", "--resume", "--max_iters=2")
     assert last_of("out").progress.step == 2
@@ -644,6 +623,7 @@ def test_without_a_network_there_is_no_shakespeare(project, line):
     assert said == "note: fetching shakespeare from raw.githubusercontent.com\n"
     todo = "then data/prepare.py --input FILE --name shakespeare, or train.py --corpus FILE"
     assert_refused(result, name, "not be fetched (raw.githubusercontent.com: ", todo)
+    assert contents(project / "data" / "shakespeare") == {}
 
 
 def test_overwriting_the_book_without_a_network_leaves_it_as_it_was(project):
@@ -797,6 +777,7 @@ def write_and_look(project: Path) -> None:
     sys.exit("torch._dynamo" in sys.modules)
 
 
+@slow
 @posix
 def test_a_start_does_not_load_the_machinery_of_torch_compile(project, server_of_processes):
     """It would take one to two seconds of every start."""

@@ -17,7 +17,8 @@ from conftest import ARGS, assert_same_arrays, make_project, run, succeed, use_d
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from sancho import checkpoint
+from sancho import checkpoint, cli
+from sancho.config import TrainOptions
 from sancho.corpus import prepare_files
 from sancho.errors import UserError
 
@@ -66,6 +67,23 @@ def test_what_is_executed_would_be_seen(execute):
         execute()
 
 
+PIECES = st.one_of(
+    st.text(max_size=60).map(lambda text: text.encode("utf-8", "surrogatepass")),
+    st.binary(max_size=60),
+    st.sampled_from([b"\xef\xbb\xbf", b"\xff\xfe", b"\0", b"\r\n", b"\n" * 50, b"a" * 5000]),
+    st.sampled_from(
+        [
+            " \t\u00a0\u2028".encode(),
+            "e\u0301".encode() * 30,
+            "En un lugar de la Mancha ".encode("utf-16"),
+            b"*** START OF THE PROJECT GUTENBERG EBOOK X ***\n",
+            b"*** END OF THE PROJECT GUTENBERG EBOOK X ***\n",
+            "".join(map(chr, range(0x4E00, 0x5E00))).encode(),
+        ]
+    ),
+)
+
+
 # --- command lines --------------------------------------------------------------------------
 
 OPTIONS = st.sampled_from(
@@ -93,10 +111,11 @@ def sampling_line(pairs: list[tuple[str, str]]) -> list[str]:
     return line
 
 
-@example(line=["--checkpoint="], stdin=b"")
-def check_sampling(project: Path, line: list[str], stdin: bytes) -> None:
+@example(line=["--checkpoint="], stdin=b"", unknown="error")
+def check_sampling(project: Path, line: list[str], stdin: bytes, unknown: str) -> None:
+    start = ["--start=-", f"--unknown={unknown}"] if stdin else []
     with nothing_executed():
-        result = run("sample.py", *line, stdin=stdin)
+        result = run("sample.py", *start, *line, stdin=stdin)
     assert_clean(result)
 
 
@@ -105,18 +124,15 @@ test_command_lines, test_thousands_of_command_lines = few_and_many(
     150,
     4000,
     line=st.lists(st.tuples(OPTIONS, VALUES), max_size=4).map(sampling_line),
-    stdin=st.binary(max_size=20),
+    stdin=st.lists(PIECES, max_size=3).map(b"".join),
+    unknown=st.sampled_from(["error", "skip", "nearest"]),
 )
 
-TRAINING = st.sampled_from(
-    "n_layer n_head n_embd block_size dropout bias no_bias norm position activation "
-    "ngram_size ngram_rows ngram_dropout qk_norm tie_embeddings batch_size "
-    "gradient_accumulation_steps optimizer beta1 beta2 learning_rate muon_learning_rate "
-    "ngram_learning_rate weight_decay grad_clip warmup_iters decay_fraction eval_interval "
-    "log_interval patience seed resume overwrite init_from dataset preset embedding_skip "
-    "nothing".split()
-)
+LEFT_OUT = {"out_dir", "corpus", "max_iters", "threads", "device", "compile", "tensorboard"}
 SWITCHES = "bias no_bias qk_norm tie_embeddings resume overwrite embedding_skip".split()
+TRAINING = st.sampled_from(
+    sorted({*cli.option_names(TrainOptions()), *SWITCHES, "nothing"} - LEFT_OUT)
+)
 TRAINING_VALUES = st.one_of(
     st.integers(-2, 20).map(str),
     st.floats(-2, 2).map(str),
@@ -127,12 +143,9 @@ TRAINING_VALUES = st.one_of(
 )
 
 
-def training_line(pairs: list[tuple[str, str]]) -> list[str]:
+def check_training(project: Path, pairs: list[tuple[str, str]]) -> None:
     line = [*ARGS, "--out_dir=fuzzed", "--overwrite", "--max_iters=1"]
-    return line + [f"--{n}" if n in SWITCHES else f"--{n}={value}" for n, value in pairs]
-
-
-def check_training(project: Path, line: list[str]) -> None:
+    line += [f"--{name}" if name in SWITCHES else f"--{name}={value}" for name, value in pairs]
     assert_clean(run("train.py", *line))
 
 
@@ -140,27 +153,11 @@ test_training_lines, test_thousands_of_training_lines = few_and_many(
     check_training,
     40,
     1500,
-    line=st.lists(st.tuples(TRAINING, TRAINING_VALUES), max_size=4).map(training_line),
+    pairs=st.lists(st.tuples(TRAINING, TRAINING_VALUES), max_size=4),
 )
 
 
 # --- texts ----------------------------------------------------------------------------------
-
-PIECES = st.one_of(
-    st.text(max_size=60).map(lambda text: text.encode("utf-8", "surrogatepass")),
-    st.binary(max_size=60),
-    st.sampled_from([b"\xef\xbb\xbf", b"\xff\xfe", b"\0", b"\r\n", b"\n" * 50, b"a" * 5000]),
-    st.sampled_from(
-        [
-            " \t\u00a0\u2028".encode(),
-            "e\u0301".encode() * 30,
-            "En un lugar de la Mancha ".encode("utf-16"),
-            b"*** START OF THE PROJECT GUTENBERG EBOOK X ***\n",
-            b"*** END OF THE PROJECT GUTENBERG EBOOK X ***\n",
-            "".join(map(chr, range(0x4E00, 0x5E00))).encode(),
-        ]
-    ),
-)
 
 
 def check_text(project, content):
@@ -179,22 +176,6 @@ def check_text(project, content):
 
 test_texts, test_thousands_of_texts = few_and_many(
     check_text, 150, 2500, content=st.lists(PIECES, max_size=6).map(b"".join)
-)
-
-
-def check_prompt(project, content, unknown):
-    with nothing_executed():
-        line = ("--max_new_tokens=2", "--start=-", f"--unknown={unknown}")
-        result = run("sample.py", *line, stdin=content)
-    assert_clean(result)
-
-
-test_prompts, test_thousands_of_prompts = few_and_many(
-    check_prompt,
-    60,
-    2500,
-    content=st.lists(PIECES, max_size=3).map(b"".join),
-    unknown=st.sampled_from(["error", "skip", "nearest"]),
 )
 
 

@@ -66,6 +66,11 @@ def commands(text: str) -> list[tuple[str, str]]:
     return found
 
 
+def programs(text: str) -> list[str]:
+    """Return the blocks of Python, without comments."""
+    return [re.sub(r" *#.*", "", code) for kind, code in FENCE.findall(text) if kind == "python"]
+
+
 def python_commands(text: str) -> list[tuple[str, list[str]]]:
     """Return (script, arguments) of every `python SCRIPT …` in the blocks."""
     found = []
@@ -158,6 +163,7 @@ def test_both_languages_say_the_same_and_lead_to_each_other(english, spanish):
     ours, theirs = page(english), page(spanish)
     assert commands(ours)
     assert commands(ours) == commands(theirs)
+    assert programs(ours) == programs(theirs)
     assert named_options(ours) == named_options(theirs)
     assert figures(ours) == figures(theirs)
     for here, there in ((english, spanish), (spanish, english)):
