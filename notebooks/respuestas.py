@@ -347,58 +347,60 @@ return quedan""",
         # En el orden en que llegan.
         "return p.cumsum() - p < corte",
     ),
-    "atencion": (
-        # Solo con tres ejes.
+    "tres_subcapas": (
+        # Pre-norma.
         """\
-s = q @ k.transpose(1, 2) / math.sqrt(q.shape[-1])
-pesos = (s if tapado is None else s.masked_fill(tapado, -math.inf)).softmax(-1)
-return pesos @ v, pesos""",
-        # Sin escala.
+n = bloque.norma1(y)
+y = y + bloque.atencion(n, n, futuro)
+y = y + bloque.cruzada(bloque.norma2(y), contexto, relleno)
+return y + bloque.ff(bloque.norma3(y))""",
+        # La cruzada pregunta desde el contexto.
         """\
-s = q @ k.mT
-pesos = (s if tapado is None else s.masked_fill(tapado, -math.inf)).softmax(-1)
-return pesos @ v, pesos""",
-        # Tapa después de repartir.
+y = bloque.norma1(y + bloque.atencion(y, y, futuro))
+y = bloque.norma2(y + bloque.cruzada(contexto, y, None).mean(1, keepdim=True))
+return bloque.norma3(y + bloque.ff(y))""",
+        # No tapa el futuro.
         """\
-pesos = (q @ k.mT / math.sqrt(q.shape[-1])).softmax(-1)
-if tapado is not None:
-    pesos = pesos.masked_fill(tapado, 0)
-return pesos @ v, pesos""",
+y = bloque.norma1(y + bloque.atencion(y, y))
+y = bloque.norma2(y + bloque.cruzada(y, contexto, relleno))
+return bloque.norma3(y + bloque.ff(y))""",
+        # La cruzada, sin su residual.
         """\
-s = q @ k.mT / math.sqrt(q.shape[-1])
-return (s if tapado is None else s.masked_fill(tapado, -math.inf)).softmax(-1) @ v""",
+y = bloque.norma1(y + bloque.atencion(y, y, futuro))
+y = bloque.norma2(bloque.cruzada(y, contexto, relleno))
+return bloque.norma3(y + bloque.ff(y))""",
     ),
     "descifrar": (
         # No para en el máximo.
         """\
-C, relleno = modelo.codificar(tensor(fichas))
+contexto, relleno = modelo.codificar(tensor(fichas))
 escrito = torch.full((len(fichas), 1), BOS)
 for _ in range(LARGO + 4):
-    letra = modelo.descodificar(escrito, C, relleno)[:, -1].argmax(-1)
+    letra = modelo.descodificar(escrito, contexto, relleno)[:, -1].argmax(-1)
     escrito = torch.cat([escrito, letra[:, None]], 1)
 return [texto(fila) for fila in escrito]""",
         # Para cuando acaba la primera.
         """\
-C, relleno = modelo.codificar(tensor(fichas))
+contexto, relleno = modelo.codificar(tensor(fichas))
 escrito = torch.full((len(fichas), 1), BOS)
 while escrito.shape[1] <= maximo and not (escrito == EOS).any():
-    letra = modelo.descodificar(escrito, C, relleno)[:, -1].argmax(-1)
+    letra = modelo.descodificar(escrito, contexto, relleno)[:, -1].argmax(-1)
     escrito = torch.cat([escrito, letra[:, None]], 1)
 return [texto(fila) for fila in escrito]""",
         # No mira el relleno.
         """\
-C, relleno = modelo.codificar(tensor(fichas))
+contexto, relleno = modelo.codificar(tensor(fichas))
 escrito = torch.full((len(fichas), 1), BOS)
 while escrito.shape[1] <= maximo and not (escrito == EOS).any(1).all():
-    letra = modelo.descodificar(escrito, C, torch.zeros_like(relleno))[:, -1].argmax(-1)
+    letra = modelo.descodificar(escrito, contexto, torch.zeros_like(relleno))[:, -1].argmax(-1)
     escrito = torch.cat([escrito, letra[:, None]], 1)
 return [texto(fila) for fila in escrito]""",
         # Los números, sin pasarlos a letras.
         """\
-C, relleno = modelo.codificar(tensor(fichas))
+contexto, relleno = modelo.codificar(tensor(fichas))
 escrito = torch.full((len(fichas), 1), BOS)
 while escrito.shape[1] <= maximo and not (escrito == EOS).any(1).all():
-    letra = modelo.descodificar(escrito, C, relleno)[:, -1].argmax(-1)
+    letra = modelo.descodificar(escrito, contexto, relleno)[:, -1].argmax(-1)
     escrito = torch.cat([escrito, letra[:, None]], 1)
 return escrito.tolist()""",
     ),
@@ -706,37 +708,46 @@ return quedan""",
         # Lo que juntan las más probables que cada una.
         "return np.array([p[p > x].sum() < corte for x in p])",
     ),
-    "atencion": (
+    "tres_subcapas": (
+        # En bucle.
         """\
-pesos = torch.einsum("...td,...sd->...ts", q, k) / q.shape[-1] ** 0.5
-if tapado is not None:
-    pesos = torch.where(tapado, -math.inf, pesos)
-pesos = torch.nn.functional.softmax(pesos, dim=-1)
-return pesos @ v, pesos""",
+subcapas = (
+    (bloque.norma1, lambda x: bloque.atencion(x, x, futuro)),
+    (bloque.norma2, lambda x: bloque.cruzada(x, contexto, relleno)),
+    (bloque.norma3, bloque.ff),
+)
+for norma, subcapa in subcapas:
+    y = norma(subcapa(y) + y)
+return y""",
+        # Cada cosa con su nombre, y la normalización a mano.
         """\
-s = (q / math.sqrt(q.size(-1))) @ k.transpose(-1, -2)
-s = s if tapado is None else s + torch.zeros(tapado.shape).masked_fill(tapado, -math.inf)
-pesos = (s - s.logsumexp(-1, keepdim=True)).exp()
-return torch.matmul(pesos, v), pesos""",
+def normalizar(x, norma):
+    media, varianza = x.mean(-1, keepdim=True), x.var(-1, keepdim=True, unbiased=False)
+    return norma.weight * (x - media) / (varianza + norma.eps).sqrt() + norma.bias
+
+leido = normalizar(y + bloque.atencion(x=y, contexto=y, tapado=futuro), bloque.norma1)
+del_contexto = bloque.cruzada(x=leido, contexto=contexto, tapado=relleno)
+consultado = normalizar(leido + del_contexto, bloque.norma2)
+return normalizar(consultado + bloque.ff(consultado), bloque.norma3)""",
     ),
     "descifrar": (
         # Cada una por su cuenta.
         """\
 frases = []
 for una in fichas:
-    C, relleno = modelo.codificar(tensor([una]))
+    contexto, relleno = modelo.codificar(tensor([una]))
     escrito = [BOS]
     while len(escrito) <= maximo and escrito[-1] != EOS:
-        logits = modelo.descodificar(torch.tensor([escrito]), C, relleno)
+        logits = modelo.descodificar(torch.tensor([escrito]), contexto, relleno)
         escrito.append(logits[0, -1].argmax().item())
     frases.append(texto(torch.tensor(escrito)))
 return frases""",
         # Siempre hasta el máximo.
         """\
-C, relleno = modelo.codificar(tensor(fichas))
+contexto, relleno = modelo.codificar(tensor(fichas))
 escrito = torch.full((len(fichas), 1), BOS)
 for _ in range(maximo):
-    logits = modelo.descodificar(escrito, C, relleno)
+    logits = modelo.descodificar(escrito, contexto, relleno)
     escrito = torch.cat([escrito, logits[:, -1:].argmax(-1)], 1)
 return [texto(fila) for fila in escrito]""",
     ),
