@@ -404,23 +404,43 @@ while escrito.shape[1] <= maximo and not (escrito == EOS).any(1).all():
     escrito = torch.cat([escrito, letra[:, None]], 1)
 return escrito.tolist()""",
     ),
-    "sustituir": (
-        # Cambia la que entra.
+    "con_cabeza": (
+        # No quita el gancho.
         """\
-y[..., cabeza * D : (cabeza + 1) * D] = por[..., cabeza * D : (cabeza + 1) * D]
-return y""",
+bloque, cabeza = todas[z]
+def cambiar(modulo, recibe):
+    return (sustituir(recibe[0], cabeza, por),)
+modelo.blocks[bloque].attention.proj.register_forward_pre_hook(cambiar)
+return medir()""",
+        # No lo quita si medir() falla.
+        """\
+bloque, cabeza = todas[z]
+def cambiar(modulo, recibe):
+    return (sustituir(recibe[0], cabeza, por),)
+asa = modelo.blocks[bloque].attention.proj.register_forward_pre_hook(cambiar)
+dado = medir()
+asa.remove()
+return dado""",
+        # Cambia lo que sale de la matriz, no lo que entra.
+        """\
+bloque, cabeza = todas[z]
+def cambiar(modulo, recibe, entrega):
+    return sustituir(entrega, cabeza, por)
+asa = modelo.blocks[bloque].attention.proj.register_forward_hook(cambiar)
+try:
+    return medir()
+finally:
+    asa.remove()""",
         # Se cuenta desde 1.
         """\
-y = y.clone()
-y[..., (cabeza - 1) * D : cabeza * D] = por[..., (cabeza - 1) * D : cabeza * D]
-return y""",
-        # Los de todas.
-        "return por.expand_as(y).clone()",
-        # A cero.
-        """\
-y = y.clone()
-y[..., cabeza * D : (cabeza + 1) * D] = 0
-return y""",
+bloque, cabeza = todas[z - 1]
+def cambiar(modulo, recibe):
+    return (sustituir(recibe[0], cabeza, por),)
+asa = modelo.blocks[bloque].attention.proj.register_forward_pre_hook(cambiar)
+try:
+    return medir()
+finally:
+    asa.remove()""",
     ),
     "lente": (
         "return corriente @ modelo.head.weight.T",
@@ -751,14 +771,26 @@ for _ in range(maximo):
     escrito = torch.cat([escrito, logits[:, -1:].argmax(-1)], 1)
 return [texto(fila) for fila in escrito]""",
     ),
-    "sustituir": (
+    "con_cabeza": (
+        # Sin gancho: otro forward, y después el suyo.
         """\
-suyos = torch.arange(y.shape[-1]) // D == cabeza
-return torch.where(suyos, por, y)""",
+bloque, cabeza = todas[z]
+proj = modelo.blocks[bloque].attention.proj
+suyo = proj.forward
+proj.forward = lambda y: suyo(sustituir(y, cabeza, por))
+try:
+    return medir()
+finally:
+    del proj.forward""",
         """\
-antes, _, despues = y.tensor_split((cabeza * D, (cabeza + 1) * D), dim=-1)
-medio = por[..., cabeza * D : (cabeza + 1) * D].expand(*y.shape[:-1], D)
-return torch.cat((antes, medio, despues), -1)""",
+from contextlib import ExitStack
+
+bloque, cabeza = todas[z]
+proj = modelo.blocks[bloque].attention.proj
+with ExitStack() as pila:
+    asa = proj.register_forward_pre_hook(lambda _, recibe: sustituir(recibe[0], cabeza, por))
+    pila.callback(asa.remove)
+    return medir()""",
     ),
     "lente": (
         "return modelo.head(modelo.norm(corriente))",
