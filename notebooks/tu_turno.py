@@ -6,20 +6,40 @@ En un capítulo, cada turno son tres celdas, con los nombres siempre así:
     def softmax_solucion(x): ...        # plegada (etiqueta `solucion`)
     def comprobar_softmax(softmax): ... # `assert` con un mensaje que dice qué falla
     softmax = usar(mi_softmax, softmax_solucion, comprobar_softmax)
+
+Si lo que se escribe es una clase, con `# tu código` en uno o más métodos, se llaman así:
+
+    class MiAtencion(nn.Module): ...
+    class AtencionSolucion(nn.Module): ...
+    def comprobar_atencion(Atencion): ...
+    Atencion = usar(MiAtencion, AtencionSolucion, comprobar_atencion)
 """
 
 from collections.abc import Callable
 from functools import wraps
+from inspect import isclass, isfunction
 
 import torch
 
 
 class Vacia(Exception):
-    """La función no devuelve nada todavía."""
+    """La función, o un método de la clase, no devuelve nada todavía."""
 
 
 def entregada(mia: Callable) -> Callable:
-    """Dar la función, que protesta si devuelve None."""
+    """Dar la función, que protesta si devuelve None; o la clase, si lo devuelve un método suyo.
+
+    De una clase cuentan los métodos con docstring, que son los del enunciado, salvo `__init__` y los
+    que dicen `-> None`.
+    """
+    if isclass(mia):
+        metodos = {
+            nombre: entregada(metodo)
+            for nombre, metodo in vars(mia).items()
+            if isfunction(metodo) and metodo.__doc__ and nombre != "__init__"
+            if metodo.__annotations__.get("return", ...) is not None
+        }
+        return type(mia)(mia.__name__, (mia,), metodos)
 
     @wraps(mia)
     def llamar(*args, **opciones):
