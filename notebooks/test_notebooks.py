@@ -35,6 +35,8 @@ def solutions(notebook: NotebookNode) -> Iterator[str]:
     """Yield the code that is folded away under the exercises."""
     for cell in notebook.cells:
         for folded in re.findall(r"<details>.*?</details>", cell.source, flags=re.DOTALL):
+            if "<summary>Pista" in folded:  # a line of code that stands in a function to be written
+                continue
             yield from re.findall(r"```python\n(.*?)```", folded, flags=re.DOTALL)
 
 
