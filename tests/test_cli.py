@@ -186,7 +186,7 @@ BAD_LINES = [
     ("convert.py", "to-page --checkpoint=MODEL --output=tiny.txt", "tiny.txt is there and is no"),
     ("convert.py", "to-huggingface --checkpoint=MODEL --output=data", "data is a folder that is"),
     ("convert.py", "to-huggingface --checkpoint=MODEL --output=no/x", "the folder no does not ex"),
-    ("convert.py", "to-onnx --checkpoint=none", "the checkpoint none does not exist"),
+    ("convert.py", "to-page --checkpoint=none", "the checkpoint none does not exist"),
     ("convert.py", "from-nanogpt", "ckpt.pt does not exist; check the path"),
 ]
 
@@ -764,7 +764,8 @@ def test_threads_are_configured_before_the_libraries_are_loaded(script):
     environment = {name: value for name, value in os.environ.items() if name not in SETTINGS}
     command = [sys.executable, "-c", WITHOUT_LIBRARIES, ROOT / script, *SETTINGS]
     for of_the_user in ({}, {"GOMP_SPINCOUNT": "7"}):
-        done = subprocess.run(command, capture_output=True, env=environment | of_the_user)
+        # In the project's folder: it need not be installed.
+        done = subprocess.run(command, capture_output=True, env=environment | of_the_user, cwd=ROOT)
         assert ast.literal_eval(done.stdout.decode()) == [*(SETTINGS | of_the_user).values()]
 
 

@@ -303,6 +303,7 @@ def test_a_run_lets_go_of_the_file_of_events(project, monkeypatch, ends):
         return SimpleNamespace(close=lambda: said.append("closed"), **written)
 
     module = SimpleNamespace(SummaryWriter=writer)
+    monkeypatch.setattr("sancho.run.plan.find_spec", lambda name: True)
     monkeypatch.setitem(sys.modules, "torch.utils.tensorboard", module)
     rate = ["--learning_rate=1e30"] if ends == "in an error" else []
     result = run("train.py", *ARGS, "--max_iters=2", "--tensorboard", *rate)
