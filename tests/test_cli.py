@@ -159,6 +159,7 @@ def test_the_help_of_a_script_with_commands():
 # What is out of range in each option: test_config.py. MODEL is a checkpoint.
 BAD_LINES = [
     ("train.py", "--n_layr 4", "unknown option --n_layr; did you mean --n_layer?"),
+    ("train.py", "--no_compil", "--no_compil; did you mean --compile?"),
     ("train.py", "spare", "spare"),
     ("train.py", "--bias=true", "--bias: ", "'true'"),
     ("train.py", "--n_layer four", "--n_layer: invalid int value: 'four'"),
@@ -486,6 +487,17 @@ def test_where_lines_cannot_be_drawn_over_there_is_one_now_and_then(monkeypatch,
         "step 40 of 100: loss 1.250, val 1.750; 01:00 gone, 01:30 left",
         "    a b",
     ]
+
+
+def test_the_best_model_is_that_of_the_lowest_loss(project):
+    """On a text whose end is ever less likely, the more is learned of its beginning."""
+    text = "a" * 900 + "b" * 100
+    (project / "ab.txt").write_text(text, encoding="utf-8")
+    succeed("train.py", *TINY, "--corpus=ab.txt", "--max_iters=20", "--eval_interval=2")
+    losses = [line["val_loss"] for line in conftest.metrics_of(project / "out") if line["val_loss"]]
+    best = checkpoint.load("out/best.safetensors").progress
+    assert best.val_loss == min(losses) == losses[0]
+    assert last_of("out").progress.val_loss == losses[-1] > losses[0]
 
 
 def test_a_run_on_a_text_of_ones_own_goes_on_without_it(project):

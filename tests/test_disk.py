@@ -1,4 +1,4 @@
-"""Disks that are full: one clear line, and nothing that was saved before is lost."""
+"""Disks that are full or cannot be written: one clear line, and nothing that was saved is lost."""
 
 import os
 import shutil
@@ -10,7 +10,7 @@ from types import SimpleNamespace
 
 import conftest
 import pytest
-from conftest import ROOT, SCRIPTS, TEXT, run, succeed
+from conftest import ARGS, ROOT, SCRIPTS, TEXT, contents, run, succeed
 
 from sancho import checkpoint
 from sancho.corpus import is_prepared, open_prepared, prepare_files
@@ -21,13 +21,19 @@ FULL = "No space left on device; nothing that was saved before is lost"
 PAGE = 4096  # of which such a file system is made
 
 
+def mount(*args: str | Path) -> bool:
+    """Return whether the system could be asked for it and did it."""
+    if sys.platform != "linux" or os.geteuid() != 0 or not shutil.which("mount"):
+        return False
+    return subprocess.run(["mount", *map(str, args)], capture_output=True).returncode == 0
+
+
 @pytest.fixture
 def disk(tmp_path) -> Iterator[Path]:
     """A file system of its own, of 256 kB."""
     path = tmp_path / "disk"
     path.mkdir()
-    mount = ["mount", "-t", "tmpfs", "-o", "size=256k", "tmpfs", str(path)]
-    if not shutil.which("mount") or subprocess.run(mount, capture_output=True).returncode:
+    if not mount("-t", "tmpfs", "-o", "size=256k", "tmpfs", path):
         pytest.skip("here: to mount a file system takes root on Linux")
     yield path
     subprocess.run(["umount", "--lazy", str(path)], check=True)
@@ -45,6 +51,9 @@ def fill(disk: Path, room: int) -> None:
     """Leave `room` bytes."""
     free = os.statvfs(disk)
     (disk / "filler").write_bytes(b"\0" * (free.f_bavail * free.f_frsize - room))
+
+
+# --- full -----------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("old", [False, True], ids=["a new text", "a text that is there"])
@@ -77,3 +86,29 @@ def test_a_text_that_cannot_be_written(tmp_path):
         result = subprocess.run(line, stdout=full, stderr=subprocess.PIPE)
     assert result.stderr.decode().splitlines() == [f"sample.py: error: {FULL}"]
     assert result.returncode == 2
+
+
+# --- read-only ------------------------------------------------------------------------------
+
+
+def test_a_disk_that_is_read_only(project, disk, monkeypatch):
+    conftest.use_data(monkeypatch, disk / "data")
+    shutil.copytree(project / "data", disk / "data")
+    out, words = disk / "out", "Read-only file system"
+    succeed("train.py", *ARGS, "--max_iters=2", "--out_dir", out)
+    before = contents(out)
+    assert mount("-o", "remount,ro", disk)
+    for folder, mode in ((out, "--resume"), (out, "--overwrite"), (disk / "another", "--seed=1")):
+        line = [*ARGS, "--max_iters=4", mode, "--out_dir", folder]
+        assert_ends_refused(run("train.py", *line), words)
+    for name in ("tiny", "another"):
+        line = ["--input", "tiny.txt", "--name", name, "--overwrite"]
+        assert_ends_refused(run("prepare.py", *line), words)
+    shutil.copy("tiny.txt", "new.txt")
+    assert_ends_refused(run("train.py", *ARGS, "--corpus", "new.txt", "--out_dir=here"), words)
+    assert contents(out) == before
+
+    # What only reads works.
+    succeed("sample.py", "--checkpoint", out / "best.safetensors")
+    line = [*ARGS, "--max_iters=1", "--init_from", out / "best.safetensors", "--out_dir=here"]
+    succeed("train.py", *line)

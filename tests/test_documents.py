@@ -72,6 +72,13 @@ def test_a_figure_that_is_quoted_stands_in_a_table(name):
     assert missing == set()
 
 
+def test_figures_are_found_and_a_wrong_one_is_seen():
+    text = "14 times, 1.436 in 2:18, on Python 3.10 with 4.1 MB"
+    assert (losses(text), durations(text)) == ({"14", "1.436"}, {"2:18"})
+    assert is_measured("1.436", "| 1.4360 |") and is_measured("14", "14.2 times")
+    assert not is_measured("1.437", "| 1.4360 |")
+
+
 @pytest.mark.parametrize("name", ["README.md", "README.es.md"])
 def test_a_readme_says_how_many_lines_the_code_has(name):
     told = re.findall(r"\]\((sancho/\w+\.py)\)\D*?(\d+)(?!\d)", page(name))

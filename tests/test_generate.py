@@ -5,10 +5,12 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
-from architectures import EACH_CHOICE, POSITIONS, SMALL, each_reader, numpy_of
+from architectures import EACH_CHOICE, POSITIONS, SMALL, ReadByTorch, each_reader, numpy_of
 from conftest import random_gpt
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
 
 from sancho.config import SampleConfig
 from sancho.generate import (
@@ -266,6 +268,70 @@ def test_a_character_is_read_once_and_then_a_quarter_of_the_block_anew(lengths_r
     sample(small_gpt(block_size=32, n_layer=1), prompt=(1, 2, 3), count=200)
     whole_round = [8] + 24 * [1]
     assert lengths_read == ([3] + 29 * [1] + 9 * whole_round)[:200]
+
+
+class Counted(np.ndarray):
+    """Counts the numbers that operations on it, and on what comes of it, read and write."""
+
+    numbers = 0
+
+    def __array_ufunc__(self, ufunc, method, *inputs, out=None, **options):
+        plain = [x.view(np.ndarray) if isinstance(x, Counted) else x for x in inputs]
+        if out:
+            options["out"] = tuple(x.view(np.ndarray) for x in out)
+        result = np.asarray(getattr(ufunc, method)(*plain, **options))
+        Counted.numbers += result.size + sum(map(np.size, plain))
+        return result.view(Counted)
+
+    def __array_function__(self, function, types, args, kwargs):
+        result = np.asarray(super().__array_function__(function, types, args, kwargs))
+        Counted.numbers += result.size
+        return result.view(Counted)
+
+
+class CountTensors(TorchDispatchMode):
+    """Counts the numbers of all tensors that PyTorch's operations take and return."""
+
+    numbers = 0
+
+    def __torch_dispatch__(self, operation, types, args=(), kwargs=None):
+        result = operation(*args, **(kwargs or {}))
+        tensors = [x for x in tree_leaves((args, result)) if isinstance(x, torch.Tensor)]
+        CountTensors.numbers += sum(x.numel() for x in tensors)
+        return result
+
+
+def counted_numpy(model):
+    """The model in NumPy, whose operations are counted."""
+    found = numpy_of(model)
+    found.token_embedding = found.token_embedding.view(Counted)
+    return found
+
+
+def costs(steps, first, count):
+    """How many numbers are read and written in each of `count` steps, after `first` others."""
+    numbers = [0] * len(list(itertools.islice(steps, first)))
+    with CountTensors():
+        for _ in range(count + 1):
+            numbers.append(Counted.numbers + CountTensors.numbers)
+            next(steps)
+    return np.diff(numbers[first:]).tolist()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("counted", [counted_numpy, ReadByTorch])
+def test_a_character_costs_after_5000_others_what_it_costs_after_100(counted):
+    """In a whole round, in which the context grows from a quarter of the block to all of it."""
+    shape = {"n_layer": 1, "norm": "layernorm", "position": "learned", "qk_norm": False}
+    model, block = counted(small_gpt(block_size=32, **shape)), 32
+    steps = generate(model, np.array([1, 2, 3]), max_new_tokens=10_000)
+    length = block - block // 4 + 1
+    early = costs(steps, 100, length)
+    late = costs(steps, 5000 - 100 - length - 1, length)
+    assert sorted(early) == sorted(late)
+    *others, anew = sorted(early)
+    assert 0 < others[0] < others[-1] < 1.5 * others[0], "more context costs more, and that is seen"
+    assert anew < 3 * others[0], "a quarter of the block is read anew, and once"
 
 
 # Text

@@ -20,10 +20,36 @@ from sancho.model import (
     cross_entropy,
     rotate,
 )
+from sancho.presets import PRESETS
+
+CLASSIC = replace(
+    PRESETS["classic"].model, vocab_size=11, block_size=8, n_layer=2, n_head=4, n_embd=16
+)
 
 
 def random_ids(*shape, **options):
     return torch.from_numpy(random_arrays(*shape, **options))
+
+
+# PyTorch's own modules
+
+
+@torch.no_grad()
+def test_classic_block_equals_transformer_encoder_layer():
+    """With its nn.MultiheadAttention, causal by a mask."""
+    block = randomise(Block(CLASSIC)).double()
+    options = {"activation": "relu", "batch_first": True, "norm_first": True, "dropout": 0}
+    layer = nn.TransformerEncoderLayer(16, 4, 4 * 16, dtype=torch.float64, **options)
+    layer.self_attn.in_proj_weight.copy_(block.attention.qkv.weight)
+    layer.self_attn.in_proj_bias.copy_(block.attention.qkv.bias)
+    layer.self_attn.out_proj.load_state_dict(block.attention.proj.state_dict())
+    layer.linear1.load_state_dict(block.feed_forward.expand.state_dict())
+    layer.linear2.load_state_dict(block.feed_forward.proj.state_dict())
+    layer.norm1.load_state_dict(block.norm1.state_dict())
+    layer.norm2.load_state_dict(block.norm2.state_dict())
+    x = random_tensor(3, 8, 16)
+    mask = nn.Transformer.generate_square_subsequent_mask(8, dtype=torch.float64)
+    assert_close(block(x), layer(x, src_mask=mask, is_causal=True), atol=1e-10)
 
 
 # Written out
@@ -211,6 +237,19 @@ def test_ngram_dropout_drops_whole_vectors_of_the_table(own):
 
 
 # Any combination of options
+
+
+@every_architecture
+def test_future_does_not_reach_the_past(config):
+    model, ids = random_gpt(config), random_ids(1, 8)
+    with torch.no_grad():
+        original = model(ids)[0]
+        changed_ids = ids.repeat(8, 1)  # row t has another character at t
+        changed_ids.diagonal().add_(1).remainder_(11)
+        changed = model(changed_ids)
+    for t in range(8):
+        assert_close(changed[t, :t], original[:t], atol=1e-6)
+        assert ((changed[t, t:] - original[t:]).abs().amax(-1) > 1e-4).all()
 
 
 @every_architecture

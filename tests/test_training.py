@@ -273,6 +273,15 @@ def test_ctrl_c_at_any_call_leaves_a_run_that_goes_on(tmp_path, corpus, function
     assert total >= least
 
 
+def test_evaluating_more_often_changes_nothing(corpus):
+    quiet = start(corpus, train_config(eval_interval=100, log_interval=100), dropout=0.2)
+    run(quiet, corpus)
+    watched = start(corpus, train_config(eval_interval=1, log_interval=1), dropout=0.2)
+    run(watched, corpus)
+    assert bits_of(watched) == bits_of(quiet)
+    assert watched.progress.val_loss == quiet.progress.val_loss
+
+
 # --- the loss and its prediction heads ------------------------------------------------------
 
 
