@@ -194,14 +194,6 @@ for i, probabilidad in enumerate(p):
 return len(p) - 1""",
         "return float(sum(u >= c for c in np.cumsum(p)[:-1]))",
     ),
-    "con_temperatura": (
-        "return logits.softmax(-1) / temperatura",
-        "return (logits * temperatura).softmax(-1)",
-        "return (logits / temperatura).softmax(0)",
-        """\
-potencias = (logits / temperatura).exp()
-return potencias / potencias.sum(-1, keepdim=True)""",
-    ),
     "vuelta": (
         # Lo que llega por otro camino borra lo de antes.
         """\
@@ -627,12 +619,6 @@ return x""",
     "sortear": (
         'return np.minimum(np.searchsorted(np.cumsum(p), u, side="right"), len(p) - 1)',
         "return sum(u >= c for c in np.cumsum(p)[:-1].tolist())",
-    ),
-    "con_temperatura": (
-        "return torch.nn.functional.softmax(logits / temperatura, dim=-1)",
-        """\
-frios = logits / temperatura
-return (frios - frios.logsumexp(-1, keepdim=True)).exp()""",
     ),
     "vuelta": (
         # Cuenta los hijos, y pasa por un valor cuando han repartido todos.
