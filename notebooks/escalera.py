@@ -4,10 +4,12 @@ Cada peldaño es un modelo con una pieza más que el anterior. Todos se entrenan
 y se miden igual: la pérdida en la parte de validación, en nats por carácter. Lo que baja al subir un
 peldaño es lo que vale su pieza.
 
-    python notebooks/escalera.py     # los mide todos y escribe escalera.json
+    python notebooks/escalera.py          # los mide todos y escribe escalera.json
+    python notebooks/escalera.py pilas    # mide qué hace falta para apilar: unos veinte minutos
 """
 
 import json
+import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -225,16 +227,24 @@ class Gpt(ConPosiciones):
         return self.cabeza(self.normalizacion(self.bloques(self.entrada(ids))))
 
 
-class Desnudo(ConPosiciones):
-    """El control: las subcapas del último peldaño, apiladas sin residuales ni normalización."""
+class Pila(ConPosiciones):
+    """Los controles: varios bloques, con residual o sin él, con normalización o sin ella."""
 
-    def __init__(self, V: int, bloques: int):
+    def __init__(self, V: int, bloques: int, residual: bool, normalizacion: bool):
         super().__init__(V)
+        self.residual = residual
         subcapas = [capa for _ in range(bloques) for capa in (Atencion(), feed_forward())]
-        self.subcapas = nn.Sequential(*subcapas)
+        self.subcapas = nn.ModuleList(subcapas)
+        hacer = nn.LayerNorm if normalizacion else nn.Identity
+        self.normalizaciones = nn.ModuleList(hacer(ANCHO) for _ in subcapas)
+        self.ultima = hacer(ANCHO)
 
     def forward(self, ids: Tensor) -> Tensor:  # (B, T) -> (B, T, V)
-        return self.cabeza(self.subcapas(self.entrada(ids)))
+        x = self.entrada(ids)
+        for normalizar, subcapa in zip(self.normalizaciones, self.subcapas, strict=True):
+            sumando = subcapa(normalizar(x))
+            x = x + sumando if self.residual else sumando
+        return self.cabeza(self.ultima(x))
 
 
 class Peldano(NamedTuple):
@@ -256,7 +266,12 @@ PELDANOS = [
     Peldano("residual y normalización", "06_bloque_y_gpt", lambda V: Gpt(V, bloques=1)),
     Peldano("más bloques", "06_bloque_y_gpt", lambda V: Gpt(V, bloques=BLOQUES)),
 ]
-CONTROL = Peldano("sin residual ni normalización", "06_bloque_y_gpt", lambda V: Desnudo(V, BLOQUES))
+CONTROL = Peldano(
+    "sin residual ni normalización",
+    "06_bloque_y_gpt",
+    lambda V: Pila(V, BLOQUES, residual=False, normalizacion=False),
+    ritmo=0.003,  # la mejor de tres
+)
 """No es un peldaño: los bloques de «más bloques» sin lo que trae el anterior."""
 CONTROLES = [
     Peldano("media", "02_embeddings_y_posiciones", lambda V: ConMedia(V, residual=False)),
@@ -268,6 +283,14 @@ CONTROLES = [
 ]
 """Los que se miden al lado de los peldaños."""
 VENTANA_FIJA = Peldano("ventana de 8 y MLP", "02_embeddings_y_posiciones", ConVentana)
+PILAS = {
+    "ninguno de los dos": (False, False, (0.001, 0.003, 0.01)),
+    "solo normalización": (False, True, (0.0003, 0.001, 0.003)),
+    "solo residual": (True, False, (0.003, 0.01, 0.03)),
+    "los dos": (True, True, (0.003, 0.01, 0.03)),
+}
+"""Con residual o no, con normalización o no, y las tasas que se prueban con cada pila."""
+SEMILLAS = (SEMILLA, 1, 2)
 CONTAR = {"contar, 4 letras": 4, "contar, 7 letras": 7}
 """Los rivales que no son redes: contar qué sigue a las últimas k letras (Kneser y Ney, 1995)."""
 
@@ -312,6 +335,18 @@ def perdida(modelo: nn.Module, corpus: Corpus) -> float:
     return suma / siguiente.numel()
 
 
+@torch.no_grad()
+def escribir(modelo: nn.Module, corpus: Corpus, cuantas: int = 150) -> str:
+    """Las letras que escribe un modelo desde un salto de línea, sorteadas una a una con SEMILLA."""
+    azar = torch.Generator().manual_seed(SEMILLA)
+    ids = torch.from_numpy(np.asarray(corpus.tokenizer.encode("\n"), dtype=np.int64))
+    for _ in range(cuantas):
+        logits = modelo(ids[None, -VENTANA:])[0, -1]  # (V,): solo ve las últimas
+        nueva = torch.multinomial(logits.softmax(-1), 1, generator=azar)
+        ids = torch.cat((ids, nueva))
+    return corpus.tokenizer.decode(ids[1:])
+
+
 # --- la tabla ---------------------------------------------------------------------------------
 
 
@@ -324,23 +359,36 @@ def guardada(nombre: str, corpus: Corpus | None = None) -> float:
     return _guardado()["quijote" if corpus is None else corpus.name][nombre]["pérdida"]
 
 
+def pilas() -> dict[str, dict[str, list[float]]]:
+    """Las pérdidas de las pilas, medidas antes con el *Quijote*, por pila y por tasa."""
+    return _guardado()["pilas"]
+
+
 def con_miles(numero: int) -> str:
     """Un número; desde cinco cifras, con un espacio fino entre los miles."""
     return f"{numero:,}".replace(",", "\u202f" if numero >= 10_000 else "")
 
 
-def tabla(hasta: str, medido: float, corpus: Corpus | None = None) -> None:
-    """Escribir la escalera hasta un peldaño: lo de antes, guardado; lo suyo, recién medido."""
+def tabla(
+    hasta: str, medido: float, corpus: Corpus | None = None, parametros: int | None = None
+) -> None:
+    """Escribir la escalera hasta un peldaño: lo de antes, guardado; lo suyo, recién medido.
+
+    `parametros` son los del modelo medido, si no tiene los del peldaño guardado.
+    """
     resultados = _guardado()["quijote" if corpus is None else corpus.name]
     print(f"{'peldaño':26}{'parámetros':>11}{'pérdida':>9}{'vale':>8}")
     anterior = None
     for peldano in PELDANOS:
         resultado = resultados[peldano.nombre]
-        valor = medido if peldano.nombre == hasta else resultado["pérdida"]
+        valor, cuantos = resultado["pérdida"], resultado["parámetros"]
+        if peldano.nombre == hasta:
+            valor, cuantos = medido, parametros or cuantos
         # Lo que una pieza quita a la pérdida; los números pequeños y el −0.00 son ruido.
         vale = "" if anterior is None else f"{round(anterior - valor, 2) + 0.0:.2f}"
-        parametros = con_miles(resultado["parámetros"])
-        print(f"{peldano.nombre:26}{parametros:>11}{valor:>9.2f}{vale.replace('-', '−'):>8}")
+        print(
+            f"{peldano.nombre:26}{con_miles(cuantos):>11}{valor:>9.2f}{vale.replace('-', '−'):>8}"
+        )
         if peldano.nombre == hasta:
             break
         anterior = valor
@@ -385,14 +433,35 @@ def medir(corpus: Corpus) -> dict[str, dict[str, float]]:
     return resultados
 
 
-def main() -> None:
-    """Medir la escalera con el corpus que haya, y guardarla sin tocar lo del otro."""
+def medir_pilas(corpus: Corpus) -> dict[str, dict[str, list[float]]]:
+    """Entrenar cada pila con tres tasas y tres semillas; dar las pérdidas por pila y por tasa."""
+    resultados: dict[str, dict[str, list[float]]] = {}
+    for nombre, (residual, normalizacion, tasas) in PILAS.items():
+        resultados[nombre] = {}
+        for tasa in tasas:
+            perdidas = []
+            for semilla in SEMILLAS:
+                torch.manual_seed(semilla)
+                pila = Pila(corpus.tokenizer.vocab_size, BLOQUES, residual, normalizacion)
+                perdidas.append(round(entrenar(pila, corpus, tasa), 4))
+            resultados[nombre][str(tasa)] = perdidas
+            print(f"{nombre:20}{tasa:8}", *perdidas)
+    return resultados
+
+
+def main(que: str = "peldaños") -> None:
+    """Medir la escalera, o las pilas, con el corpus que haya, y guardarlo sin tocar lo demás."""
     corpus = open_corpus(AQUI.parent / "data", CorpusConfig())
     archivo = AQUI / "escalera.json"
     todo = _guardado() if archivo.is_file() else {}
-    todo[corpus.name] = medir(corpus)
+    if que == "pilas":
+        if corpus.name != "quijote":
+            raise SystemExit("las pilas se miden con el Quijote: python data/prepare.py")
+        todo["pilas"] = medir_pilas(corpus)
+    else:
+        todo[corpus.name] = medir(corpus)
     archivo.write_text(json.dumps(todo, ensure_ascii=False, indent=2) + "\n", encoding="utf-8")
 
 
 if __name__ == "__main__":
-    main()
+    main(*sys.argv[1:])

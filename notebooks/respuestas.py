@@ -171,18 +171,75 @@ return pesos @ v, pesos""",
         "return (x @ W1.T).relu() @ W2.T",
         "return (W1 @ x + b1).relu() @ W2.T + b2",
     ),
-    "pre_norma": (
-        "return ln2(ffwd(ln1(sa(x))))",
+    "Bloque": (
+        # Post-norma.
         """\
-x = x + sa(x)
-return x + ffwd(x)""",
+self.ln1, self.ln2 = nn.LayerNorm(n_embd), nn.LayerNorm(n_embd)
+self.sa = MiAtencion(n_embd, n_head)
+self.ffwd = nn.Sequential(nn.Linear(n_embd, 4 * n_embd), nn.ReLU(), nn.Linear(4 * n_embd, n_embd))
+# ---
+x = self.ln1(x + self.sa(x))
+return self.ln2(x + self.ffwd(x))""",
+        # Cambia lo que leyó ln1, y no se puede derivar.
         """\
-x = ln1(x + sa(x))
-return ln2(x + ffwd(x))""",
+self.ln1, self.ln2 = nn.LayerNorm(n_embd), nn.LayerNorm(n_embd)
+self.sa = MiAtencion(n_embd, n_head)
+self.ffwd = nn.Sequential(nn.Linear(n_embd, 4 * n_embd), nn.ReLU(), nn.Linear(4 * n_embd, n_embd))
+# ---
+x = x.clone()
+x += self.sa(self.ln1(x))
+return x + self.ffwd(self.ln2(x))""",
+        # La misma normalización, dos veces.
         """\
-x += sa(ln1(x))
-x += ffwd(ln2(x))
-return x""",
+self.ln1 = self.ln2 = nn.LayerNorm(n_embd)
+self.sa = MiAtencion(n_embd, n_head)
+self.ffwd = nn.Sequential(nn.Linear(n_embd, 4 * n_embd), nn.ReLU(), nn.Linear(4 * n_embd, n_embd))
+# ---
+x = x + self.sa(self.ln1(x))
+return x + self.ffwd(self.ln2(x))""",
+        # Sin activación.
+        """\
+self.ln1, self.ln2 = nn.LayerNorm(n_embd), nn.LayerNorm(n_embd)
+self.sa = MiAtencion(n_embd, n_head)
+self.ffwd = nn.Sequential(
+    nn.Linear(n_embd, 4 * n_embd), nn.Identity(), nn.Linear(4 * n_embd, n_embd)
+)
+# ---
+x = x + self.sa(self.ln1(x))
+return x + self.ffwd(self.ln2(x))""",
+    ),
+    "Gpt": (
+        # Sin posiciones.
+        """\
+self.blocks = nn.Sequential(*(Bloque(forma.n_embd, forma.n_head) for _ in range(forma.n_layer)))
+self.norm = nn.LayerNorm(forma.n_embd)
+self.head = nn.Linear(forma.n_embd, forma.vocab_size, bias=False)
+# ---
+return self.head(self.norm(self.blocks(self.token_embedding(ids))))""",
+        # Con la softmax.
+        """\
+self.blocks = nn.Sequential(*(Bloque(forma.n_embd, forma.n_head) for _ in range(forma.n_layer)))
+self.norm = nn.LayerNorm(forma.n_embd)
+self.head = nn.Linear(forma.n_embd, forma.vocab_size, bias=False)
+# ---
+x = self.token_embedding(ids) + self.position_embedding.weight[: ids.shape[1]]
+return self.head(self.norm(self.blocks(x))).softmax(-1)""",
+        # El mismo bloque, varias veces.
+        """\
+self.blocks = nn.Sequential(*[Bloque(forma.n_embd, forma.n_head)] * forma.n_layer)
+self.norm = nn.LayerNorm(forma.n_embd)
+self.head = nn.Linear(forma.n_embd, forma.vocab_size, bias=False)
+# ---
+x = self.token_embedding(ids) + self.position_embedding.weight[: ids.shape[1]]
+return self.head(self.norm(self.blocks(x)))""",
+        # Las últimas posiciones de la ventana, no las primeras.
+        """\
+self.blocks = nn.Sequential(*(Bloque(forma.n_embd, forma.n_head) for _ in range(forma.n_layer)))
+self.norm = nn.LayerNorm(forma.n_embd)
+self.head = nn.Linear(forma.n_embd, forma.vocab_size, bias=False)
+# ---
+x = self.token_embedding(ids) + self.position_embedding.weight[-ids.shape[1] :]
+return self.head(self.norm(self.blocks(x)))""",
     ),
     "sortear": (
         'return int(np.searchsorted(np.cumsum(p), u, side="right"))',
@@ -193,14 +250,6 @@ for i, probabilidad in enumerate(p):
         return i
 return len(p) - 1""",
         "return float(sum(u >= c for c in np.cumsum(p)[:-1]))",
-    ),
-    "con_temperatura": (
-        "return logits.softmax(-1) / temperatura",
-        "return (logits * temperatura).softmax(-1)",
-        "return (logits / temperatura).softmax(0)",
-        """\
-potencias = (logits / temperatura).exp()
-return potencias / potencias.sum(-1, keepdim=True)""",
     ),
     "vuelta": (
         # Lo que llega por otro camino borra lo de antes.
@@ -615,24 +664,54 @@ return torch.einsum("...ts,...sd->...td", pesos, v), pesos""",
         "return F.linear(F.relu(F.linear(x, W1, b1)), W2, b2)",
         "return torch.clamp(x @ W1.mT + b1, min=0) @ W2.mT + b2",
     ),
-    "pre_norma": (
+    "Bloque": (
+        # En un bucle, y las partes en otro orden.
         """\
-oido = x + sa(ln1(x))
-return oido + ffwd(ln2(oido))""",
-        """\
-for normalizar_antes, subcapa in ((ln1, sa), (ln2, ffwd)):
+for nombre in ("ln1", "ln2"):
+    setattr(self, nombre, nn.LayerNorm([n_embd]))
+capas = [nn.Linear(n_embd, 4 * n_embd), nn.ReLU(), nn.Linear(4 * n_embd, n_embd)]
+self.ffwd = nn.Sequential(*capas)
+self.sa = MiAtencion(n_head=n_head, n_embd=n_embd)
+# ---
+for normalizar_antes, subcapa in ((self.ln1, self.sa), (self.ln2, self.ffwd)):
     x = torch.add(x, subcapa(normalizar_antes(x)))
 return x""",
+        # Cada suma, con su nombre, y al revés.
+        """\
+self.ln1, self.ln2 = nn.LayerNorm(n_embd), nn.LayerNorm(n_embd)
+self.sa = MiAtencion(n_embd, n_head)
+self.ffwd = nn.Sequential(nn.Linear(n_embd, 4 * n_embd), nn.ReLU(), nn.Linear(4 * n_embd, n_embd))
+# ---
+oido = self.sa.forward(self.ln1(x)).add(x)
+return sum((self.ffwd(self.ln2(oido)), oido))""",
+    ),
+    "Gpt": (
+        # Una lista de PyTorch, y las posiciones, con sus números.
+        """\
+self.blocks = nn.ModuleList()
+while len(self.blocks) < forma.n_layer:
+    self.blocks.append(Bloque(forma.n_embd, forma.n_head))
+self.head = nn.Linear(forma.n_embd, forma.vocab_size, bias=False)
+self.norm = nn.LayerNorm(forma.n_embd)
+# ---
+x = self.position_embedding(torch.arange(ids.shape[-1], device=ids.device))
+x = x + self.token_embedding(ids)
+for bloque in self.blocks:
+    x = bloque(x)
+return self.head(self.norm(x))""",
+        # Filas elegidas, y un producto.
+        """\
+self.blocks = nn.Sequential(*(Bloque(forma.n_embd, forma.n_head) for _ in range(forma.n_layer)))
+self.norm = nn.LayerNorm(forma.n_embd)
+self.head = nn.Linear(forma.n_embd, forma.vocab_size, bias=False)
+# ---
+x = self.token_embedding.weight[ids]
+x = x + self.position_embedding.weight.narrow(0, 0, x.shape[1])
+return self.norm(self.blocks.forward(x)) @ self.head.weight.T""",
     ),
     "sortear": (
         'return np.minimum(np.searchsorted(np.cumsum(p), u, side="right"), len(p) - 1)',
         "return sum(u >= c for c in np.cumsum(p)[:-1].tolist())",
-    ),
-    "con_temperatura": (
-        "return torch.nn.functional.softmax(logits / temperatura, dim=-1)",
-        """\
-frios = logits / temperatura
-return (frios - frios.logsumexp(-1, keepdim=True)).exp()""",
     ),
     "vuelta": (
         # Cuenta los hijos, y pasa por un valor cuando han repartido todos.

@@ -2,6 +2,7 @@
 
 import inspect
 from pathlib import Path
+from types import SimpleNamespace
 
 import nbformat
 import pytest
@@ -9,6 +10,7 @@ import torch
 
 import escalera
 from sancho.corpus import open_prepared
+from sancho.tokenizer import CharTokenizer
 
 FOLDER = Path(__file__).resolve().parent
 
@@ -23,7 +25,7 @@ SHOWN = {
     ],
     "03_autoatencion": ["Atencion", "ConAtencion", "SinPosiciones"],
     "04_feed_forward": ["feed_forward", "ConFeedForward", "SinActivacion"],
-    "06_bloque_y_gpt": ["Bloque", "Gpt"],
+    "06_bloque_y_gpt": ["Pila"],
 }
 """What each chapter shows in full."""
 V = 50
@@ -141,6 +143,57 @@ def test_the_table_grows_to_the_rung_asked_for(capsys):
         assert rows[-1].split()[-2 if upto else -1] == "1.23"
     with pytest.raises(ValueError, match="tejado"):
         escalera.tabla("tejado", 1.0)
+
+
+def test_the_table_shows_the_parameters_of_the_model_that_was_measured(capsys):
+    escalera.tabla("feed-forward", 1.23, parametros=77)
+    *_, row, _, _, _ = capsys.readouterr().out.splitlines()
+    assert row.split()[:3] == ["feed-forward", "77", "1.23"]
+
+
+def test_a_stack_with_both_is_the_last_rung_and_with_neither_a_chain():
+    ids, _ = two_texts()
+    logits = []
+    for make in (lambda: escalera.Gpt(V, 2), lambda: escalera.Pila(V, 2, True, True)):
+        torch.manual_seed(1)
+        logits.append(make()(ids))
+    torch.testing.assert_close(*logits)
+    chain = escalera.Pila(V, 2, residual=False, normalizacion=False)
+    by_hand = chain.cabeza(torch.nn.Sequential(*chain.subcapas)(chain.entrada(ids)))
+    torch.testing.assert_close(chain(ids), by_hand)
+
+
+def test_stacking_needs_the_residual_at_the_best_of_three_rates():
+    stacks = escalera.pilas()
+    assert list(stacks) == list(escalera.PILAS)
+    best = {}
+    for name, (*_, rates) in escalera.PILAS.items():
+        means = [sum(stacks[name][str(rate)]) / len(escalera.SEMILLAS) for rate in rates]
+        assert all(len(stacks[name][str(rate)]) == len(escalera.SEMILLAS) for rate in rates)
+        assert means[1] == min(means)  # neighbours on both sides are worse
+        best[name] = means[1]
+    none, normalised, residual, both = best.values()
+    assert max(residual, both) < escalera.guardada("pares") < min(none, normalised)
+    first = stacks["los dos"][str(escalera.RITMO)][0]
+    assert first == pytest.approx(escalera.guardada("más bloques"), abs=0.001)
+    assert stacks["ninguno de los dos"][str(escalera.CONTROL.ritmo)][0] == escalera.guardada(
+        escalera.CONTROL.nombre
+    )
+
+
+def test_what_is_written_is_drawn_from_the_model_that_reads_one_window():
+    read = []
+
+    class Next(torch.nn.Module):
+        """Sure that the letter after number i is number i + 1."""
+
+        def forward(self, ids):
+            read.append(ids.shape[1])
+            return 1000.0 * torch.nn.functional.one_hot((ids + 1) % 4, 4)
+
+    corpus = SimpleNamespace(tokenizer=CharTokenizer.from_text("\nabc"))
+    assert escalera.escribir(Next(), corpus, 70) == ("abc\n" * 18)[:70]
+    assert max(read) == escalera.VENTANA and read[:3] == [1, 2, 3]
 
 
 def test_a_batch_is_a_text_and_what_follows():
