@@ -327,14 +327,14 @@ class GPT {
     );
   }
 
-  /** Rotates each pair of channels of n heads by the angles of position t. */
-  turn(x, heads, t) {
+  /** Rotates each pair of channels of n heads by the angles of position t; sense −1: back. */
+  turn(x, heads, t, sense = 1) {
     const D = this.config.head_size;
     const [cos, sin] = [this.cosines[t], this.sines[t]];
     for (let p = 0; p < heads * D; p += 2) {
       const [even, odd, j] = [x[p], x[p + 1], (p % D) >> 1];
-      x[p] = even * cos[j] - odd * sin[j];
-      x[p + 1] = even * sin[j] + odd * cos[j];
+      x[p] = even * cos[j] - sense * odd * sin[j];
+      x[p + 1] = sense * even * sin[j] + odd * cos[j];
     }
   }
 }
