@@ -16,15 +16,16 @@ import json
 import math
 import re
 import unicodedata
+import zlib
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 import numpy as np
 
 from sancho import checkpoint
 from sancho.checkpoint import Checkpoint, count_parameters
-from sancho.config import DEFAULT_SAMPLING, CheckpointOption
+from sancho.config import DEFAULT_SAMPLING, CheckpointOption, ModelConfig
 from sancho.convert.output import check_new
 from sancho.convert.page.packing import (
     PackingCost,
@@ -38,19 +39,26 @@ from sancho.convert.page.packing import (
 from sancho.convert.page.passages import find_passages
 from sancho.errors import UserError
 from sancho.machine.files import atomic_write, existing_file
+from sancho.presets import MINI
 from sancho.tokenizer import CharTokenizer
 
 FOLDER = Path(__file__).resolve().parent
-SCRIPTS = (
-    "vocabulary model random tools sampler unpack words tables controls letters write typing link "
-    "letter attention journey compare surprise game switches about start"
-).split()
+ENGINE = "vocabulary model random tools sampler kernel gradients train worker".split()
+"""The scripts that the workers which train run, too."""
+SCRIPTS = [
+    *ENGINE,
+    *"unpack words tables controls letters write typing link letter attention journey".split(),
+    *"compare surprise game switches about corpus keep teach start".split(),
+]
 """In the order in which they stand in the page: none knows a later one."""
+SMALLER = replace(MINI.model, n_layer=2, n_head=1, n_embd=32, ngram_rows=16384)
+"""What learns in the page of a slow computer."""
 MARK = b'<meta name="generator" content="sancho-mini">'
 PREVIEW = """<meta property="og:url" content="{page}">
 <meta property="og:image" content="{picture}">
 """
 TITLES = {"quijote": "Don Quijote", "shakespeare": "Shakespeare"}
+SAMPLE = "apocrifo.txt"
 START = "En un lugar de la Mancha"
 SEED = 1605
 
@@ -115,6 +123,7 @@ def to_page(options: ToPageOptions, data: str | Path) -> list[str]:
         metrics=read_metrics(read.with_name("metrics.jsonl")),
         links=links,
         passages=find_passages(saved, data),
+        data=data,
     )
     lines = [f"{options.output}: {size / 1e6:.2f} MB, weights in {options.precision}"]
     if cost:
@@ -142,11 +151,13 @@ def write_page(
     metrics: list[dict] | None = None,
     links: Links = NOWHERE,
     passages: Sequence[tuple[str, str]] = (),
+    data: str | Path = "",
 ) -> tuple[int, PackingCost | None]:
     """Write the page of a checkpoint; return its size in bytes and what packing costs.
 
     text: the name and the ids of a text to measure that with. metrics: the lines of metrics.jsonl.
-    passages: to guess, each after the text before it; without one, no game.
+    passages: to guess, each after the text before it; without one, no game. data: the folder of the
+    sample text.
     Raises UserError where `output` is something else than a page, or can't be.
     """
     output = Path(output)
@@ -154,6 +165,7 @@ def write_page(
     packed = rounded(saved, precision)
     cost = packing_cost(saved, packed, text[1], text[0]) if text else None
     facts = page_facts(saved, precision, cost, metrics or [], links, passages)
+    facts["teaching"] = teaching_facts(data)
     page = assemble(facts, pack(packed, precision)).encode()
     with atomic_write(output) as file:
         file.write(page)
@@ -170,11 +182,10 @@ def page_facts(
 ) -> dict:
     """Return what the page knows besides the weights."""
     config = saved.model
-    derived = {name: getattr(config, name) for name in ("head_size", "hidden_size", "is_gated")}
     known = all(c in saved.characters for c in START)
     measured = asdict(cost) | {"text": title(cost.text)} if cost else None
     return {
-        "config": asdict(config) | derived,
+        "config": with_derived(config),
         "characters": saved.characters,
         "nearest": nearest_known(saved.tokenizer),
         "layout": stored_shapes(config),
@@ -194,6 +205,26 @@ def page_facts(
         "curve": curve(metrics),
         "links": asdict(links),
         "passages": passages,
+    }
+
+
+def with_derived(config: ModelConfig) -> dict:
+    """Return the options of a model, and what the page needs that follows from them."""
+    derived = ("head_size", "hidden_size", "is_gated")
+    return asdict(config) | {name: getattr(config, name) for name in derived}
+
+
+def teaching_facts(data: str | Path) -> dict:
+    """Return what a page trains with; the sample text of the folder `data` too, if it is there."""
+    sample = Path(data) / SAMPLE
+    text = zlib.compress(sample.read_bytes(), 9) if sample.is_file() else b""
+    return {
+        "models": [with_derived(MINI.model), with_derived(SMALLER)],
+        "train": asdict(MINI.train),
+        "epochs": MINI.epochs,
+        "kernel": base64.b64encode((FOLDER / "kernel.wasm").read_bytes()).decode(),
+        "sample": base64.b64encode(text).decode(),
+        "sample_name": sample.stem,
     }
 
 
@@ -231,12 +262,12 @@ def _finite(value: object) -> float | None:
 
 def assemble(facts: dict, weights: str) -> str:
     """Return the page: the skeleton with everything in its place."""
-    script = "".join((FOLDER / f"{name}.js").read_text(encoding="utf-8") for name in SCRIPTS)
-    script = f'"use strict";\n{script}'
+    engine = _script(ENGINE)
+    script = _script(SCRIPTS[len(ENGINE) :])
     style = (FOLDER / "style.css").read_text(encoding="utf-8")
     policy = (
-        f"default-src 'none'; script-src {_hash(script)}; style-src {_hash(style)}; "
-        "base-uri 'none'; form-action 'none'"
+        f"default-src 'none'; script-src {_hash(engine)} {_hash(script)} 'wasm-unsafe-eval'; "
+        f"worker-src blob:; style-src {_hash(style)}; base-uri 'none'; form-action 'none'"
     )
     strings = json.loads((FOLDER / "strings.json").read_text(encoding="utf-8"))
     # A < written as \\u003c neither ends the script nor opens a comment.
@@ -247,6 +278,7 @@ def assemble(facts: dict, weights: str) -> str:
         "style": style,
         "facts": data.replace("<", "\\u003c"),
         "weights": weights,
+        "engine": engine,
         "script": script,
     }
     skeleton = (FOLDER / "skeleton.html").read_text(encoding="utf-8")
@@ -274,6 +306,11 @@ def in_spanish(skeleton: str, strings: dict[str, list[str]]) -> str:
 
     skeleton = re.sub(r'data-text="(\w+)">', with_text, skeleton)
     return re.sub(r'data-label="(\w+)"', with_label, skeleton)
+
+
+def _script(names: Sequence[str]) -> str:
+    scripts = ((FOLDER / f"{name}.js").read_text(encoding="utf-8") for name in names)
+    return '"use strict";\n' + "".join(scripts)
 
 
 def _hash(content: str) -> str:

@@ -63,6 +63,26 @@ class Learner {
     }
   }
 
+  /** Returns the gradients as they are sent to another worker. */
+  gradientsToShare() {
+    const { rows, vectors, C } = this.table;
+    return {
+      dense: this.flatGradients.slice(),
+      rows: Int32Array.from(rows),
+      vectors: vectors.slice(0, rows.length * C),
+    };
+  }
+
+  /** Takes the sum of what several workers have sent, in their order, for the gradients. */
+  takeGradients(all) {
+    this.flatGradients.fill(0);
+    this.table.clear();
+    for (const { dense, rows, vectors } of all) {
+      add(this.flatGradients, dense);
+      rows.forEach((row, place) => this.table.add(row, rowOf(vectors, place, this.table.C)));
+    }
+  }
+
   rowsOf(name) {
     const { n_embd, hidden_size, vocab_size } = this.config;
     if (name.includes('qkv')) return 3 * n_embd;

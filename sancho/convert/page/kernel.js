@@ -1,7 +1,7 @@
 // Products of matrices by kernel.wasm, in a memory that is given away from its beginning to its end.
 
 const PANEL = 1 << 16; // bytes at the beginning of the memory, which the kernel keeps for itself
-const PAGE = 1 << 16; // bytes by which the memory of WebAssembly grows
+const GROWTH = 1 << 16; // bytes by which the memory of WebAssembly grows
 
 class Kernel {
   /** module: a WebAssembly.Module, or null to compute in JavaScript; room: how many numbers to hold. */
@@ -9,7 +9,7 @@ class Kernel {
     const bytes = PANEL + 4 * room;
     if (module) {
       const { memory, multiply } = new WebAssembly.Instance(module).exports;
-      memory.grow(Math.ceil(bytes / PAGE) - 1);
+      memory.grow(Math.ceil(bytes / GROWTH) - 1);
       Object.assign(this, { buffer: memory.buffer, compiled: multiply });
     } else {
       this.buffer = new ArrayBuffer(bytes);

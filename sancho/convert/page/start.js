@@ -26,6 +26,7 @@ async function open() {
   openSurprise();
   openGame();
   openSwitches();
+  openTeaching();
   openAbout();
 }
 

@@ -1,0 +1,90 @@
+// What was learned here, to keep: a page of its own, and a checkpoint that sample.py opens.
+
+/** The page as it was opened, without its facts and weights, to make others of it. */
+const blankPage = document.documentElement.cloneNode(true);
+for (const id of ['facts', 'weights']) blankPage.querySelector(`#${id}`).textContent = '';
+
+/** Returns the bytes of 4-byte numbers as planes: all first bytes, all second ones, … */
+function planesOf(numbers) {
+  const bytes = new Uint8Array(numbers.buffer, numbers.byteOffset, numbers.byteLength);
+  const planes = new Uint8Array(bytes.length);
+  for (let i = 0; i < bytes.length; i++) planes[(i & 3) * numbers.length + (i >> 2)] = bytes[i];
+  return planes;
+}
+
+/** Returns the shapes of the weights of a model of the kind of `mini`, the table's keys left out. */
+function shapesOf(weights, config) {
+  const named = Object.entries(weights).filter(([name]) => name !== NGRAM_KEYS);
+  const columns = (name) => (name.endsWith('feed_forward.proj.weight') ? config.hidden_size : config.n_embd);
+  return named.map(([name, { length }]) => {
+    const isVector = name === 'skips' || name.endsWith('bias') || length === config.n_embd;
+    return [name, isVector ? [length] : [length / columns(name), columns(name)]];
+  });
+}
+
+/** Returns weights as unpack.js reads them: planes, zlib, base64. */
+async function packed(weights, layout) {
+  const parts = layout.map(([name]) => weights[name]);
+  const all = new Float32Array(parts.reduce((sum, part) => sum + part.length, 0));
+  let start = 0;
+  for (const part of parts) {
+    all.set(part, start);
+    start += part.length;
+  }
+  const keys = weights[NGRAM_KEYS] ?? new Int32Array(0);
+  const differences = keys.map((key, i) => key - (i ? keys[i - 1] : 0));
+  const planes = new Blob([planesOf(all), planesOf(differences)]);
+  const stream = planes.stream().pipeThrough(new CompressionStream('deflate'));
+  const bytes = await new Response(stream).blob();
+  const reader = new FileReader();
+  return new Promise((resolve) => {
+    reader.onload = () => resolve(reader.result.slice(reader.result.indexOf(',') + 1));
+    reader.readAsDataURL(bytes);
+  });
+}
+
+/** Returns the page of another model, as a Blob; `facts`: what differs from those of this page. */
+async function pageOf(weights, facts) {
+  const layout = shapesOf(weights, facts.config);
+  const page = blankPage.cloneNode(true);
+  const all = { ...app.facts, ...facts, layout, precision: 'float32' };
+  page.querySelector('#facts').textContent = JSON.stringify(all).replaceAll('<', '\\u003c');
+  page.querySelector('#weights').textContent = await packed(weights, layout);
+  return new Blob(['<!doctype html>\n', page.outerHTML], { type: 'text/html' });
+}
+
+/** Returns a checkpoint as checkpoint.py reads it, as a Blob; content: of its JSON. */
+async function checkpointOf(weights, config, content) {
+  const shapes = new Map(shapesOf(weights, config));
+  if (weights[NGRAM_KEYS]) shapes.set(NGRAM_KEYS, [weights[NGRAM_KEYS].length]);
+  const json = JSON.stringify(content);
+  const tensors = {};
+  const hashed = [json];
+  const parts = [];
+  let offset = 0;
+  for (const name of [...shapes.keys()].sort()) {
+    const [array, shape] = [weights[name], shapes.get(name)];
+    const isKeys = name === NGRAM_KEYS;
+    const inPython = shape.length === 1 ? `(${shape[0]},)` : `(${shape.join(', ')})`;
+    hashed.push(`model.${name} torch.${isKeys ? 'int32' : 'float32'} ${inPython}`, array);
+    const end = offset + array.byteLength;
+    tensors[`model.${name}`] = { dtype: isKeys ? 'I32' : 'F32', shape, data_offsets: [offset, end] };
+    parts.push(array);
+    offset = end;
+  }
+  const digest = await crypto.subtle.digest('SHA-256', await new Blob(hashed).arrayBuffer());
+  const hex = Array.from(new Uint8Array(digest), (byte) => byte.toString(16).padStart(2, '0')).join('');
+  const metadata = { format: 'sancho-mini', version: '3', content: json, sha256: hex };
+  const header = new TextEncoder().encode(JSON.stringify({ __metadata__: metadata, ...tensors }));
+  const padded = new Uint8Array(Math.ceil(header.length / 8) * 8).fill(32);
+  padded.set(header);
+  const length = new BigUint64Array([BigInt(padded.length)]);
+  return new Blob([length, padded, ...parts], { type: 'application/octet-stream' });
+}
+
+/** Lets the browser save a Blob as a file of that name. */
+function saveAs(blob, name) {
+  const href = URL.createObjectURL(blob);
+  element('a', { href, download: name }).click();
+  setTimeout(() => URL.revokeObjectURL(href), 60_000);
+}

@@ -1,0 +1,287 @@
+// Enséñale otro libro: a new model learns a text in front of whoever opened the page.
+
+const LEAST_LETTERS = 3000; // of a text; with fewer there is nothing to measure the loss on
+const LEAST_STEPS = 20;
+const FIRST_WINDOWS = 3; // letters of the curve are drawn after so many points
+const MOST_WORKERS = 4; // they share the eight windows of a batch
+const SLOW = 0.5; // seconds; where a step of the larger model takes longer, the smaller one learns
+
+/** The text that is learned; the workers; what they told; the model as it is since they stopped. */
+const teaching = { text: null, bytes: null, workers: [], points: [], result: null, plan: null };
+
+const teachingSays = (key, values) => ($('aprendizaje').textContent = say(key, values));
+
+// --- the text -------------------------------------------------------------------------------
+
+/** Takes a text to learn from, or says why it can't be. */
+function takeText(raw, name) {
+  const text = cleanText(raw);
+  const letters = text.length;
+  if (letters < LEAST_LETTERS) return refuseText(say('text_too_short', { n: letters, least: LEAST_LETTERS }));
+  teaching.text = { name, ...splitText(text) };
+  teaching.result = null;
+  const values = { name, n: letters, kinds: teaching.text.characters.length };
+  $('leido').textContent = say('text_taken', values);
+  $('aprender').disabled = false;
+  $('guardar').hidden = $('continuar').hidden = true;
+}
+
+function refuseText(why) {
+  teaching.text = null;
+  $('leido').textContent = why;
+  $('aprender').disabled = true;
+}
+
+async function takeFile(file, encoding = 'utf-8') {
+  $('como-windows').hidden = true;
+  if (file.size > LARGEST_TEXT) {
+    return refuseText(say('text_too_large', { name: file.name, n: LARGEST_TEXT / 1e6 }));
+  }
+  const raw = decoded(await file.arrayBuffer(), encoding);
+  if (raw !== null) return takeText(raw, file.name.replace(/\.\w+$/, ''));
+  refuseText(say('not_utf8', { name: file.name }));
+  $('como-windows').hidden = false;
+}
+
+async function takeSample() {
+  const bytes = await inflate(app.facts.teaching.sample);
+  takeText(decoded(bytes), app.facts.teaching.sample_name);
+}
+
+// --- learning -------------------------------------------------------------------------------
+
+const kernelBytes = () =>
+  typeof WebAssembly === 'object' && hasSimd()
+    ? Uint8Array.from(atob(app.facts.teaching.kernel), (letter) => letter.charCodeAt(0))
+    : null;
+
+function hasSimd() {
+  const bytes = Uint8Array.from(atob(app.facts.teaching.kernel), (letter) => letter.charCodeAt(0));
+  return WebAssembly.validate(bytes);
+}
+
+/** Returns a worker with the scripts that train. */
+function newWorker(heed) {
+  const source = `${$('engine').textContent}\nserveTraining();`;
+  const address = URL.createObjectURL(new Blob([source], { type: 'text/javascript' }));
+  const worker = new Worker(address);
+  URL.revokeObjectURL(address);
+  worker.onmessage = ({ data }) => heed(data);
+  worker.onerror = ({ message }) => heed({ error: message });
+  return worker;
+}
+
+/** Returns a promise of the seconds that a window of a model takes. */
+function trial(config, kernel) {
+  return new Promise((resolve, reject) => {
+    const worker = newWorker(({ trial: seconds, error }) => {
+      worker.terminate();
+      if (error) reject(new Error(error));
+      else resolve(seconds);
+    });
+    worker.postMessage({ trial: true, config, kernel });
+  });
+}
+
+/** Returns the options that the length of the text and the time decide, as plan.py. */
+function planFor(text, config, steps) {
+  const { train, epochs } = app.facts.teaching;
+  const letters = config.block_size * train.batch_size;
+  const most = Math.ceil((epochs * text.train.length) / letters);
+  const max_iters = Math.max(LEAST_STEPS, Math.min(steps, most, train.max_iters));
+  const readings = (max_iters * letters) / text.train.length;
+  const dropped = Math.max(0, 0.85 - 1.35 / readings);
+  return { ...train, max_iters, ngram_dropout: dropped, logit_scale: 1 + 0.15 * dropped };
+}
+
+async function learn() {
+  const { text } = teaching;
+  setLearning(true);
+  teachingSays('trying_pace');
+  const kernel = kernelBytes();
+  const workers = workersToUse();
+  try {
+    const [mini, smaller] = app.facts.teaching.models.map((model) => ({
+      ...model,
+      vocab_size: text.characters.length,
+    }));
+    const { batch_size } = app.facts.teaching.train;
+    const secondsOfStep = async (config) => (await trial(config, kernel)) * (batch_size / workers);
+    let [config, seconds] = [mini, await secondsOfStep(mini)];
+    if (seconds > SLOW) [config, seconds] = [smaller, await secondsOfStep(smaller)];
+    const steps = Math.floor((60 * Number($('tiempo').value)) / (1.3 * seconds));
+    teaching.points = [];
+    teaching.plan = { config, options: planFor(text, config, steps), kernel, workers, seconds: 0 };
+    teaching.plan.isSmall = config === smaller;
+    train(null, null);
+  } catch (error) {
+    failed(error.message);
+  }
+}
+
+function workersToUse() {
+  const cores = Math.min(MOST_WORKERS, navigator.hardwareConcurrency ?? 1);
+  return 2 ** Math.floor(Math.log2(cores));
+}
+
+/** Lets all workers train, from the weights and the memory of a result, or anew. */
+function train(weights, memory) {
+  const { text, plan } = teaching;
+  setLearning(true);
+  const { workers: count } = plan;
+  const prompt = [text.characters.includes('\n') ? text.characters.indexOf('\n') : 0];
+  const hear = (rank) => (told) => rank === 0 || told.error ? heed(told) : null;
+  teaching.workers = Array.from({ length: count }, (_, rank) => newWorker(hear(rank)));
+  const ports = teaching.workers.map(() => []);
+  for (let i = 0; i < count; i++) {
+    for (let j = i + 1; j < count; j++) {
+      const { port1, port2 } = new MessageChannel();
+      ports[i].push(port1);
+      ports[j].push(port2);
+    }
+  }
+  teaching.since = performance.now();
+  teaching.from = memory?.step ?? 0;
+  const { config, options, kernel } = plan;
+  const common = { config, options, kernel, weights, memory, count, prompt };
+  teaching.workers.forEach((worker, rank) => {
+    const parts = { train: text.train, val: text.val, rank };
+    worker.postMessage({ ...common, ...parts }, ports[rank]);
+  });
+}
+
+/** What the first worker tells. */
+function heed(told) {
+  if (told.error) return failed(told.error);
+  if (told.text) showLearned(told.text);
+  if (told.step) showStep(told);
+  if (told.done) finish(told);
+}
+
+function showStep({ step, loss }) {
+  const { plan, points } = teaching;
+  const seconds = (performance.now() - teaching.since) / 1000;
+  const left = (seconds / (step - teaching.from)) * (plan.options.max_iters - step);
+  points.push([step, loss, null]);
+  $('progreso').value = step / plan.options.max_iters;
+  const nats = loss.toFixed(2);
+  const said = { step, steps: plan.options.max_iters, nats, left: duration(Math.ceil(left)) };
+  teachingSays(plan.isSmall ? 'learning_small' : 'learning', said);
+  drawLearning();
+}
+
+function drawLearning() {
+  if (teaching.points.length < FIRST_WINDOWS) return;
+  const every = Math.ceil(teaching.points.length / 200);
+  const shown = teaching.points.filter(([, , val], i) => i % every === 0 || val !== null);
+  $('curva').replaceChildren(drawnCurve(shown));
+}
+
+function showLearned(ids) {
+  $('escrito').textContent = ids.map((id) => teaching.text.characters[id]).join('');
+}
+
+function finish({ loss, memory, weights }) {
+  const { plan, points } = teaching;
+  plan.seconds += (performance.now() - teaching.since) / 1000;
+  points.push([memory.step, points.at(-1)?.[1] ?? loss, loss]);
+  drawLearning();
+  teaching.result = { loss, memory, weights };
+  endWorkers();
+  const isDone = memory.step >= plan.options.max_iters;
+  const said = { step: memory.step, nats: loss.toFixed(2), time: duration(plan.seconds) };
+  teachingSays(isDone ? 'has_learned' : 'was_stopped', said);
+  $('continuar').textContent = say(isDone ? 'learn_longer' : 'learn_on');
+  $('guardar').hidden = $('continuar').hidden = false;
+}
+
+/** Goes on: to the end that was planned, or, from there, as many steps again. */
+function goOnLearning() {
+  const { plan, result } = teaching;
+  const { step } = result.memory;
+  if (step >= plan.options.max_iters) {
+    plan.options = { ...plan.options, max_iters: 2 * step, warmup_iters: 0 };
+  }
+  train(result.weights, result.memory);
+}
+
+function failed(message) {
+  endWorkers();
+  teachingSays('learning_failed', { error: message });
+}
+
+function endWorkers() {
+  for (const worker of teaching.workers) worker.terminate();
+  teaching.workers = [];
+  setLearning(false);
+}
+
+function setLearning(isOn) {
+  $('parar').hidden = $('progreso').hidden = !isOn;
+  for (const id of ['aprender', 'muestra', 'archivo', 'pegado', 'tiempo']) $(id).disabled = isOn;
+  if (isOn) $('guardar').hidden = $('continuar').hidden = true;
+}
+
+// --- what was learned, as a page and as a file ----------------------------------------------
+
+/** Returns what a page of the model that was learned knows. */
+function learnedFacts() {
+  const { text, plan, result, points } = teaching;
+  const known = new Set(text.characters);
+  const near = Object.entries(app.facts.nearest);
+  const sizes = Object.entries(result.weights).filter(([name]) => name !== NGRAM_KEYS);
+  const start = Array.from(app.facts.start).every((letter) => known.has(letter));
+  return {
+    config: plan.config,
+    characters: text.characters.join(''),
+    nearest: Object.fromEntries(near.filter(([far, to]) => known.has(to) && !known.has(far))),
+    start: start ? app.facts.start : '',
+    parameters: sizes.reduce((sum, [, { length }]) => sum + length, 0),
+    corpus: text.name,
+    progress: {
+      step: result.memory.step,
+      tokens: result.memory.step * plan.config.block_size * plan.options.batch_size,
+      seconds: plan.seconds,
+      val_loss: result.loss,
+    },
+    cost: null,
+    curve: points,
+    passages: [],
+  };
+}
+
+const learnedPage = () => pageOf(teaching.result.weights, learnedFacts());
+
+async function openLearned() {
+  const page = await learnedPage();
+  window.open(URL.createObjectURL(page), '_blank');
+}
+
+async function keepCheckpoint() {
+  const { text, plan, result } = teaching;
+  const { head_size, hidden_size, is_gated, ...model } = plan.config;
+  const content = {
+    model,
+    train: plan.options,
+    progress: { step: result.memory.step },
+    characters: text.characters.join(''),
+    corpus: { name: '', sha256: '' },
+  };
+  saveAs(await checkpointOf(result.weights, plan.config, content), `${text.name}.safetensors`);
+}
+
+function openTeaching() {
+  $('muestra').hidden = !app.facts.teaching.sample;
+  $('muestra').addEventListener('click', takeSample);
+  $('archivo').addEventListener('change', ({ target }) => target.files[0] && takeFile(target.files[0]));
+  $('como-windows').addEventListener('click', () => takeFile($('archivo').files[0], 'windows-1252'));
+  $('pegado').addEventListener('change', ({ target }) => takeText(target.value, say('your_text_name')));
+  $('aprender').addEventListener('click', learn);
+  $('continuar').addEventListener('click', goOnLearning);
+  $('parar').addEventListener('click', () => teaching.workers[0]?.postMessage({ stop: true }));
+  $('abrir-pagina').addEventListener('click', openLearned);
+  $('guardar-pagina').addEventListener('click', async () =>
+    saveAs(await learnedPage(), `${teaching.text.name}.html`),
+  );
+  $('guardar-modelo').addEventListener('click', keepCheckpoint);
+}

@@ -1,0 +1,140 @@
+// A worker that trains: it takes its windows of each batch, and shares its gradients with the others.
+//
+// All of them have the same weights, and make the same step with the same sum. The first one tells
+// the page how far it is, what it writes, and, at the end, the weights.
+
+const DROPOUT = 2; // purpose of that name in seeds.py
+const SAYS_EVERY = 200; // ms
+const WRITES_EVERY = 4000; // ms
+const WRITTEN = 160; // letters
+const EXAMINED_LETTERS = 20000; // of the part that is not learned from, to measure the loss
+
+/** Lets a worker answer the page; for a Worker whose script is that of the engine and this call. */
+function serveTraining() {
+  const run = { stopped: false };
+  self.onmessage = ({ data, ports }) => {
+    if (data.stop) run.stopped = true;
+    else if (data.trial) self.postMessage({ trial: secondsOfWindow(data) });
+    else trainTogether(data, ports, run).catch(({ message }) => self.postMessage({ error: message }));
+  };
+}
+
+const moduleOf = (bytes) => bytes && new WebAssembly.Module(bytes);
+
+/** Returns how long a window takes, the best of three. */
+function secondsOfWindow({ config, kernel }) {
+  const ids = Int32Array.from({ length: 2 * config.block_size }, (_, i) => (i * i) % config.vocab_size);
+  const learner = new Learner(config, newWeights(config, ids, 0), moduleOf(kernel));
+  learner.begin();
+  const times = [1, 2, 3].map(() => {
+    const since = performance.now();
+    learner.window(ids.subarray(0, config.block_size + 1), 1);
+    return performance.now() - since;
+  });
+  return Math.min(...times) / 1000;
+}
+
+/** Returns a function to await: the next message of each port, in their order. */
+function listener(ports) {
+  const queues = ports.map(() => []);
+  let wake = () => {};
+  ports.forEach((port, i) => {
+    port.onmessage = ({ data }) => {
+      queues[i].push(data);
+      wake();
+    };
+  });
+  return async () => {
+    while (queues.some((queue) => !queue.length)) await new Promise((resolve) => (wake = resolve));
+    return queues.map((queue) => queue.shift());
+  };
+}
+
+/**
+ * Trains until the last step, or until it is stopped. rank: which of `count` workers this is; ports:
+ * to the others, by rank. weights may be null: those of a new model are made here.
+ */
+async function trainTogether(given, ports, run) {
+  const { config, options, train, val, rank, count } = given;
+  const weights = given.weights ?? newWeights(config, train, options.seed);
+  const learner = new Learner(config, weights, moduleOf(given.kernel));
+  const optimizer = new Optimizer(learner, options, given.memory);
+  const { memory } = optimizer;
+  const { block_size: T } = config;
+  const starts = windowStarts(train.length, T, options.seed);
+  for (let skipped = 0; skipped < memory.step * options.batch_size; skipped++) starts.next();
+  const others = listener(ports);
+  const share = 1 / (options.batch_size * T);
+  const told = { said: 0, written: performance.now() };
+  let last = memory.step >= options.max_iters;
+  while (!last) {
+    const since = performance.now();
+    const random = new Generator(options.seed, [DROPOUT, memory.step, rank]);
+    const dropout = { ...options, random: () => random.random() };
+    learner.begin();
+    let loss = 0;
+    for (let b = 0; b < options.batch_size; b++) {
+      const start = starts.next().value;
+      if (b % count === rank) loss += learner.window(train.subarray(start, start + T + 1), share, dropout);
+    }
+    const mine = { ...learner.gradientsToShare(), loss, last: run.stopped };
+    for (const port of ports) port.postMessage(mine);
+    const all = await others();
+    all.splice(rank, 0, mine);
+    learner.takeGradients(all);
+    optimizer.step();
+    last = all[0].last || memory.step >= options.max_iters;
+    if (rank > 0) continue;
+    const now = performance.now();
+    if (now - told.said > SAYS_EVERY || last) {
+      told.said = now;
+      const seconds = (now - since) / 1000;
+      const total = all.reduce((sum, one) => sum + one.loss, 0);
+      self.postMessage({ step: memory.step, loss: share * total, seconds });
+    }
+    if (now - told.written > WRITES_EVERY && !last) {
+      self.postMessage({ text: textOf(learner, given.prompt) });
+      told.written = performance.now();
+    }
+    await breathe(); // a message of the page may wait
+  }
+  if (rank > 0) return self.close();
+  const loss = meanLoss(learner, val.subarray(0, EXAMINED_LETTERS + 1));
+  const text = textOf(learner, given.prompt);
+  const copies = Object.entries(learner.weights).map(([name, array]) => [name, array.slice()]);
+  self.postMessage({ done: true, loss, text, memory, weights: Object.fromEntries(copies) });
+}
+
+const breathe = () => {
+  const channel = new MessageChannel();
+  return new Promise((resolve) => {
+    channel.port1.onmessage = () => {
+      channel.port1.close();
+      resolve();
+    };
+    channel.port2.postMessage(null);
+  });
+};
+
+/** Returns the ids that the model writes after a prompt. */
+function textOf(learner, prompt) {
+  const model = new GPT(learner.config, { ...learner.weights });
+  const writer = new Writer(model, prompt, { ...SAMPLING_DEFAULTS, min_p: 0.1 }, 1605n);
+  const ids = [];
+  while (ids.length < WRITTEN) {
+    const id = writer.step();
+    if (id !== null) ids.push(id);
+  }
+  return ids;
+}
+
+/** Returns the mean loss of a text, window after window, in nats. */
+function meanLoss(learner, ids) {
+  const { block_size: T } = learner.config;
+  let sum = 0;
+  learner.begin();
+  for (let start = 0; start < ids.length - 1; start += T) {
+    sum += learner.window(ids.subarray(start, start + T + 1));
+  }
+  return sum / (ids.length - 1);
+}
