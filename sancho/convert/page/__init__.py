@@ -164,8 +164,7 @@ def write_page(
     _check_output(output)
     packed = rounded(saved, precision)
     cost = packing_cost(saved, packed, text[1], text[0]) if text else None
-    facts = page_facts(saved, precision, cost, metrics or [], links, passages)
-    facts["teaching"] = teaching_facts(data)
+    facts = page_facts(saved, precision, cost, metrics or [], links, passages, data)
     page = assemble(facts, pack(packed, precision)).encode()
     with atomic_write(output) as file:
         file.write(page)
@@ -179,6 +178,7 @@ def page_facts(
     metrics: list[dict],
     links: Links = NOWHERE,
     passages: Sequence[tuple[str, str]] = (),
+    data: str | Path = "",
 ) -> dict:
     """Return what the page knows besides the weights."""
     config = saved.model
@@ -205,6 +205,7 @@ def page_facts(
         "curve": curve(metrics),
         "links": asdict(links),
         "passages": passages,
+        "teaching": teaching_facts(data),
     }
 
 
@@ -220,11 +221,11 @@ def teaching_facts(data: str | Path) -> dict:
     text = zlib.compress(sample.read_bytes(), 9) if sample.is_file() else b""
     return {
         "models": [with_derived(MINI.model), with_derived(SMALLER)],
-        "train": asdict(MINI.train),
+        "train": asdict(replace(MINI.train, look_ahead=0)),
         "epochs": MINI.epochs,
         "kernel": base64.b64encode((FOLDER / "kernel.wasm").read_bytes()).decode(),
-        "sample": base64.b64encode(text).decode(),
         "sample_name": sample.stem,
+        "sample": base64.b64encode(text).decode(),
     }
 
 

@@ -4,6 +4,7 @@ const LEAST_LETTERS = 3000; // of a text; with fewer there is nothing to measure
 const LEAST_STEPS = 20;
 const FIRST_WINDOWS = 3; // letters of the curve are drawn after so many points
 const MOST_WORKERS = 4; // they share the eight windows of a batch
+const OVERHEAD = 1.6; // a step takes so much more than its windows: workers share a memory, and the optimizer
 const SLOW = 0.5; // seconds; where a step of the larger model takes longer, the smaller one learns
 
 /** The text that is learned; the workers; what they told; the model as it is since they stopped. */
@@ -109,7 +110,7 @@ async function learn() {
     const secondsOfStep = async (config) => (await trial(config, kernel)) * (batch_size / workers);
     let [config, seconds] = [mini, await secondsOfStep(mini)];
     if (seconds > SLOW) [config, seconds] = [smaller, await secondsOfStep(smaller)];
-    const steps = Math.floor((60 * Number($('tiempo').value)) / (1.3 * seconds));
+    const steps = Math.floor((60 * Number($('tiempo').value)) / (OVERHEAD * seconds));
     teaching.points = [];
     teaching.plan = { config, options: planFor(text, config, steps), kernel, workers, seconds: 0 };
     teaching.plan.isSmall = config === smaller;
@@ -260,9 +261,10 @@ async function openLearned() {
 async function keepCheckpoint() {
   const { text, plan, result } = teaching;
   const { head_size, hidden_size, is_gated, ...model } = plan.config;
+  const { ngram_dropout, ...options } = plan.options;
   const content = {
-    model,
-    train: plan.options,
+    model: { ...model, ngram_dropout },
+    train: options,
     progress: { step: result.memory.step },
     characters: text.characters.join(''),
     corpus: { name: '', sha256: '' },
