@@ -318,7 +318,7 @@ def visit(chromium, tmp_path) -> Iterator[Callable[..., Tab]]:
 
     yield open_page
     chromium.show_as()
-    kept = {"origin": "file://", "storageTypes": "local_storage"}
+    kept = {"origin": "file://", "storageTypes": "local_storage,indexeddb"}
     chromium.driver.execute_cdp_cmd("Storage.clearDataForOrigin", kept)
     assert chromium.console() == []
     assert chromium.js("performance.getEntriesByType('resource')") == []
@@ -910,6 +910,19 @@ def test_what_learned_in_the_page_goes_on_and_is_kept(lesson, tmp_path):
     expected = written(saved, "la razón", 80, temperature=0)
     assert "la razón" + lesson.write("la razón", 80, {"temperature": 0}) == expected
     assert "tu texto" in lesson.shown("#ficha")
+
+
+def test_what_was_learned_is_taken_up_after_a_reload(lesson):
+    lesson.press("#parar")
+    lesson.see("#aprendizaje", "Parado")
+    said = lesson.shown("#aprendizaje")
+    lesson.wait("!document.querySelector('#continuar').hidden")
+    lesson.again()
+    lesson.wait("!document.querySelector('#retomar').hidden")
+    lesson.press("#retomar")
+    lesson.see("#aprendizaje", said)
+    lesson.press("#continuar")
+    lesson.see("#aprendizaje", "Faltan")
 
 
 def test_a_text_that_cannot_be_learned_says_why_in_a_line(tab, tmp_path):

@@ -21,10 +21,14 @@ function takeText(raw, name) {
   if (letters < LEAST_LETTERS) return refuseText(say('text_too_short', { n: letters, least: LEAST_LETTERS }));
   teaching.text = { name, ...splitText(text) };
   teaching.result = null;
-  const values = { name, n: letters, kinds: teaching.text.characters.length };
-  $('leido').textContent = say('text_taken', values);
+  $('leido').textContent = textInWords();
   $('aprender').disabled = false;
   $('guardar').hidden = $('continuar').hidden = true;
+}
+
+function textInWords() {
+  const { name, characters, train, val } = teaching.text;
+  return say('text_taken', { name, n: train.length + val.length, kinds: characters.length });
 }
 
 function refuseText(why) {
@@ -114,6 +118,7 @@ async function learn() {
     teaching.points = [];
     teaching.plan = { config, options: planFor(text, config, steps), kernel, workers, seconds: 0 };
     teaching.plan.isSmall = config === smaller;
+    await keepForLater('text', text);
     train(null, null);
   } catch (error) {
     failed(error.message);
@@ -129,6 +134,7 @@ function workersToUse() {
 function train(weights, memory) {
   const { text, plan } = teaching;
   setLearning(true);
+  $('retomar').hidden = true;
   const { workers: count } = plan;
   const prompt = [text.characters.includes('\n') ? text.characters.indexOf('\n') : 0];
   const hear = (rank) => (told) => rank === 0 || told.error ? heed(told) : null;
@@ -157,6 +163,7 @@ function heed(told) {
   if (told.text) showLearned(told.text);
   if (told.step) showStep(told);
   if (told.done) finish(told);
+  else if (told.weights) keepState(told);
 }
 
 function showStep({ step, loss }) {
@@ -187,13 +194,39 @@ function finish({ loss, memory, weights }) {
   plan.seconds += (performance.now() - teaching.since) / 1000;
   points.push([memory.step, points.at(-1)?.[1] ?? loss, loss]);
   drawLearning();
-  teaching.result = { loss, memory, weights };
   endWorkers();
+  keepState({ loss, memory, weights });
+  showResult({ loss, memory, weights });
+}
+
+function showResult({ loss, memory, weights }) {
+  const { plan } = teaching;
+  teaching.result = { loss, memory, weights };
   const isDone = memory.step >= plan.options.max_iters;
   const said = { step: memory.step, nats: loss.toFixed(2), time: duration(plan.seconds) };
   teachingSays(isDone ? 'has_learned' : 'was_stopped', said);
   $('continuar').textContent = say(isDone ? 'learn_longer' : 'learn_on');
   $('guardar').hidden = $('continuar').hidden = false;
+}
+
+/** Keeps what has been learned for another visit; says so where the browser does not allow it. */
+async function keepState({ loss = null, memory, weights }) {
+  const { plan, points } = teaching;
+  const seconds = plan.seconds + (teaching.workers.length && performance.now() - teaching.since) / 1000;
+  const state = { plan: { ...plan, seconds }, points, loss, memory, weights };
+  $('no-guarda').hidden = await keepForLater('state', state);
+}
+
+/** Takes up what was learned before the page was closed. */
+async function takeUp() {
+  const [text, state] = await Promise.all([keptBefore('text'), keptBefore('state')]);
+  const { plan, points, memory, weights } = state;
+  Object.assign(teaching, { text, plan, points });
+  $('leido').textContent = textInWords();
+  $('retomar').hidden = true;
+  $('aprender').disabled = false;
+  drawLearning();
+  showResult({ loss: state.loss ?? points.at(-1)[1], memory, weights });
 }
 
 /** Goes on: to the end that was planned, or, from there, as many steps again. */
@@ -279,6 +312,8 @@ function openTeaching() {
   $('como-windows').addEventListener('click', () => takeFile($('archivo').files[0], 'windows-1252'));
   $('pegado').addEventListener('change', ({ target }) => takeText(target.value, say('your_text_name')));
   $('aprender').addEventListener('click', learn);
+  $('retomar').addEventListener('click', takeUp);
+  keptBefore('state', 'getKey').then((kept) => ($('retomar').hidden = !kept));
   $('continuar').addEventListener('click', goOnLearning);
   $('parar').addEventListener('click', () => teaching.workers[0]?.postMessage({ stop: true }));
   $('abrir-pagina').addEventListener('click', openLearned);

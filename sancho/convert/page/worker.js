@@ -6,6 +6,7 @@
 const DROPOUT = 2; // purpose of that name in seeds.py
 const SAYS_EVERY = 200; // ms
 const WRITES_EVERY = 4000; // ms
+const KEPT_EVERY = 8000; // ms
 const WRITTEN = 160; // letters
 const EXAMINED_LETTERS = 20000; // of the part that is not learned from, to measure the loss
 
@@ -65,7 +66,7 @@ async function trainTogether(given, ports, run) {
   for (let skipped = 0; skipped < memory.step * options.batch_size; skipped++) starts.next();
   const others = listener(ports);
   const share = 1 / (options.batch_size * T);
-  const told = { said: 0, written: performance.now() };
+  const told = { said: 0, written: performance.now(), kept: performance.now() };
   let last = memory.step >= options.max_iters;
   while (!last) {
     const since = performance.now();
@@ -96,13 +97,21 @@ async function trainTogether(given, ports, run) {
       self.postMessage({ text: textOf(learner, given.prompt) });
       told.written = performance.now();
     }
+    if (now - told.kept > KEPT_EVERY && !last) {
+      told.kept = now;
+      self.postMessage({ weights: ownWeights(learner), memory });
+    }
     await breathe(); // a message of the page may wait
   }
   if (rank > 0) return self.close();
   const loss = meanLoss(learner, val.subarray(0, EXAMINED_LETTERS + 1));
   const text = textOf(learner, given.prompt);
-  const copies = Object.entries(learner.weights).map(([name, array]) => [name, array.slice()]);
-  self.postMessage({ done: true, loss, text, memory, weights: Object.fromEntries(copies) });
+  self.postMessage({ done: true, loss, text, memory, weights: ownWeights(learner) });
+}
+
+/** Returns copies of the weights, out of the kernel's memory. */
+function ownWeights({ weights }) {
+  return Object.fromEntries(Object.entries(weights).map(([name, array]) => [name, array.slice()]));
 }
 
 const breathe = () => {
