@@ -23,7 +23,7 @@ SHOWN = {
         "ConMedia",
         "ConVentana",
     ],
-    "03_autoatencion": ["Atencion", "ConAtencion", "SinPosiciones"],
+    "03_autoatencion": ["ConAtencion", "SinPosiciones"],
     "04_feed_forward": ["feed_forward", "ConFeedForward", "SinActivacion"],
     "06_bloque_y_gpt": ["Pila"],
 }
