@@ -199,11 +199,31 @@ q, k, v = (en_cabezas(z, self.cabezas) for z in self.qkv(x).chunk(3, -1))
 s = (q @ k.mT / math.sqrt(q.shape[-1])).masked_fill(futuro(x.shape[1]), -math.inf)
 return self.salida((softmax(s) @ v).transpose(1, 2).reshape(x.shape))""",
     ),
-    "subcapa": (
-        "return (x @ W1.T + b1) @ W2.T + b2",
-        "return ((x @ W1.T + b1).relu() @ W2.T + b2).relu()",
-        "return (x @ W1.T).relu() @ W2.T",
-        "return (W1 @ x + b1).relu() @ W2.T + b2",
+    "FeedForward": (
+        # Sin activación.
+        """\
+self.ensanchar = nn.Linear(C, 4 * C)
+self.volver = nn.Linear(4 * C, C)
+# ---
+return self.volver(self.ensanchar(x))""",
+        # La ReLU, al final.
+        """\
+self.ensanchar = nn.Linear(C, 4 * C)
+self.volver = nn.Linear(4 * C, C)
+# ---
+return self.volver(self.ensanchar(x)).relu()""",
+        # Ensancha dos veces, no cuatro.
+        """\
+self.ensanchar = nn.Linear(C, 2 * C)
+self.volver = nn.Linear(2 * C, C)
+# ---
+return self.volver(self.ensanchar(x).relu())""",
+        # El ancho, fijo.
+        """\
+self.ensanchar = nn.Linear(ANCHO, 4 * ANCHO)
+self.volver = nn.Linear(4 * ANCHO, ANCHO)
+# ---
+return self.volver(self.ensanchar(x).relu())""",
     ),
     "Bloque": (
         # Post-norma.
@@ -718,9 +738,20 @@ s = torch.einsum("bthd,bshd->bhts", q, k) * q.shape[-1] ** -0.5
 pesos = torch.where(futuro(T), -math.inf, s).softmax(-1)
 return self.salida(torch.einsum("bhts,bshd->bthd", pesos, v).reshape(B, T, C))""",
     ),
-    "subcapa": (
-        "return F.linear(F.relu(F.linear(x, W1, b1)), W2, b2)",
-        "return torch.clamp(x @ W1.mT + b1, min=0) @ W2.mT + b2",
+    "FeedForward": (
+        # Las matrices, a mano, y la ReLU, con un máximo.
+        """\
+self.volver, self.ensanchar = nn.Linear(C * 4, C), nn.Linear(C, C * 4)
+# ---
+activo = (x @ self.ensanchar.weight.T + self.ensanchar.bias).clamp(min=0)
+return activo @ self.volver.weight.T + self.volver.bias""",
+        # La ReLU, con una comparación.
+        """\
+self.ensanchar = nn.Linear(C, 4 * C)
+self.volver = nn.Linear(4 * C, C)
+# ---
+ancho = self.ensanchar(x)
+return self.volver(ancho * (ancho > 0))""",
     ),
     "Bloque": (
         # En un bucle, y las partes en otro orden.

@@ -170,7 +170,7 @@ EFFORT = re.compile(r"\d+ minutos.*(fácil|media|difícil)")
 WITHOUT_HINTS = set(
     (
         "perdida_media descenso fundir pares_contados coseno sinusoides normalizar "
-        "subcapa nucleo "
+        "nucleo "
         "descifrar lente enmascarar perdida_dpo paso_muon lineal_atras "
         "normalizar_atras"
     ).split()
