@@ -165,11 +165,65 @@ s = q @ k.T / math.sqrt(q.shape[-1])
 pesos = softmax(s.masked_fill(futuro(q.shape[-2]), -math.inf))
 return pesos @ v, pesos""",
     ),
-    "subcapa": (
-        "return (x @ W1.T + b1) @ W2.T + b2",
-        "return ((x @ W1.T + b1).relu() @ W2.T + b2).relu()",
-        "return (x @ W1.T).relu() @ W2.T",
-        "return (W1 @ x + b1).relu() @ W2.T + b2",
+    "Atencion": (
+        # Sin máscara.
+        """\
+self.qkv = nn.Linear(ANCHO, 3 * ANCHO, bias=False)
+self.salida = nn.Linear(ANCHO, ANCHO, bias=False)
+# ---
+q, k, v = (en_cabezas(z, self.cabezas) for z in self.qkv(x).chunk(3, -1))
+pesos = softmax(q @ k.mT / math.sqrt(q.shape[-1]))
+return self.salida((pesos @ v).transpose(1, 2).reshape(x.shape))""",
+        # La escala del ancho entero.
+        """\
+self.qkv = nn.Linear(ANCHO, 3 * ANCHO, bias=False)
+self.salida = nn.Linear(ANCHO, ANCHO, bias=False)
+# ---
+q, k, v = (en_cabezas(z, self.cabezas) for z in self.qkv(x).chunk(3, -1))
+s = (q @ k.mT / math.sqrt(ANCHO)).masked_fill(futuro(x.shape[1]), -math.inf)
+return self.salida((softmax(s) @ v).transpose(1, 2).reshape(x.shape))""",
+        # Junta sin transpose.
+        """\
+self.qkv = nn.Linear(ANCHO, 3 * ANCHO, bias=False)
+self.salida = nn.Linear(ANCHO, ANCHO, bias=False)
+# ---
+q, k, v = (en_cabezas(z, self.cabezas) for z in self.qkv(x).chunk(3, -1))
+s = (q @ k.mT / math.sqrt(q.shape[-1])).masked_fill(futuro(x.shape[1]), -math.inf)
+return self.salida((softmax(s) @ v).reshape(x.shape))""",
+        # Con sesgos.
+        """\
+self.qkv = nn.Linear(ANCHO, 3 * ANCHO)
+self.salida = nn.Linear(ANCHO, ANCHO)
+# ---
+q, k, v = (en_cabezas(z, self.cabezas) for z in self.qkv(x).chunk(3, -1))
+s = (q @ k.mT / math.sqrt(q.shape[-1])).masked_fill(futuro(x.shape[1]), -math.inf)
+return self.salida((softmax(s) @ v).transpose(1, 2).reshape(x.shape))""",
+    ),
+    "FeedForward": (
+        # Sin activación.
+        """\
+self.ensanchar = nn.Linear(C, 4 * C)
+self.volver = nn.Linear(4 * C, C)
+# ---
+return self.volver(self.ensanchar(x))""",
+        # La ReLU, al final.
+        """\
+self.ensanchar = nn.Linear(C, 4 * C)
+self.volver = nn.Linear(4 * C, C)
+# ---
+return self.volver(self.ensanchar(x)).relu()""",
+        # Ensancha dos veces, no cuatro.
+        """\
+self.ensanchar = nn.Linear(C, 2 * C)
+self.volver = nn.Linear(2 * C, C)
+# ---
+return self.volver(self.ensanchar(x).relu())""",
+        # El ancho, fijo.
+        """\
+self.ensanchar = nn.Linear(ANCHO, 4 * ANCHO)
+self.volver = nn.Linear(4 * ANCHO, ANCHO)
+# ---
+return self.volver(self.ensanchar(x).relu())""",
     ),
     "Bloque": (
         # Post-norma.
@@ -660,9 +714,44 @@ s = torch.einsum("...td,...sd->...ts", q, k) / q.shape[-1] ** 0.5
 pesos = softmax(torch.where(futuro(x.shape[-2]), -math.inf, s))
 return torch.einsum("...ts,...sd->...td", pesos, v), pesos""",
     ),
-    "subcapa": (
-        "return F.linear(F.relu(F.linear(x, W1, b1)), W2, b2)",
-        "return torch.clamp(x @ W1.mT + b1, min=0) @ W2.mT + b2",
+    "Atencion": (
+        # Cabeza a cabeza, con trozos de canales; las capas, en otro orden.
+        """\
+self.salida = nn.Linear(ANCHO, ANCHO, bias=False)
+self.qkv = nn.Linear(ANCHO, 3 * ANCHO, bias=False)
+# ---
+D = ANCHO // self.cabezas
+trozos = [z.split(D, -1) for z in self.qkv(x).split(ANCHO, -1)]
+miradas = []
+for q, k, v in zip(*trozos, strict=True):
+    s = (q @ k.transpose(1, 2) / D**0.5).masked_fill(futuro(x.shape[1]), -math.inf)
+    miradas.append(softmax(s) @ v)
+return self.salida(torch.cat(miradas, -1))""",
+        # Con einsum y sin en_cabezas.
+        """\
+self.qkv = nn.Linear(ANCHO, ANCHO * 3, bias=False)
+self.salida = nn.Linear(ANCHO, ANCHO, bias=False)
+# ---
+B, T, C = x.shape
+q, k, v = self.qkv(x).view(B, T, 3, self.cabezas, -1).unbind(2)
+s = torch.einsum("bthd,bshd->bhts", q, k) * q.shape[-1] ** -0.5
+pesos = torch.where(futuro(T), -math.inf, s).softmax(-1)
+return self.salida(torch.einsum("bhts,bshd->bthd", pesos, v).reshape(B, T, C))""",
+    ),
+    "FeedForward": (
+        # Las matrices, a mano, y la ReLU, con un máximo.
+        """\
+self.volver, self.ensanchar = nn.Linear(C * 4, C), nn.Linear(C, C * 4)
+# ---
+activo = (x @ self.ensanchar.weight.T + self.ensanchar.bias).clamp(min=0)
+return activo @ self.volver.weight.T + self.volver.bias""",
+        # La ReLU, con una comparación.
+        """\
+self.ensanchar = nn.Linear(C, 4 * C)
+self.volver = nn.Linear(4 * C, C)
+# ---
+ancho = self.ensanchar(x)
+return self.volver(ancho * (ancho > 0))""",
     ),
     "Bloque": (
         # En un bucle, y las partes en otro orden.

@@ -23,8 +23,8 @@ SHOWN = {
         "ConMedia",
         "ConVentana",
     ],
-    "03_autoatencion": ["Atencion", "ConAtencion", "SinPosiciones"],
-    "04_feed_forward": ["feed_forward", "ConFeedForward", "SinActivacion"],
+    "03_autoatencion": ["ConAtencion", "SinPosiciones"],
+    "04_feed_forward": ["ConFeedForward"],
     "06_bloque_y_gpt": ["Pila"],
 }
 """What each chapter shows in full."""
