@@ -851,11 +851,11 @@ def test_everybody_can_use_it_in_english_too(visit, width, scheme):
 
 # --- a model that learns --------------------------------------------------------------------
 
-LESSON = "la razón de la sinrazón que a mi razón se hace, y de mi razón me quejo\n" * 200
+LESSON = "LA razón de la sinrazón que a mi razón se hace, y de mi razón me quejo\n" * 200
 
 
 @pytest.fixture
-def lesson(tab, tmp_path) -> Tab:
+def lesson(request, tab, tmp_path) -> Tab:
     """A page that has learned a little of a text and was stopped; files are saved in `tmp_path`."""
     kept = {"behavior": "allow", "downloadPath": str(tmp_path)}
     tab.driver.execute_cdp_cmd("Browser.setDownloadBehavior", kept)
@@ -863,6 +863,8 @@ def lesson(tab, tmp_path) -> Tab:
     tab.js("(arguments[0].value = arguments[1], 0)", tab.find("#pegado"), LESSON)
     tab.js("arguments[0].dispatchEvent(new Event('change'))", tab.find("#pegado"))
     tab.see("#leido", thousands(len(LESSON)))
+    if getattr(request, "param", False):
+        tab.press("#desde")
     tab.press("#aprender")
     tab.see("#aprendizaje", "Faltan")
     tab.wait("document.querySelector('#curva path.learning')")
@@ -883,7 +885,8 @@ def saved_file(tab: Tab, button: str, path: Path) -> Path:
     raise AssertionError(f"{path.name} was not saved")
 
 
-def test_what_learned_in_the_page_goes_on_and_is_kept(lesson, tmp_path):
+@pytest.mark.parametrize("lesson, known", [(False, ""), (True, CHARACTERS)], indirect=["lesson"])
+def test_what_learned_in_the_page_goes_on_and_is_kept(lesson, known, tmp_path):
     """The checkpoint and the page of its own write the same letters; the loss is theirs."""
     said = r"paso (\d+), tras .*: (\d\.\d\d) nats por letra"
     lesson.press("#parar")
@@ -898,7 +901,9 @@ def test_what_learned_in_the_page_goes_on_and_is_kept(lesson, tmp_path):
     saved = checkpoint.load(
         saved_file(lesson, "#guardar-modelo", tmp_path / "tu texto.safetensors")
     )
-    assert (saved.progress.step, saved.characters) == (int(step), "".join(sorted(set(LESSON))))
+    added = "".join(sorted(set(LESSON) - set(known)))
+    assert (saved.progress.step, saved.characters) == (int(step), known + added)
+    assert (saved.model.block_size == SMALL["block_size"]) == bool(known)
     ids = saved.tokenizer.encode(LESSON)
     unread = ids[len(ids) - len(ids) // 10 :]
     assert validation_loss(saved.build_model().eval(), unread) == pytest.approx(
