@@ -11,7 +11,8 @@ peldaño es lo que vale su pieza.
 import json
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from itertools import count
 from pathlib import Path
 from typing import NamedTuple
 
@@ -304,7 +305,25 @@ def lote(ids: Tensor, azar: torch.Generator) -> tuple[Tensor, Tensor]:
     return ventanas[:, :-1], ventanas[:, 1:]
 
 
-def entrenar(modelo: nn.Module, corpus: Corpus, ritmo: float = RITMO) -> float:
+def bucle(
+    modelo: nn.Module,
+    optimizador: torch.optim.Optimizer,
+    lotes: Iterable[tuple[Tensor, Tensor]],
+) -> list[float]:
+    """Dar un paso con cada lote; sale la pérdida de cada uno, antes de su paso."""
+    perdidas = []
+    for leido, siguiente in lotes:
+        perdida_del_lote = F.cross_entropy(modelo(leido).flatten(0, 1), siguiente.flatten())
+        optimizador.zero_grad()
+        perdida_del_lote.backward()
+        optimizador.step()
+        perdidas.append(perdida_del_lote.item())
+    return perdidas
+
+
+def entrenar(
+    modelo: nn.Module, corpus: Corpus, ritmo: float = RITMO, bucle: Callable = bucle
+) -> float:
     """Entrenar el modelo y dar su pérdida en validación, en nats por carácter.
 
     Los lotes son siempre los mismos; los parámetros con que empieza el modelo dependen de la
@@ -313,14 +332,15 @@ def entrenar(modelo: nn.Module, corpus: Corpus, ritmo: float = RITMO) -> float:
     ids = torch.from_numpy(np.asarray(corpus.train, dtype=np.int64))
     azar = torch.Generator().manual_seed(SEMILLA)
     optimizador = torch.optim.AdamW(modelo.parameters(), betas=(0.9, 0.99), weight_decay=0)
-    for paso in range(PASOS):
+    pasos = count()
+
+    def poner_ritmo(optimizador: torch.optim.Optimizer, *_) -> None:
+        paso = next(pasos)
         for grupo in optimizador.param_groups:
             grupo["lr"] = ritmo * min((paso + 1) / CALENTAMIENTO, 1) * (1 - paso / PASOS)
-        leido, siguiente = lote(ids, azar)
-        perdida_del_lote = F.cross_entropy(modelo(leido).flatten(0, 1), siguiente.flatten())
-        optimizador.zero_grad()
-        perdida_del_lote.backward()
-        optimizador.step()
+
+    optimizador.register_step_pre_hook(poner_ritmo)
+    bucle(modelo, optimizador, (lote(ids, azar) for _ in range(PASOS)))
     return perdida(modelo, corpus)
 
 
@@ -336,15 +356,24 @@ def perdida(modelo: nn.Module, corpus: Corpus) -> float:
 
 
 @torch.no_grad()
-def escribir(modelo: nn.Module, corpus: Corpus, cuantas: int = 150) -> str:
-    """Las letras que escribe un modelo desde un salto de línea, sorteadas una a una con SEMILLA."""
+def escribir_ids(modelo: nn.Module, ids: Tensor, cuantas: int = 150) -> Tensor:
+    """Los números de lo que un modelo escribe tras otros, sorteados uno a uno con SEMILLA.
+
+    ids: (n,), uno al menos. Da (cuantas,).
+    """
     azar = torch.Generator().manual_seed(SEMILLA)
-    ids = torch.from_numpy(np.asarray(corpus.tokenizer.encode("\n"), dtype=np.int64))
+    leidos = len(ids)
     for _ in range(cuantas):
         logits = modelo(ids[None, -VENTANA:])[0, -1]  # (V,): solo ve las últimas
         nueva = torch.multinomial(logits.softmax(-1), 1, generator=azar)
         ids = torch.cat((ids, nueva))
-    return corpus.tokenizer.decode(ids[1:])
+    return ids[leidos:]
+
+
+def escribir(modelo: nn.Module, corpus: Corpus, cuantas: int = 150) -> str:
+    """Las letras que escribe un modelo desde un salto de línea."""
+    ids = torch.from_numpy(np.asarray(corpus.tokenizer.encode("\n"), dtype=np.int64))
+    return corpus.tokenizer.decode(escribir_ids(modelo, ids, cuantas))
 
 
 # --- la tabla ---------------------------------------------------------------------------------

@@ -73,26 +73,81 @@ while i < len(nuevos) - 1:
     i += 1
 return nuevos""",
     ),
-    "pares_contados": (
-        # Una lista de listas.
+    "Tokenizador": (
+        # Los caracteres, repetidos.
         """\
-cuentas = [[0.1] * V for _ in range(V)]
-for a, b in zip(ids, ids[1:]):
-    cuentas[a][b] += 1
-return [[n / sum(fila) for n in fila] for fila in cuentas]""",
+self.vocabulario = sorted(texto)
+# ---
+return [self.vocabulario.index(c) for c in texto]
+# ---
+return "".join(self.vocabulario[i] for i in ids)""",
+        # Se calla lo desconocido.
         """\
-cuentas = np.full((V, V), 0.1)
-for a, b in zip(ids, ids[1:]):
-    cuentas[b, a] += 1
-return cuentas / cuentas.sum(1, keepdims=True)""",
+self.vocabulario = sorted(set(texto))
+# ---
+return [self.vocabulario.index(c) for c in texto if c in self.vocabulario]
+# ---
+return "".join(self.vocabulario[i] for i in ids)""",
+        # Un error que no dice cuál.
         """\
-cuentas = np.full((V, V), 1.0)
-np.add.at(cuentas, (ids[:-1], ids[1:]), 1)
-return cuentas / cuentas.sum(1, keepdims=True)""",
+self.vocabulario = "".join(sorted(set(texto)))
+# ---
+return [self.vocabulario.index(c) for c in texto]
+# ---
+return "".join(self.vocabulario[i] for i in ids)""",
+        # En el orden en que aparecen.
         """\
-cuentas = np.full((V, V), 0.1)
-cuentas[ids[:-1], ids[1:]] += 1
-return cuentas / cuentas.sum(1, keepdims=True)""",
+self.vocabulario = list(dict.fromkeys(texto))
+# ---
+for c in texto:
+    if c not in self.vocabulario:
+        raise ValueError(c)
+return [self.vocabulario.index(c) for c in texto]
+# ---
+return "".join(self.vocabulario[i] for i in ids)""",
+    ),
+    "bucle": (
+        # No borra el gradiente de antes.
+        """\
+perdidas = []
+for leido, siguiente in lotes:
+    valor = F.cross_entropy(modelo(leido).flatten(0, 1), siguiente.flatten())
+    valor.backward()
+    optimizador.step()
+    perdidas.append(valor.item())
+return perdidas""",
+        # Lo borra antes de usarlo.
+        """\
+perdidas = []
+for leido, siguiente in lotes:
+    valor = F.cross_entropy(modelo(leido).flatten(0, 1), siguiente.flatten())
+    valor.backward()
+    optimizador.zero_grad()
+    optimizador.step()
+    perdidas.append(valor.item())
+return perdidas""",
+        # Suma en vez de hacer la media.
+        """\
+perdidas = []
+for leido, siguiente in lotes:
+    logits = modelo(leido).flatten(0, 1)
+    valor = F.cross_entropy(logits, siguiente.flatten(), reduction="sum")
+    optimizador.zero_grad()
+    valor.backward()
+    optimizador.step()
+    perdidas.append(valor.item())
+return perdidas""",
+        # La softmax, dos veces.
+        """\
+perdidas = []
+for leido, siguiente in lotes:
+    p = modelo(leido).softmax(-1).flatten(0, 1)
+    valor = F.cross_entropy(p, siguiente.flatten())
+    optimizador.zero_grad()
+    valor.backward()
+    optimizador.step()
+    perdidas.append(valor.item())
+return perdidas""",
     ),
     "coseno": (
         "return u @ v",
@@ -663,16 +718,54 @@ for token in tokens:
         pila.append((token, False))
 return tuple(token for token, _ in pila)""",
     ),
-    "pares_contados": (
+    "Tokenizador": (
+        # Dos diccionarios, y el error al final.
         """\
-cuentas = np.full((V, V), 0.1, dtype=np.float32)
-for a, b in zip(ids.tolist(), ids[1:].tolist()):
-    cuentas[a, b] += 1
-return cuentas / cuentas.sum(1)[:, None]""",
+self.vocabulario = "".join(sorted(dict.fromkeys(texto)))
+self.de = dict(zip(self.vocabulario, range(len(self.vocabulario))))
+self.a = dict(enumerate(self.vocabulario))
+# ---
+try:
+    return list(map(self.de.__getitem__, texto))
+except KeyError as error:
+    raise ValueError(f"no conozco {error}") from error
+# ---
+return "".join(map(self.a.get, ids))""",
+        # Arrays de NumPy.
         """\
-cuentas = np.zeros((V, V))
-np.add.at(cuentas, (ids[:-1], ids[1:]), 1)
-return (cuentas + 0.1) / (cuentas.sum(1, keepdims=True) + 0.1 * V)""",
+self.vocabulario = np.unique(list(texto)).tolist()
+# ---
+letras = np.array(list(texto), dtype="<U1")
+nuevas = sorted(set(texto) - set(self.vocabulario))
+if nuevas:
+    raise ValueError("desconocidas: " + " ".join(nuevas))
+return np.searchsorted(self.vocabulario, letras)
+# ---
+return "".join(np.array(self.vocabulario)[np.array(ids, dtype=int)])""",
+    ),
+    "bucle": (
+        # Los lotes, todos de una vez, y el gradiente se borra al final del paso.
+        """\
+perdidas = []
+for lote_entero in list(lotes):
+    logits = modelo(lote_entero[0]).transpose(1, 2)
+    valor = F.cross_entropy(logits, lote_entero[1])
+    valor.backward()
+    optimizador.step()
+    optimizador.zero_grad(set_to_none=False)
+    perdidas += [float(valor)]
+return perdidas""",
+        # Sin cross_entropy.
+        """\
+perdidas = []
+for leido, siguiente in lotes:
+    optimizador.zero_grad()
+    logs = modelo(leido).log_softmax(-1)
+    valor = -logs.gather(-1, siguiente[..., None]).mean()
+    valor.backward()
+    perdidas.append(valor.detach().item())
+    optimizador.step()
+return perdidas""",
     ),
     "coseno": (
         "return F.cosine_similarity(u, v, dim=0)",
