@@ -909,10 +909,18 @@ def test_what_learned_in_the_page_goes_on_and_is_kept(lesson, known, tmp_path):
     assert validation_loss(saved.build_model().eval(), unread) == pytest.approx(
         float(loss), abs=6e-3
     )
+    expected = written(saved, "la razón", 80, temperature=0)
+    here = lesson.driver.current_window_handle
+    lesson.press("#abrir-pagina")
+    (there,) = set(lesson.driver.window_handles) - {here}
+    lesson.driver.switch_to.window(there)
+    lesson.wait("location.protocol === 'blob:' && window.sancho")
+    assert "la razón" + lesson.ready().write("la razón", 80, {"temperature": 0}) == expected
+    lesson.driver.close()
+    lesson.driver.switch_to.window(here)
     path = saved_file(lesson, "#guardar-pagina", tmp_path / "tu texto.html")
     lesson.driver.get(path.as_uri())
     lesson.ready()
-    expected = written(saved, "la razón", 80, temperature=0)
     assert "la razón" + lesson.write("la razón", 80, {"temperature": 0}) == expected
     assert "tu texto" in lesson.shown("#ficha")
 

@@ -2,7 +2,7 @@
 
 const FIRST_TEXT = [200, 1000]; // letters; between the two it ends with a sentence, if it can
 
-async function open() {
+async function openPage() {
   openTheme();
   app.facts = JSON.parse($('facts').textContent);
   translate();
@@ -77,7 +77,7 @@ function knownIds(text) {
  * write(text, n, options): a promise of the n characters that sample.py writes after a text.
  */
 window.sancho = {
-  ready: open(),
+  ready: openPage(),
 
   get busy() {
     const { chosen } = story;

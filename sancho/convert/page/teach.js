@@ -333,8 +333,12 @@ function learnedFacts() {
 const learnedPage = () => pageOf(teaching.result.weights, learnedFacts());
 
 async function openLearned() {
-  const page = await learnedPage();
-  window.open(URL.createObjectURL(page), '_blank');
+  const tab = window.open('', '_blank'); // at once: later a browser would take it for an advertisement
+  tab.location = URL.createObjectURL(await learnedPage());
+}
+
+async function keepPage() {
+  saveAs(await learnedPage(), `${teaching.text.name}.html`);
 }
 
 async function keepCheckpoint() {
@@ -351,6 +355,11 @@ async function keepCheckpoint() {
   saveAs(await checkpointOf(result.weights, plan.config, content), `${text.name}.safetensors`);
 }
 
+/** Returns a listener that opens or keeps the model, and says where the browser refuses. */
+function keeping(act) {
+  return () => act().catch(({ message }) => teachingSays('not_saved', { error: message }));
+}
+
 function openTeaching() {
   $('desde').parentNode.hidden = !canBeTrained(app.model.config);
   $('muestra').hidden = !app.facts.teaching.sample;
@@ -363,9 +372,7 @@ function openTeaching() {
   keptBefore('state', 'getKey').then((kept) => ($('retomar').hidden = !kept));
   $('continuar').addEventListener('click', goOnLearning);
   $('parar').addEventListener('click', () => teaching.workers[0]?.postMessage({ stop: true }));
-  $('abrir-pagina').addEventListener('click', openLearned);
-  $('guardar-pagina').addEventListener('click', async () =>
-    saveAs(await learnedPage(), `${teaching.text.name}.html`),
-  );
-  $('guardar-modelo').addEventListener('click', keepCheckpoint);
+  $('abrir-pagina').addEventListener('click', keeping(openLearned));
+  $('guardar-pagina').addEventListener('click', keeping(keepPage));
+  $('guardar-modelo').addEventListener('click', keeping(keepCheckpoint));
 }
