@@ -851,7 +851,7 @@ def test_everybody_can_use_it_in_english_too(visit, width, scheme):
 
 # --- a model that learns --------------------------------------------------------------------
 
-LESSON = "LA razón de la sinrazón que a mi razón se hace, y de mi razón me quejo\n" * 200
+LESSON = "LA razón de la sinrazón que a mi razón se hace, y de mi razón me quejo\n" * 1500
 
 
 @pytest.fixture

@@ -5,8 +5,8 @@ they are, and the weights as packing.py lays them out. What the page says stands
 each key has a Spanish and an English text, with the same {names} to fill in. Where a bar stands in
 a text, the singular is before it and the plural behind it.
 
-A Content-Security-Policy allows the page's own script and style, by their hashes, and nothing else:
-it can't ask any server for anything. What comes from the checkpoint is JSON in the page.
+A Content-Security-Policy allows the page's own scripts and style, by their hashes, the workers that
+it makes of the first of them, and WebAssembly. It can't ask any server for anything. What comes from the checkpoint is JSON in the page.
 """
 
 import base64

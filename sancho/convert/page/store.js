@@ -21,10 +21,12 @@ function withKept(mode, act) {
   });
 }
 
-/** Keeps a value under a name; resolves to whether the browser did. */
+/** Keeps a value under a name, of null nothing; resolves to whether the browser did. */
 async function keepForLater(name, value) {
   try {
-    await withKept('readwrite', (store) => store.put(value, name));
+    await withKept('readwrite', (store) =>
+      value === null ? store.delete(name) : store.put(value, name),
+    );
     return true;
   } catch {
     return false;

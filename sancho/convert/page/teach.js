@@ -2,7 +2,7 @@
 
 const LEAST_LETTERS = 3000; // of a text; with fewer there is nothing to measure the loss on
 const LEAST_STEPS = 20;
-const FIRST_WINDOWS = 3; // letters of the curve are drawn after so many points
+const FIRST_POINTS = 3; // from so many on the curve is drawn
 const MOST_WORKERS = 4; // they share the eight windows of a batch
 const OVERHEAD = 1.6; // a step takes so much more than its windows: workers share a memory, and the optimizer
 const SLOWEST = 2; // seconds; where a step of the page's own model takes longer, it is not tuned
@@ -60,14 +60,10 @@ async function takeSample() {
 
 // --- learning -------------------------------------------------------------------------------
 
-const kernelBytes = () =>
-  typeof WebAssembly === 'object' && hasSimd()
-    ? Uint8Array.from(atob(app.facts.teaching.kernel), (letter) => letter.charCodeAt(0))
-    : null;
-
-function hasSimd() {
+/** Returns the kernel's bytes, or null where the browser has no WebAssembly with SIMD. */
+function kernelBytes() {
   const bytes = Uint8Array.from(atob(app.facts.teaching.kernel), (letter) => letter.charCodeAt(0));
-  return WebAssembly.validate(bytes);
+  return typeof WebAssembly === 'object' && WebAssembly.validate(bytes) ? bytes : null;
 }
 
 /** Returns a worker with the scripts that train. */
@@ -164,6 +160,7 @@ async function learn() {
     const options = optionsFor(text, config, steps, isTuned);
     teaching.points = [];
     teaching.plan = { config, options, kernel, workers, seconds: 0, isSmall: config === smaller };
+    await keepForLater('state', null); // it is of another text
     await keepForLater('text', text);
     train(own?.weights ?? null, null);
   } catch (error) {
@@ -225,7 +222,7 @@ function showStep({ step, loss }) {
 }
 
 function drawLearning() {
-  if (teaching.points.length < FIRST_WINDOWS) return;
+  if (teaching.points.length < FIRST_POINTS) return;
   const every = Math.ceil(teaching.points.length / 200);
   const shown = teaching.points.filter(([, , val], i) => i % every === 0 || val !== null);
   $('curva').replaceChildren(drawnCurve(shown));

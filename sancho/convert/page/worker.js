@@ -69,7 +69,6 @@ async function trainTogether(given, ports, run) {
   const told = { said: 0, written: performance.now(), kept: performance.now() };
   let last = memory.step >= options.max_iters;
   while (!last) {
-    const since = performance.now();
     const random = new Generator(options.seed, [DROPOUT, memory.step, rank]);
     const dropout = { ...options, random: () => random.random() };
     learner.begin();
@@ -89,9 +88,8 @@ async function trainTogether(given, ports, run) {
     const now = performance.now();
     if (now - told.said > SAYS_EVERY || last) {
       told.said = now;
-      const seconds = (now - since) / 1000;
       const total = all.reduce((sum, one) => sum + one.loss, 0);
-      self.postMessage({ step: memory.step, loss: share * total, seconds });
+      self.postMessage({ step: memory.step, loss: share * total });
     }
     if (now - told.written > WRITES_EVERY && !last) {
       self.postMessage({ text: textOf(learner, given.prompt) });
