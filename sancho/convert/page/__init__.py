@@ -6,7 +6,8 @@ each key has a Spanish and an English text, with the same {names} to fill in. Wh
 a text, the singular is before it and the plural behind it.
 
 A Content-Security-Policy allows the page's own scripts and style, by their hashes, the workers that
-it makes of the first of them, and WebAssembly. It can't ask any server for anything. What comes from the checkpoint is JSON in the page.
+it makes of the first of them, and WebAssembly. It can't ask any server for anything. What comes
+from the checkpoint is JSON in the page.
 """
 
 import base64
