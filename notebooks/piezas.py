@@ -569,7 +569,7 @@ def atencion(
         "de las dos, y muchas que reparten su atención un poco por todas partes."
     ),
 ) -> Pieza:
-    """Tocar una letra y ver a dónde mira cada cabeza.
+    """Tocar una letra y ver a dónde mira cada cabeza, con un mismo tinte para un mismo peso.
 
     pesos: (n_layer, n_head, T, T) o (n_head, T, T), una fila por letra que pregunta. capa: el
     bloque por el que se empieza. otras: frases entre las que elegir, cada una con sus pesos.
@@ -587,7 +587,8 @@ def atencion(
     with figura_quieta(alto=0.5 * pesos.shape[1] + 1.2) as (figura, ax):
         cabezas = [f"cabeza {i + 1}" for i in range(pesos.shape[1])]
         ultima = pesos[capa, :, -1]
-        imagen = estilo.mapa_de_calor(ax, ultima, cabezas, [rotulo(c) for c in texto], vmin=0)
+        letras = [rotulo(c) for c in texto]
+        imagen = estilo.mapa_de_calor(ax, ultima, cabezas, letras, vmin=0, vmax=1)
         ax.tick_params(axis="x", labelsize=min(10, 430 / T))
         ax.set_title(
             f"A dónde mira la última letra, «{rotulo(texto[-1])}», en el bloque {capa + 1}"

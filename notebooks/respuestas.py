@@ -226,33 +226,49 @@ return pesos @ v, pesos""",
 self.qkv = nn.Linear(ANCHO, 3 * ANCHO, bias=False)
 self.salida = nn.Linear(ANCHO, ANCHO, bias=False)
 # ---
-q, k, v = (en_cabezas(z, self.cabezas) for z in self.qkv(x).chunk(3, -1))
+return z.view(z.shape[0], z.shape[1], self.cabezas, -1).transpose(1, 2)
+# ---
+return z.transpose(1, 2).flatten(2)
+# ---
+q, k, v = (self.partir(z) for z in self.qkv(x).chunk(3, -1))
 pesos = softmax(q @ k.mT / math.sqrt(q.shape[-1]))
-return self.salida((pesos @ v).transpose(1, 2).reshape(x.shape))""",
+return self.salida(self.juntar(pesos @ v))""",
         # La escala del ancho entero.
         """\
 self.qkv = nn.Linear(ANCHO, 3 * ANCHO, bias=False)
 self.salida = nn.Linear(ANCHO, ANCHO, bias=False)
 # ---
-q, k, v = (en_cabezas(z, self.cabezas) for z in self.qkv(x).chunk(3, -1))
+return z.view(z.shape[0], z.shape[1], self.cabezas, -1).transpose(1, 2)
+# ---
+return z.transpose(1, 2).flatten(2)
+# ---
+q, k, v = (self.partir(z) for z in self.qkv(x).chunk(3, -1))
 s = (q @ k.mT / math.sqrt(ANCHO)).masked_fill(futuro(x.shape[1]), -math.inf)
-return self.salida((softmax(s) @ v).transpose(1, 2).reshape(x.shape))""",
+return self.salida(self.juntar(softmax(s) @ v))""",
+        # Parte de una vez, sin transpose.
+        """\
+self.qkv = nn.Linear(ANCHO, 3 * ANCHO, bias=False)
+self.salida = nn.Linear(ANCHO, ANCHO, bias=False)
+# ---
+return z.view(z.shape[0], self.cabezas, z.shape[1], -1)
+# ---
+return z.reshape(z.shape[0], z.shape[2], -1)
+# ---
+q, k, v = (self.partir(z) for z in self.qkv(x).chunk(3, -1))
+s = (q @ k.mT / math.sqrt(q.shape[-1])).masked_fill(futuro(x.shape[1]), -math.inf)
+return self.salida(self.juntar(softmax(s) @ v))""",
         # Junta sin transpose.
         """\
 self.qkv = nn.Linear(ANCHO, 3 * ANCHO, bias=False)
 self.salida = nn.Linear(ANCHO, ANCHO, bias=False)
 # ---
-q, k, v = (en_cabezas(z, self.cabezas) for z in self.qkv(x).chunk(3, -1))
-s = (q @ k.mT / math.sqrt(q.shape[-1])).masked_fill(futuro(x.shape[1]), -math.inf)
-return self.salida((softmax(s) @ v).reshape(x.shape))""",
-        # Con sesgos.
-        """\
-self.qkv = nn.Linear(ANCHO, 3 * ANCHO)
-self.salida = nn.Linear(ANCHO, ANCHO)
+return z.view(z.shape[0], z.shape[1], self.cabezas, -1).transpose(1, 2)
 # ---
-q, k, v = (en_cabezas(z, self.cabezas) for z in self.qkv(x).chunk(3, -1))
+return z.reshape(z.shape[0], z.shape[2], -1)
+# ---
+q, k, v = (self.partir(z) for z in self.qkv(x).chunk(3, -1))
 s = (q @ k.mT / math.sqrt(q.shape[-1])).masked_fill(futuro(x.shape[1]), -math.inf)
-return self.salida((softmax(s) @ v).transpose(1, 2).reshape(x.shape))""",
+return self.salida(self.juntar(softmax(s) @ v))""",
     ),
     "FeedForward": (
         # Sin activación.
@@ -813,17 +829,23 @@ return torch.einsum("...ts,...sd->...td", pesos, v), pesos""",
 self.salida = nn.Linear(ANCHO, ANCHO, bias=False)
 self.qkv = nn.Linear(ANCHO, 3 * ANCHO, bias=False)
 # ---
-D = ANCHO // self.cabezas
-trozos = [z.split(D, -1) for z in self.qkv(x).split(ANCHO, -1)]
+return torch.stack(z.chunk(self.cabezas, -1), dim=1)
+# ---
+return torch.cat(z.unbind(1), -1)
+# ---
 miradas = []
-for q, k, v in zip(*trozos, strict=True):
-    s = (q @ k.transpose(1, 2) / D**0.5).masked_fill(futuro(x.shape[1]), -math.inf)
+for q, k, v in zip(*(self.partir(z).unbind(1) for z in self.qkv(x).split(ANCHO, -1))):
+    s = (q @ k.transpose(1, 2) / q.shape[-1] ** 0.5).masked_fill(futuro(x.shape[1]), -math.inf)
     miradas.append(softmax(s) @ v)
-return self.salida(torch.cat(miradas, -1))""",
-        # Con einsum y sin en_cabezas.
+return self.salida(self.juntar(torch.stack(miradas, dim=1)))""",
+        # Con einsum, y sin usar partir ni juntar.
         """\
 self.qkv = nn.Linear(ANCHO, ANCHO * 3, bias=False)
 self.salida = nn.Linear(ANCHO, ANCHO, bias=False)
+# ---
+return z.unflatten(-1, (self.cabezas, -1)).movedim(2, 1)
+# ---
+return torch.einsum("bhtd->bthd", z).flatten(start_dim=2)
 # ---
 B, T, C = x.shape
 q, k, v = self.qkv(x).view(B, T, 3, self.cabezas, -1).unbind(2)

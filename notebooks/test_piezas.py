@@ -761,8 +761,15 @@ def test_attention_is_what_was_given(show):
     tab.find(".grande").send_keys(Keys.ARROW_RIGHT)
     assert "letra 6, «r»" in tab.status
     heads = [head.text for head in tab.driver.find_elements("css selector", ".dos .cifras")]
+    tints = tab.js(
+        "cabezas.map(({texto}) => Array.from(texto.querySelectorAll('span'), "
+        "(span) => parseFloat(span.style.getPropertyValue('--tint-share'))))"
+    )
     for head, text in enumerate(heads):
         row = given[1, head, 5, :6]
+        # One scale for all heads: a tint says the weight, whichever the greatest of its head is.
+        rounded = np.rint(255 * row) / 255  # the piece has them in bytes
+        np.testing.assert_allclose(tints[head][:6], 100 * np.sqrt(rounded), atol=0.51)
         percent = 100 * np.rint(255 * row.max()) / 255
         assert re.search(rf"\b{percent:.0f}\s%", text.split(" · ")[0])
         assert TEXT[int(row.argmax())] in text.split(" · ")[0]

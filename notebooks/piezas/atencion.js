@@ -1,4 +1,5 @@
 // A dónde mira cada cabeza: se toca una letra, y el texto se tiñe según los pesos de su fila.
+// El mismo tinte es el mismo peso en todas las cabezas y en todos los bloques.
 
 const [n_layer, n_head] = datos.forma;
 const NIVELES = 255; // los pesos vienen en bytes
@@ -58,12 +59,10 @@ function pintar() {
     (elegida ? `las ${elegida + 1} primeras, ella incluida.` : 'sí misma y a nadie más.');
   cabezas.forEach(({ texto, cifras, letras: dibujadas }, cabeza) => {
     const mira = filaDe(Number(bloque.value), cabeza, elegida);
-    const mayor = Math.max(...mira);
     dibujadas.clear();
     dibujadas.add(letras, (span, s) => {
       if (s > elegida) span.classList.add('future');
-      else
-        span.style.setProperty('--tint-share', `${Math.round(100 * Math.sqrt(mira[s] / mayor))}%`);
+      else span.style.setProperty('--tint-share', `${Math.round(100 * Math.sqrt(mira[s]))}%`);
       if (s === elegida) span.classList.add('asker');
     });
     cifras.textContent = ranking(mira)
