@@ -276,13 +276,14 @@ def bpe(
     with figura_quieta(alto=3) as (figura, ax):
         ax.step(range(len(medidas)), medidas, where="post")
         for i, (a, b, _) in enumerate(aprendidas[:8]):
-            sitio = (i + 1.1, medidas[i + 1] + 0.02 * medidas[0])
-            ax.annotate(rotulo(a + b), sitio, fontsize=10, fontweight="bold")
+            sitio = (i + 1.5, medidas[i + 1] + 0.02 * medidas[0])
+            letrero = {"fontsize": 10, "fontweight": "bold", "rotation": 90}  # de lado, no se tocan
+            ax.annotate(rotulo(a + b), sitio, ha="center", va="bottom", **letrero)
         ax.set(
             title="Lo que mide el texto tras cada fusión",
             xlabel="fusiones",
             ylabel="tokens",
-            ylim=(0, 1.1 * medidas[0]),
+            ylim=(0, 1.2 * medidas[0]),
         )
     return Pieza(
         "bpe",
