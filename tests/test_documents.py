@@ -22,7 +22,7 @@ from test_pages import ALL_PAGES, PAIRS, commands, page, prose
 
 UNCOUNTED = {"notebooks/glosario.md", "notebooks/bibliografia.md", "benchmarks/diary.md"}
 COUNTED = sorted({*ALL_PAGES, "site/index.md", "site/english.md"} - UNCOUNTED)
-MOST_WORDS = 22_600
+MOST_WORDS = 23_400
 MEASURED = ["benchmarks/README.md", "docs/measurements.md", "sancho/pretrained/README.md"]
 """Where figures stand with the command that measures them."""
 QUOTING = ["README.md", "README.es.md", "site/index.md", "site/english.md"]

@@ -24,6 +24,7 @@ from sancho.checkpoint import Checkpoint, Progress, count_parameters
 from sancho.config import DEFAULT_SAMPLING
 from sancho.convert import page
 from sancho.convert.page import packing
+from sancho.convert.page.passages import passages_of
 from sancho.errors import UserError
 from sancho.generate import continue_texts
 from sancho.model import GPT
@@ -956,3 +957,10 @@ def test_a_text_that_cannot_be_learned_says_why_in_a_line(tab, tmp_path):
     licence = f"About\r\n*** START OF THE PROJECT GUTENBERG EBOOK X ***\r\n\r\n{LESSON}"
     licence += "*** END OF THE PROJECT GUTENBERG EBOOK X ***\r\nmore"
     assert f"libro: {thousands(len(LESSON))} letras" in given(licence.encode())
+    assert given(b"a" * 20_000_001) == "libro.txt pasa de 20 millones de bytes; dale una parte."
+
+
+def test_a_learned_model_has_passages_as_the_own_one(tab):
+    text = (Path(__file__).parents[1] / "data/apocrifo.txt").read_text(encoding="utf-8")
+    expected = [list(passage) for passage in passages_of(text)]
+    assert len(expected) > 3 and tab.js("passagesOf(arguments[0])", text) == expected

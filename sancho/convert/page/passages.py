@@ -23,9 +23,14 @@ def find_passages(saved: Checkpoint, data: str | Path) -> list[tuple[str, str]]:
     own = own_text(saved, data)
     if own is None:
         return []
-    step = max(1, len(own.val) // MOST)
-    pieces = (own.val[start : start + step][:SEARCHED] for start in range(0, len(own.val), step))
-    found = (first_passage(own.tokenizer.decode(piece)) for piece in pieces)
+    return passages_of(own.tokenizer.decode(own.val))
+
+
+def passages_of(text: str) -> list[tuple[str, str]]:
+    """Return up to 12 passages of a text, spread evenly, each after the text before it."""
+    step = max(1, len(text) // MOST)
+    pieces = (text[start : start + step][:SEARCHED] for start in range(0, len(text), step))
+    found = (first_passage(piece) for piece in pieces)
     return [passage for passage in found if passage]
 
 

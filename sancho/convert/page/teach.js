@@ -323,7 +323,7 @@ function learnedFacts() {
     },
     cost: null,
     curve: points,
-    passages: [],
+    passages: passagesOf(Array.from(text.val, (id) => text.characters[id]).join('')),
   };
 }
 
