@@ -149,11 +149,31 @@ for leido, siguiente in lotes:
     perdidas.append(valor.item())
 return perdidas""",
     ),
-    "coseno": (
-        "return u @ v",
-        "return u @ v / u.norm() * v.norm()",
-        "return (u - v).norm()",
-        "return u * v / (u.norm() * v.norm())",
+    "Entrada": (
+        # Sin posiciones.
+        """\
+self.letras = nn.Embedding(V, C)
+self.posiciones = nn.Embedding(ventana, C)
+# ---
+return self.letras(ids)""",
+        # La posición, por la letra.
+        """\
+self.letras = nn.Embedding(V, C)
+self.posiciones = nn.Embedding(ventana, C)
+# ---
+return self.letras(ids) * self.posiciones.weight[: ids.shape[1]]""",
+        # El tamaño de la ventana y el ancho, fijos.
+        """\
+self.letras = nn.Embedding(V, ANCHO)
+self.posiciones = nn.Embedding(VENTANA, ANCHO)
+# ---
+return self.letras(ids) + self.posiciones.weight[: ids.shape[1]]""",
+        # Las posiciones, contadas desde la última.
+        """\
+self.letras = nn.Embedding(V, C)
+self.posiciones = nn.Embedding(ventana, C)
+# ---
+return self.letras(ids) + self.posiciones.weight[: ids.shape[1]].flip(0)""",
     ),
     "sinusoides": (
         # Los senos delante y los cosenos detrás.
@@ -783,9 +803,22 @@ for leido, siguiente in lotes:
     optimizador.step()
 return perdidas""",
     ),
-    "coseno": (
-        "return F.cosine_similarity(u, v, dim=0)",
-        "return (F.normalize(u, dim=0) * F.normalize(v, dim=0)).sum()",
+    "Entrada": (
+        # Las filas, con el one-hot, y las posiciones, una por una.
+        """\
+self.posiciones = nn.Embedding(num_embeddings=ventana, embedding_dim=C)
+self.letras = nn.Embedding(num_embeddings=V, embedding_dim=C)
+# ---
+unos = F.one_hot(ids, self.letras.num_embeddings).float()
+filas = [self.posiciones.weight[t] for t in range(ids.size(1))]
+return unos @ self.letras.weight + torch.stack(filas)""",
+        # Las posiciones, repetidas para cada texto.
+        """\
+self.letras = nn.Embedding(V, C)
+self.posiciones = nn.Embedding(ventana, C)
+# ---
+posiciones = torch.ones_like(ids).cumsum(1) - 1
+return self.posiciones(posiciones).add(self.letras(ids))""",
     ),
     "sinusoides": (
         """\
