@@ -169,7 +169,6 @@ HINTS = ("Pista 1: qué", "Pista 2: cómo", "Pista 3: código")
 EFFORT = re.compile(r"\d+ minutos.*(fácil|media|difícil)")
 WITHOUT_HINTS = set(
     (
-        "coseno sinusoides "
         "nucleo "
         "descifrar lente enmascarar perdida_dpo paso_muon lineal_atras "
         "normalizar_atras"
