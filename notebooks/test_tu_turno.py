@@ -169,9 +169,7 @@ HINTS = ("Pista 1: qué", "Pista 2: cómo", "Pista 3: código")
 EFFORT = re.compile(r"\d+ minutos.*(fácil|media|difícil)")
 WITHOUT_HINTS = set(
     (
-        "nucleo "
-        "descifrar lente enmascarar perdida_dpo paso_muon lineal_atras "
-        "normalizar_atras"
+        "nucleo descifrar lente enmascarar perdida_dpo paso_muon lineal_atras normalizar_atras"
     ).split()
 )
 """Turns that still lack their hints, minutes and difficulty: a list that only shrinks."""
