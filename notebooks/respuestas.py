@@ -149,11 +149,31 @@ for leido, siguiente in lotes:
     perdidas.append(valor.item())
 return perdidas""",
     ),
-    "coseno": (
-        "return u @ v",
-        "return u @ v / u.norm() * v.norm()",
-        "return (u - v).norm()",
-        "return u * v / (u.norm() * v.norm())",
+    "Entrada": (
+        # Sin posiciones.
+        """\
+self.letras = nn.Embedding(V, C)
+self.posiciones = nn.Embedding(ventana, C)
+# ---
+return self.letras(ids)""",
+        # La posición, por la letra.
+        """\
+self.letras = nn.Embedding(V, C)
+self.posiciones = nn.Embedding(ventana, C)
+# ---
+return self.letras(ids) * self.posiciones.weight[: ids.shape[1]]""",
+        # El tamaño de la ventana y el ancho, fijos.
+        """\
+self.letras = nn.Embedding(V, ANCHO)
+self.posiciones = nn.Embedding(VENTANA, ANCHO)
+# ---
+return self.letras(ids) + self.posiciones.weight[: ids.shape[1]]""",
+        # Las posiciones, contadas desde la última.
+        """\
+self.letras = nn.Embedding(V, C)
+self.posiciones = nn.Embedding(ventana, C)
+# ---
+return self.letras(ids) + self.posiciones.weight[: ids.shape[1]].flip(0)""",
     ),
     "sinusoides": (
         # Los senos delante y los cosenos detrás.
@@ -175,6 +195,51 @@ return torch.stack((angulos.sin(), angulos.cos()), -1).flatten(1)""",
 i, j = torch.arange(n)[:, None], torch.arange(0, d, 2)
 angulos = i / 10000 ** (j / d)
 return torch.stack((angulos.sin(), angulos.cos()), -1).flatten(1).T""",
+    ),
+    "Residual": (
+        # Solo la nota.
+        """\
+self.subcapa = subcapa
+# ---
+return self.subcapa(x)""",
+        # La entrada, dos veces.
+        """\
+self.subcapa = subcapa
+# ---
+return 2 * x + self.subcapa(x)""",
+        # La nota se resta.
+        """\
+self.subcapa = subcapa
+# ---
+return x - self.subcapa(x)""",
+        # Se escribe encima de lo que entra.
+        """\
+self.subcapa = subcapa
+# ---
+x.data += self.subcapa(x)
+return x""",
+    ),
+    "RMSNorm": (
+        # Entre la suma de los cuadrados, no su media.
+        """\
+self.ganancia, self.epsilon = nn.Parameter(torch.ones(C)), epsilon
+# ---
+return self.ganancia * x / (x.square().sum(-1, keepdim=True) + self.epsilon).sqrt()""",
+        # La ε, fuera de la raíz.
+        """\
+self.ganancia, self.epsilon = nn.Parameter(torch.ones(C)), epsilon
+# ---
+return self.ganancia * x / (x.square().mean(-1, keepdim=True).sqrt() + self.epsilon)""",
+        # Todos los vectores, con la misma medida.
+        """\
+self.ganancia, self.epsilon = nn.Parameter(torch.ones(C)), epsilon
+# ---
+return self.ganancia * x / (x.square().mean() + self.epsilon).sqrt()""",
+        # La ganancia no se aprende.
+        """\
+self.ganancia, self.epsilon = torch.ones(C), epsilon
+# ---
+return self.ganancia * x / (x.square().mean(-1, keepdim=True) + self.epsilon).sqrt()""",
     ),
     "normalizar": (
         "return (x - x.mean()) / (x.var(correction=0) + epsilon).sqrt()",
@@ -783,9 +848,22 @@ for leido, siguiente in lotes:
     optimizador.step()
 return perdidas""",
     ),
-    "coseno": (
-        "return F.cosine_similarity(u, v, dim=0)",
-        "return (F.normalize(u, dim=0) * F.normalize(v, dim=0)).sum()",
+    "Entrada": (
+        # Las filas, con el one-hot, y las posiciones, una por una.
+        """\
+self.posiciones = nn.Embedding(num_embeddings=ventana, embedding_dim=C)
+self.letras = nn.Embedding(num_embeddings=V, embedding_dim=C)
+# ---
+unos = F.one_hot(ids, self.letras.num_embeddings).float()
+filas = [self.posiciones.weight[t] for t in range(ids.size(1))]
+return unos @ self.letras.weight + torch.stack(filas)""",
+        # Las posiciones, repetidas para cada texto.
+        """\
+self.letras = nn.Embedding(V, C)
+self.posiciones = nn.Embedding(ventana, C)
+# ---
+posiciones = torch.ones_like(ids).cumsum(1) - 1
+return self.posiciones(posiciones).add(self.letras(ids))""",
     ),
     "sinusoides": (
         """\
@@ -798,6 +876,31 @@ for i in range(n):
     angulos = [i / 10000 ** ((j - j % 2) / d) for j in range(d)]
     filas.append([math.cos(a) if j % 2 else math.sin(a) for j, a in enumerate(angulos)])
 return torch.tensor(filas)""",
+    ),
+    "Residual": (
+        "self.f = subcapa\n# ---\nreturn torch.add(self.f(x), x)",
+        # La subcapa, dentro de una lista de módulos.
+        """\
+self.partes = nn.ModuleList([subcapa])
+# ---
+for parte in self.partes:
+    x = x + parte(x)
+return x""",
+    ),
+    "RMSNorm": (
+        # Con la función de PyTorch.
+        """\
+self.ganancia = nn.Parameter(torch.ones(C))
+self.pequeno = epsilon
+# ---
+return F.rms_norm(x, self.ganancia.shape, self.ganancia, self.pequeno)""",
+        # Con la norma de cada vector.
+        """\
+self.register_buffer("epsilon", torch.tensor(epsilon))
+self.ganancia = nn.Parameter(torch.full((C,), 1.0))
+# ---
+largo = torch.linalg.vector_norm(x, dim=-1, keepdim=True)
+return x * torch.rsqrt(largo**2 / x.shape[-1] + self.epsilon) * self.ganancia""",
     ),
     "normalizar": (
         "return F.layer_norm(x, x.shape[-1:], eps=epsilon)",

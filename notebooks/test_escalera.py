@@ -19,7 +19,6 @@ SHOWN = {
     "02_embeddings_y_posiciones": [
         "vectores",
         "ConEmbedding",
-        "ConPosiciones",
         "ConMedia",
         "ConVentana",
     ],
