@@ -170,7 +170,6 @@ EFFORT = re.compile(r"\d+ minutos.*(fácil|media|difícil)")
 WITHOUT_HINTS = set(
     (
         "coseno sinusoides "
-        "nucleo "
         "descifrar lente enmascarar perdida_dpo paso_muon lineal_atras "
         "normalizar_atras"
     ).split()
