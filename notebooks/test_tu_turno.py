@@ -167,8 +167,6 @@ def test_a_turn_is_a_blank_a_folded_solution_and_a_check(chapter):
 
 HINTS = ("Pista 1: qué", "Pista 2: cómo", "Pista 3: código")
 EFFORT = re.compile(r"\d+ minutos.*(fácil|media|difícil)")
-WITHOUT_HINTS = {"nucleo"}
-"""Turns that still lack their hints, minutes and difficulty: a list that only shrinks."""
 
 
 def has_hints(text: str) -> bool:
@@ -182,7 +180,7 @@ def test_a_turn_has_staged_hints_and_says_its_minutes_and_difficulty(chapter):
     notebook = read(chapter)
     for name, turn in turns(notebook).items():
         place = [cell.id for cell in notebook.cells].index(turn.id)
-        assert has_hints(notebook.cells[place - 1].source) == (name not in WITHOUT_HINTS), name
+        assert has_hints(notebook.cells[place - 1].source), name
 
 
 def test_hints_are_three_and_in_order():
