@@ -586,6 +586,36 @@ return quedan""",
         # En el orden en que llegan.
         "return p.cumsum() - p < corte",
     ),
+    "escribir": (
+        # Sin caché.
+        """\
+ids, escritas = comienzo, []
+for _ in range(n):
+    escritas.append(elegir(modelo(ids)[0, -1]))
+    ids = torch.cat([ids, torch.tensor([escritas[-1:]])], 1)
+return escritas""",
+        # Lo lee todo otra vez, y lo guarda otra vez.
+        """\
+cache, ids, escritas = KVCache(modelo.config, 1), comienzo, []
+for _ in range(n):
+    escritas.append(elegir(modelo(ids, cache)[0, -1]))
+    ids = torch.cat([ids, torch.tensor([escritas[-1:]])], 1)
+return escritas""",
+        # Del comienzo mira la primera posición.
+        """\
+cache, nuevos, escritas = KVCache(modelo.config, 1), comienzo, []
+for _ in range(n):
+    escritas.append(elegir(modelo(nuevos, cache)[0, 0]))
+    nuevos = torch.tensor([escritas[-1:]])
+return escritas""",
+        # Una caché nueva para cada letra.
+        """\
+nuevos, escritas = comienzo, []
+for _ in range(n):
+    escritas.append(elegir(modelo(nuevos, KVCache(modelo.config, 1))[0, -1]))
+    nuevos = torch.tensor([escritas[-1:]])
+return escritas""",
+    ),
     "tres_subcapas": (
         # Pre-norma.
         """\
@@ -1113,6 +1143,27 @@ quedan[orden[antes < corte]] = True
 return quedan""",
         # Lo que juntan las más probables que cada una.
         "return np.array([p[p > x].sum() < corte for x in p])",
+    ),
+    "escribir": (
+        # El comienzo, letra a letra; la última no se deja sin leer.
+        """\
+cache = KVCache(modelo.config, batch_size=1)
+for t in range(comienzo.shape[1]):
+    logits = modelo(comienzo[:, t : t + 1], cache)
+escritas = []
+while len(escritas) < n:
+    escritas.append(elegir(logits[0, 0]))
+    logits = modelo(torch.tensor([[escritas[-1]]]), cache)
+return escritas""",
+        # Un tensor, en vez de una lista.
+        """\
+cache, todo = KVCache(modelo.config, 1), comienzo
+leidas = 0
+for _ in range(n):
+    logits = modelo(todo[:, leidas:], cache)
+    leidas = todo.shape[1]
+    todo = torch.cat([todo, torch.tensor([[elegir(logits.flatten(0, 1)[-1])]])], 1)
+return todo[0, -n:]""",
     ),
     "tres_subcapas": (
         # En bucle.
