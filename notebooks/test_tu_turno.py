@@ -251,6 +251,17 @@ WITH_TURNS = [chapter for chapter in CHAPTERS if turns(read(chapter))]
 
 
 @pytest.mark.slow
+def test_the_training_chapter_trains_the_gpt_that_is_pasted():
+    built, notebook = turns(read("06_bloque_y_gpt.ipynb")), read("08_entrenamiento.ipynb")
+    pasted = [answer(built[name], called(name)[0], BUENAS[name][0]) for name in ("Bloque", "Gpt")]
+    [cell] = [cell for cell in notebook.cells if cell.id == "08-gpt-pega"]
+    cell.source = "\n\n".join([cell.source, *pasted])
+    execute(notebook, [])
+    printed = "".join(o.get("text", "") for cell in code_cells(notebook) for o in cell.outputs)
+    assert "✓ MiGpt pasa la comprobación" in printed and "MiGpt, con" in printed
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize("which", [0, 1])
 @pytest.mark.parametrize("chapter", WITH_TURNS)
 def test_the_chapter_runs_with_what_a_learner_wrote_and_refuses_what_is_wrong(chapter, which):

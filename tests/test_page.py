@@ -852,7 +852,7 @@ def test_everybody_can_use_it_in_english_too(visit, width, scheme):
 
 # --- a model that learns --------------------------------------------------------------------
 
-LESSON = "LA razón de la sinrazón que a mi razón se hace, y de mi razón me quejo\n" * 1500
+LESSON = "LA razón de la sinrazón que a mi razón se hace, y de mi razón me quejo.\n" * 1500
 
 
 @pytest.fixture
@@ -917,6 +917,7 @@ def test_what_learned_in_the_page_goes_on_and_is_kept(lesson, known, tmp_path):
     lesson.driver.switch_to.window(there)
     lesson.wait("location.protocol === 'blob:' && window.sancho")
     assert "la razón" + lesson.ready().write("la razón", 80, {"temperature": 0}) == expected
+    assert not lesson.js("document.getElementById('adivina').hidden")  # passages of its own text
     lesson.driver.close()
     lesson.driver.switch_to.window(here)
     path = saved_file(lesson, "#guardar-pagina", tmp_path / "tu texto.html")
@@ -960,7 +961,7 @@ def test_a_text_that_cannot_be_learned_says_why_in_a_line(tab, tmp_path):
     assert given(b"a" * 20_000_001) == "libro.txt pasa de 20 millones de bytes; dale una parte."
 
 
-def test_a_learned_model_has_passages_as_the_own_one(tab):
+def test_passages_of_a_learned_text_are_those_of_the_exporter(tab):
     text = (Path(__file__).parents[1] / "data/apocrifo.txt").read_text(encoding="utf-8")
     expected = [list(passage) for passage in passages_of(text)]
     assert len(expected) > 3 and tab.js("passagesOf(arguments[0])", text) == expected

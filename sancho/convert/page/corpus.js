@@ -1,10 +1,6 @@
-// A text to learn from: bytes to clean text, as corpus.py, text to ids; passages of it, as passages.py.
+// A text to learn from: bytes to clean text, as corpus.py, and text to ids.
 
 const LARGEST_TEXT = 20e6; // bytes; a larger one would fill the memory of a small computer
-const MOST_PASSAGES = 12;
-const BEFORE_PASSAGE = 200; // letters
-const SEARCHED = 20_000; // letters in which a passage is looked for
-const PASSAGE = /(?<=[.!?]\s)\p{L}(?:(?!\n\n)[^]){200,299}?[.!?](?=\s)/gu;
 const LICENCE = /\*\*\* (START|END) OF TH(?:E|IS) PROJECT GUTENBERG[^\n]*\n?/;
 
 /** Returns the text of bytes in UTF-8 or another encoding; null where they are not of it. */
@@ -36,25 +32,4 @@ function splitText(text) {
   const ids = Int32Array.from(letters, (letter) => places.get(letter));
   const cut = ids.length - Math.floor(ids.length / 10);
   return { characters, train: ids.slice(0, cut), val: ids.slice(cut) };
-}
-
-/** Returns passages of a text for the game, spread evenly: [what comes before, what is guessed]. */
-function passagesOf(text) {
-  const step = Math.max(1, Math.floor(text.length / MOST_PASSAGES));
-  const found = [];
-  for (let start = 0; start < text.length; start += step) {
-    const passage = firstPassage(text.slice(start, start + Math.min(step, SEARCHED)));
-    if (passage) found.push(passage);
-  }
-  return found;
-}
-
-function firstPassage(text) {
-  PASSAGE.lastIndex = BEFORE_PASSAGE; // from there on matchAll searches
-  for (const { index, 0: passage } of text.matchAll(PASSAGE)) {
-    if (!/^\p{Lu}/u.test(passage)) continue;
-    const before = text.slice(index - BEFORE_PASSAGE, index);
-    return [before.trimStart().replace(/^\S+\s+/, ''), passage]; // the first word may be half a one
-  }
-  return null;
 }
