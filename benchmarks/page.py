@@ -1,64 +1,163 @@
-"""How well and how fast the page learns a text: from the click to the loss, in Chromium.
+"""How well and how fast the page learns a text: from the click to the loss, in a browser.
 
     python benchmarks/page.py [--text FILE] [--minutes 1|5|20] [--times 1] [--slower 1]
+    python benchmarks/page.py --firefox [...]
+    python benchmarks/page.py --opening [--page FILE] [--times 1]
 
-Without a text the page learns its sample text. --slower 4 throttles the page's processor four times
-by the browser's own tool (its workers may not be). Prints the steps, the loss that the page states,
-on up to 20,000 letters of the last tenth, and the seconds from the click on "Aprender". Needs
-selenium, chromium and chromedriver; run nothing beside it.
+Without a text the page learns its sample text. Prints the steps, the loss that the page states, on
+up to 20,000 letters of the last tenth, the seconds from the click on "Aprender", and the longest
+time in which the line of progress did not move. --slower 4 lets the page's processes run a quarter
+of the time (the browser's own throttle leaves workers as fast as they are). --opening prints the
+seconds until a page is ready instead. Needs selenium, chromium and chromedriver; for Firefox
+marionette_driver and firefox. Run nothing beside it.
 """
 
+import itertools
 import json
+import os
 import re
 import shutil
+import signal
+import subprocess
+import threading
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 from common import ROOT, parser_of
 from selenium import webdriver
 
 PAGE = ROOT / "docs" / "index.html"
+SLICE = 0.002  # seconds that a slowed process runs at a time
+WATCHES = """
+const line = document.getElementById('aprendizaje');
+window.moved = [];
+new MutationObserver(() => window.moved.push(performance.now())).observe(line, {childList: true});
+"""
 
 
-def open_browser() -> webdriver.Chrome:
-    options = webdriver.ChromeOptions()
-    options.binary_location = shutil.which("chromium") or shutil.which("chromium-browser") or ""
-    for argument in ("headless=new", "no-sandbox", "disable-dev-shm-usage"):
-        options.add_argument(f"--{argument}")
-    options.add_experimental_option("prefs", {"intl.accept_languages": "es"})
-    service = webdriver.ChromeService(shutil.which("chromedriver"))
-    return webdriver.Chrome(options=options, service=service)
+class Firefox:
+    """Firefox by its own protocol, Marionette: what of a Selenium browser is used here."""
+
+    def __init__(self) -> None:
+        from marionette_driver.marionette import Marionette
+
+        arguments = ["-headless", "-remote-allow-system-access"]
+        prefs = {"intl.accept_languages": "es"}
+        binary = os.path.realpath(shutil.which("firefox") or "firefox")
+        self.driver = Marionette(bin=binary, app_args=arguments, prefs=prefs)
+        self.driver.start_session()
+        self.get = self.driver.navigate
+
+    def __enter__(self) -> "Firefox":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.driver.cleanup()
+
+    def execute_script(self, script: str) -> Any:
+        """Run a script in the page; return what it returns."""
+        return self.driver.execute_script(script, sandbox=None)
+
+    def execute_async_script(self, script: str) -> Any:
+        """Run a script in the page; return what it gives its last argument."""
+        return self.driver.execute_async_script(script, sandbox=None)
+
+    def send(self, identity: str, text: str) -> None:
+        """Type into an element, or give it a file."""
+        self.driver.find_element("id", identity).send_keys(text)
 
 
-def lesson(text: Path | None, minutes: int, slower: float) -> dict:
-    """Let a new browser learn; return what came of it."""
-    with open_browser() as browser:
-        browser.set_script_timeout(60)
-        browser.get(PAGE.as_uri())
-        browser.execute_async_script("sancho.ready.then(arguments[arguments.length - 1])")
-        find = browser.find_element
-        while browser.execute_script("return sancho.busy"):
-            time.sleep(0.1)
-        if slower > 1:
-            browser.execute_cdp_cmd("Emulation.setCPUThrottlingRate", {"rate": slower})
-        if text:
-            find("id", "archivo").send_keys(str(text.resolve()))
-        else:
-            browser.execute_script("document.getElementById('muestra').click()")
-        while "letras" not in find("id", "leido").text:
-            time.sleep(0.05)
-        browser.execute_script(f"document.getElementById('tiempo').value = '{minutes}'")
+class Chromium(webdriver.Chrome):
+    """Chromium by Selenium, without a window, in Spanish."""
+
+    def __init__(self) -> None:
+        options = webdriver.ChromeOptions()
+        options.binary_location = shutil.which("chromium") or shutil.which("chromium-browser") or ""
+        for argument in ("headless=new", "no-sandbox", "disable-dev-shm-usage"):
+            options.add_argument(f"--{argument}")
+        options.add_experimental_option("prefs", {"intl.accept_languages": "es"})
+        service = webdriver.ChromeService(shutil.which("chromedriver"))
+        super().__init__(options=options, service=service)
+
+    def send(self, identity: str, text: str) -> None:
+        """Type into an element, or give it a file."""
+        self.find_element("id", identity).send_keys(text)
+
+
+@contextmanager
+def slowed(times: float) -> Iterator[None]:
+    """Let the processes of pages run one part in `times`, workers included."""
+    found = subprocess.run(["pgrep", "-f", "--", "--type=renderer"], capture_output=True, text=True)
+    processes = [int(process) for process in found.stdout.split()] if times > 1 else []
+    over = threading.Event()
+
+    def tell(number: int) -> None:
+        for process in processes:
+            os.kill(process, number)
+
+    def alternate() -> None:
+        while not over.is_set():
+            tell(signal.SIGSTOP)
+            time.sleep(SLICE * (times - 1))
+            tell(signal.SIGCONT)
+            time.sleep(SLICE)
+
+    thread = threading.Thread(target=alternate)
+    thread.start()
+    try:
+        yield
+    finally:
+        over.set()
+        thread.join()
+
+
+def opened(browser: Chromium | Firefox, page: Path) -> float:
+    """Open a page; return the seconds until it is ready."""
+    since = time.perf_counter()
+    browser.get(page.as_uri())
+    browser.execute_async_script("sancho.ready.then(arguments[arguments.length - 1])")
+    return time.perf_counter() - since
+
+
+def lesson(browser: Chromium | Firefox, args: Any) -> dict:
+    """Let a page learn; return what came of it."""
+    run = browser.execute_script
+
+    def text_of(identity: str) -> str:
+        return run(f"return document.getElementById('{identity}').textContent")
+
+    opened(browser, args.page)
+    while run("return sancho.busy"):
+        time.sleep(0.1)
+    if args.text:
+        browser.send("archivo", str(args.text.resolve()))
+    else:
+        run("document.getElementById('muestra').click()")
+    while "letras" not in text_of("leido"):
+        time.sleep(0.05)
+    run(f"document.getElementById('tiempo').value = '{args.minutes}'")
+    run(WATCHES)
+    with slowed(args.slower):
         since = time.perf_counter()
-        browser.execute_script("document.getElementById('aprender').click()")
+        run("document.getElementById('aprender').click()")
         says = ""
         while not says.startswith("Ha aprendido"):
-            time.sleep(0.1)
-            says = find("id", "aprendizaje").text
+            time.sleep(0.2)
+            says = text_of("aprendizaje")
         seconds = time.perf_counter() - since
-        said = re.search(r"([\d\u202f]+) pasos .*: (\d\.\d\d) nats", says)
-        assert said, says
-        steps = int(said[1].replace("\u202f", ""))
-        return {"steps": steps, "loss": float(said[2]), "seconds": round(seconds, 1)}
+    moved = run("return window.moved")
+    longest = max(after - before for before, after in itertools.pairwise(moved[:-1]))
+    said = re.search(r"([\d\u202f.]+) pasos .*: (\d[.,]\d\d) nats", says)
+    assert said, says
+    return {
+        "steps": int(re.sub(r"\D", "", said[1])),
+        "loss": float(said[2].replace(",", ".")),
+        "seconds": round(seconds, 1),
+        "longest_still": round(longest / 1000, 1),
+    }
 
 
 def main() -> None:
@@ -66,10 +165,21 @@ def main() -> None:
     parser.add_argument("--text", type=Path, help="a text in UTF-8; without one, the sample text")
     parser.add_argument("--minutes", type=int, choices=(1, 5, 20), default=1)
     parser.add_argument("--times", type=int, default=1)
-    parser.add_argument("--slower", type=float, default=1)
+    parser.add_argument("--slower", type=float, default=1, help="Chromium only")
+    parser.add_argument("--firefox", action="store_true")
+    parser.add_argument(
+        "--opening", action="store_true", help="time the opening of the page instead"
+    )
+    parser.add_argument("--page", type=Path, default=PAGE)
     args = parser.parse_args()
+    args.page = args.page.resolve()
     for _ in range(args.times):
-        print(json.dumps(lesson(args.text, args.minutes, args.slower)))
+        with Firefox() if args.firefox else Chromium() as browser:
+            browser.execute_script("return 1")
+            if args.opening:
+                print(json.dumps({"seconds": round(opened(browser, args.page), 2)}), flush=True)
+            else:
+                print(json.dumps(lesson(browser, args)), flush=True)
 
 
 if __name__ == "__main__":
