@@ -5,11 +5,12 @@
     python benchmarks/page.py --opening [--page FILE] [--times 1]
 
 Without a text the page learns its sample text. Prints the steps, the loss that the page states, on
-up to 20,000 letters of the last tenth, the seconds from the click on "Aprender", and the longest
-time in which the line of progress did not move. --slower 4 lets the page's processes run a quarter
-of the time (the browser's own throttle leaves workers as fast as they are). --opening prints the
-seconds until a page is ready instead. Needs selenium, chromium and chromedriver; for Firefox
-marionette_driver and firefox. Run nothing beside it.
+up to 20,000 letters of the last tenth, the seconds from the click on "Aprender", the longest time
+in which the line of progress did not change while the page learned (until the pace is known, a bar
+moves instead), and whether it chose the smaller model. --slower 4 lets the page's processes run a
+quarter of the time (the browser's own throttle leaves workers as fast as they are). --opening
+prints the seconds until a page is ready instead. Needs selenium, chromium and chromedriver; for
+Firefox marionette_driver and firefox. Run nothing beside it.
 """
 
 import itertools
@@ -34,7 +35,8 @@ SLICE = 0.002  # seconds that a slowed process runs at a time
 WATCHES = """
 const line = document.getElementById('aprendizaje');
 window.moved = [];
-new MutationObserver(() => window.moved.push(performance.now())).observe(line, {childList: true});
+const note = () => window.moved.push([performance.now(), line.textContent]);
+new MutationObserver(note).observe(line, {childList: true});
 """
 
 
@@ -46,8 +48,8 @@ class Firefox:
 
         arguments = ["-headless", "-remote-allow-system-access"]
         prefs = {"intl.accept_languages": "es"}
-        binary = os.path.realpath(shutil.which("firefox") or "firefox")
-        self.driver = Marionette(bin=binary, app_args=arguments, prefs=prefs)
+        binary = os.path.realpath(shutil.which("firefox-esr") or shutil.which("firefox") or "")
+        self.driver = Marionette(bin=binary, app_args=arguments, prefs=prefs, gecko_log=os.devnull)
         self.driver.start_session()
         self.get = self.driver.navigate
 
@@ -149,7 +151,8 @@ def lesson(browser: Chromium | Firefox, args: Any) -> dict:
             says = text_of("aprendizaje")
         seconds = time.perf_counter() - since
     moved = run("return window.moved")
-    longest = max(after - before for before, after in itertools.pairwise(moved[:-1]))
+    times = [time for time, text in moved if "Faltan" in text]
+    longest = max(after - before for before, after in itertools.pairwise(times))
     said = re.search(r"([\d\u202f.]+) pasos .*: (\d[.,]\d\d) nats", says)
     assert said, says
     return {
@@ -157,6 +160,7 @@ def lesson(browser: Chromium | Firefox, args: Any) -> dict:
         "loss": float(said[2].replace(",", ".")),
         "seconds": round(seconds, 1),
         "longest_still": round(longest / 1000, 1),
+        "smaller_model": any("más pequeño" in text for _, text in moved),
     }
 
 

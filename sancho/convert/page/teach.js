@@ -8,6 +8,8 @@ const OVERHEAD = 1.6; // a step takes so much more than its windows: workers sha
 const SLOWEST = 2; // seconds; where a step of the page's own model takes longer, it is not tuned
 const TUNING = { rate: 0.2, epochs: 0.5 }; // fractions of those of a new model, as plan.py
 const SLOW = 0.5; // seconds; where a step of the larger model takes longer, the smaller one learns
+const PACE_KNOWN = 3; // seconds of steps, after which their pace decides how many there will be
+const AT_THE_END = 10; // steps that take as long as to measure the loss and to keep the model
 
 /**
  * taken: the text as it was given; text: the same, its ids those of the model that learns it; then
@@ -137,6 +139,7 @@ function ownModelFor(text) {
 }
 
 async function learn() {
+  const clicked = performance.now();
   setLearning(true);
   teachingSays('trying_pace');
   const isTuned = $('desde').checked;
@@ -156,10 +159,12 @@ async function learn() {
     if (!isTuned && seconds > SLOW) {
       [config, seconds] = [smaller, share * (await trial(smaller, kernel))];
     }
-    const steps = Math.floor((60 * Number($('tiempo').value)) / seconds);
-    const options = optionsFor(text, config, steps, isTuned);
+    const asked = 60 * Number($('tiempo').value);
+    const options = optionsFor(text, config, Math.floor(asked / seconds), isTuned);
+    const end = clicked + 1000 * asked;
     teaching.points = [];
-    teaching.plan = { config, options, kernel, workers, seconds: 0, isSmall: config === smaller };
+    const kind = { isTuned, isSmall: config === smaller };
+    teaching.plan = { config, options, kernel, workers, ...kind, end, seconds: 0 };
     await keepForLater('state', null); // it is of another text
     await keepForLater('text', text);
     train(own?.weights ?? null, null);
@@ -191,7 +196,7 @@ function train(weights, memory) {
     }
   }
   teaching.since = performance.now();
-  teaching.from = memory?.step ?? 0;
+  teaching.first = null;
   const { config, options, kernel } = plan;
   const common = { config, options, kernel, weights, memory, count, prompt };
   teaching.workers.forEach((worker, rank) => {
@@ -211,14 +216,28 @@ function heed(told) {
 
 function showStep({ step, loss }) {
   const { plan, points } = teaching;
-  const seconds = (performance.now() - teaching.since) / 1000;
-  const left = (seconds / (step - teaching.from)) * (plan.options.max_iters - step);
+  const now = performance.now();
   points.push([step, loss, null]);
+  teaching.first ??= { step, now };
+  const { first } = teaching;
+  if (step === first.step) return;
+  const pace = (now - first.now) / 1000 / (step - first.step);
+  if (plan.end && now - first.now > 1000 * PACE_KNOWN) planByPace(step, pace);
+  const left = pace * (plan.options.max_iters - step);
   $('progreso').value = step / plan.options.max_iters;
   const nats = loss.toFixed(2);
   const said = { step, steps: plan.options.max_iters, nats, left: duration(Math.ceil(left)) };
   teachingSays(plan.isSmall ? 'learning_small' : 'learning', said);
   drawLearning();
+}
+
+/** Plans as many steps as fit into the time that was asked for. */
+function planByPace(step, pace) {
+  const { plan, text, workers } = teaching;
+  const left = (plan.end - performance.now()) / 1000 / pace - AT_THE_END;
+  plan.options = optionsFor(text, plan.config, step + Math.floor(left), plan.isTuned);
+  plan.end = null;
+  workers[0].postMessage({ planned: plan.options });
 }
 
 function drawLearning() {
@@ -275,6 +294,7 @@ async function takeUp() {
 function goOnLearning() {
   const { plan, result } = teaching;
   const { step } = result.memory;
+  plan.end = null;
   if (step >= plan.options.max_iters) {
     plan.options = { ...plan.options, max_iters: 2 * step, warmup_iters: 0 };
   }
@@ -294,6 +314,7 @@ function endWorkers() {
 
 function setLearning(isOn) {
   $('parar').hidden = $('progreso').hidden = !isOn;
+  $('progreso').removeAttribute('value'); // it moves by itself until the pace is known
   for (const id of ['muestra', 'archivo', 'pegado', 'tiempo', 'desde']) $(id).disabled = isOn;
   $('aprender').disabled = isOn || !teaching.taken;
   if (isOn) $('guardar').hidden = $('continuar').hidden = true;

@@ -12,9 +12,10 @@ const EXAMINED_LETTERS = 20000; // of the part that is not learned from, to meas
 
 /** Lets a worker answer the page; for a Worker whose script is that of the engine and this call. */
 function serveTraining() {
-  const run = { stopped: false };
+  const run = { stopped: false, planned: null };
   self.onmessage = ({ data, ports }) => {
     if (data.stop) run.stopped = true;
+    else if (data.planned) run.planned = data.planned;
     else if (data.trial) self.postMessage({ trial: secondsOfWindow(data) });
     else trainTogether(data, ports, run).catch(({ message }) => self.postMessage({ error: message }));
   };
@@ -77,11 +78,12 @@ async function trainTogether(given, ports, run) {
       const start = starts.next().value;
       if (b % count === rank) loss += learner.window(train.subarray(start, start + T + 1), share, dropout);
     }
-    const mine = { ...learner.gradientsToShare(), loss, last: run.stopped };
+    const mine = { ...learner.gradientsToShare(), loss, last: run.stopped, planned: run.planned };
     for (const port of ports) port.postMessage(mine);
     const all = await others();
     all.splice(rank, 0, mine);
     learner.takeGradients(all);
+    Object.assign(options, all[0].planned);
     optimizer.step();
     last = all[0].last || memory.step >= options.max_iters;
     if (rank > 0) continue;
