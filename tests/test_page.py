@@ -205,6 +205,9 @@ def chromium() -> Iterator["Tab"]:
         yield Tab(browser)
 
 
+AXE = Path(os.environ.get("SANCHO_AXE") or ROOT / "node_modules/axe-core/axe.min.js")
+
+
 class Tab:
     """A page as somebody uses it, and of its script `window.sancho` alone."""
 
@@ -221,6 +224,12 @@ class Tab:
         done = "arguments[arguments.length - 1]"
         program = f"({promise}).catch((error) => 'error: ' + error.message).then({done})"
         return self.driver.execute_async_script(program, *args)
+
+    def unusable(self, where: str) -> list[str]:
+        """Return what axe-core finds that not everybody can use."""
+        self.driver.execute_script(AXE.read_text("utf-8"))
+        names = "(v) => `${v.id}: ${v.nodes.map((n) => n.target).join(' ')}`"
+        return self.later(f"axe.run({where}).then((r) => r.violations.map({names}))")
 
     def write(self, start: str, n: int, options: dict) -> str:
         return self.later("sancho.write(...arguments)", start, n, options)
@@ -807,9 +816,8 @@ def test_hostile_characters_stay_letters_and_the_network_is_shut(visit):
 
 @pytest.mark.parametrize(("width", "scheme"), [(360, "dark"), (1280, "light")])
 def test_everybody_can_use_it_in_english_too(visit, width, scheme):
-    axe = Path(os.environ.get("SANCHO_AXE") or ROOT / "node_modules/axe-core/axe.min.js")
-    if not axe.is_file():
-        pytest.skip(f"{axe} is not there: npm install axe-core, and SANCHO_AXE=…/axe.min.js")
+    if not AXE.is_file():
+        pytest.skip(f"{AXE} is not there: npm install axe-core, and SANCHO_AXE=…/axe.min.js")
     is_english = scheme == "dark"
     texts = zip(*STRINGS.values(), strict=True)
     spanish, english = (set(re.findall(r"[^\W\d_]{4,}", str(those))) for those in texts)
@@ -824,7 +832,6 @@ def test_everybody_can_use_it_in_english_too(visit, width, scheme):
     tab.press(*["#tema"] * (scheme == "dark"))
     tab.again()  # the choice is remembered
     tab.keys("#pasaje", "de la mancha " * 8 + "x")
-    tab.driver.execute_script(axe.read_text("utf-8"))
     paper = tab.js("getComputedStyle(document.body).backgroundColor")
     assert paper == {"light": "rgb(243, 234, 215)", "dark": "rgb(28, 23, 18)"}[scheme]
     tab.fill(ajeno="un lugar de la mancha " * 92)
@@ -843,8 +850,7 @@ def test_everybody_can_use_it_in_english_too(visit, width, scheme):
         words = set(re.findall(r"\w+", " ".join(tab.all("body, [aria-label]", said))))
         assert not is_english or words & (spanish - english) == set()
         where = "document" if view == "letra" else "'.asking'"
-        names = "(v) => `${v.id}: ${v.nodes.map((n) => n.target).join(' ')}`"
-        assert tab.later(f"axe.run({where}).then((r) => r.violations.map({names}))") == []
+        assert tab.unusable(where) == []
         assert tab.js("document.documentElement.scrollWidth") <= width
         right = tab.all("td, th, p, svg", "(node) => node.getBoundingClientRect().right")
         assert max(right) <= width + 1
@@ -892,6 +898,7 @@ def test_what_learned_in_the_page_goes_on_and_is_kept(lesson, known, tmp_path):
     said = r"paso (\d+), tras .*: (\d\.\d\d) nats por letra"
     lesson.press("#parar")
     lesson.see("#aprendizaje", "Parado")
+    assert not AXE.is_file() or lesson.unusable("'#ensena'") == []
     first = int(re.search(said, lesson.shown("#aprendizaje"))[1])
     lesson.press("#continuar")
     lesson.see("#aprendizaje", "Faltan")
@@ -925,6 +932,15 @@ def test_what_learned_in_the_page_goes_on_and_is_kept(lesson, known, tmp_path):
     lesson.ready()
     assert "la razón" + lesson.write("la razón", 80, {"temperature": 0}) == expected
     assert "tu texto" in lesson.shown("#ficha")
+
+
+def test_the_steps_are_those_that_fit_into_the_time_by_the_pace_of_the_first_ones(lesson):
+    plan = "(teaching.plan.end = performance.now() + 20_000, planByPace(5, {}), {})".format
+    steps = lesson.js(plan(0.5, "teaching.plan.options.max_iters"))
+    assert steps == pytest.approx(5 + 20 / 0.5, abs=12)  # some are left for the end
+    lesson.see("#aprendizaje", f"de {steps}: ")
+    lesson.js(plan(2, 0))
+    lesson.see("#aprendizaje", "Ha aprendido 2")  # workers stop at the least number, 20
 
 
 def test_what_was_learned_is_taken_up_after_a_reload(lesson):

@@ -244,7 +244,8 @@ function drawLearning() {
   if (teaching.points.length < FIRST_POINTS) return;
   const every = Math.ceil(teaching.points.length / 200);
   const shown = teaching.points.filter(([, , val], i) => i % every === 0 || val !== null);
-  $('curva').replaceChildren(drawnCurve(shown));
+  const caption = element('p', { class: 'hint' }, say('curve_caption'));
+  $('curva').replaceChildren(drawnCurve(shown), caption);
 }
 
 function showLearned(ids) {
