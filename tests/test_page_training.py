@@ -14,6 +14,7 @@ from golden.make import FOLDER as GOLDEN
 
 from sancho import checkpoint, ngrams
 from sancho.config import DeviceConfig, ModelConfig, TrainConfig
+from sancho.convert.page import with_derived
 from sancho.corpus import Corpus
 from sancho.machine.device import choose_device
 from sancho.model import GPT
@@ -62,17 +63,11 @@ def packed(weights):
 
 def unpacked(texts, weights):
     """Return arrays of the shapes of `weights`."""
-    return {
-        name: np.frombuffer(base64.b64decode(text), weights[name].dtype).reshape(
-            weights[name].shape
-        )
-        for name, text in texts.items()
-    }
-
-
-def config_of(model):
-    derived = {name: getattr(model, name) for name in ("head_size", "hidden_size", "is_gated")}
-    return asdict(model) | derived
+    arrays = {}
+    for name, text in texts.items():
+        numbers = np.frombuffer(base64.b64decode(text), weights[name].dtype)
+        arrays[name] = numbers.reshape(weights[name].shape)
+    return arrays
 
 
 @pytest.mark.parametrize("rows, inner, columns", [(4, 1, 8), (9, 13, 12), (64, 64, 91)])
@@ -137,13 +132,8 @@ def test_loss_and_every_gradient_are_pytorchs(family, kernel):
     loss.backward()
     expected = {name: weight.grad.to_dense().numpy() for name, weight in model.named_parameters()}
     weights = dict(saved.weights)
-    told = run_in_node(
-        WINDOW,
-        kernel=kernel,
-        weights=packed(weights),
-        config=config_of(saved.model),
-        ids=ids.tolist(),
-    )
+    given = {"weights": packed(weights), "config": with_derived(saved.model), "ids": ids.tolist()}
+    told = run_in_node(WINDOW, kernel=kernel, **given)
     assert told["loss"] / (len(ids) - 1) == pytest.approx(loss.item(), abs=1e-5)
     gradients = unpacked(told["gradients"], weights)
     assert gradients.keys() == expected.keys()
@@ -215,12 +205,7 @@ def test_twenty_steps_have_the_losses_of_fit(n_embd, n_head, weight_decay):
         inputs, targets = batches.get(step, 0)
         windows = torch.cat((inputs, targets[:, -1:]), 1)
         steps.append(windows.tolist())
-    ours = run_in_node(
-        TWENTY,
-        weights=packed(weights),
-        config=config_of(config),
-        options=asdict(options),
-        steps=steps,
-    )
+    given = {"config": with_derived(config), "options": asdict(options), "steps": steps}
+    ours = run_in_node(TWENTY, weights=packed(weights), **given)
     assert losses[-1] < losses[0] - 0.3
     np.testing.assert_allclose(ours, losses, rtol=0, atol=1e-3)
