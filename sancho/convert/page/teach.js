@@ -146,6 +146,7 @@ async function learn() {
   const own = isTuned ? ownModelFor(teaching.taken) : null;
   const text = (teaching.text = own?.text ?? teaching.taken);
   const kernel = kernelBytes();
+  $('sin-nucleo').hidden = kernel !== null;
   const workers = workersToUse();
   try {
     const models = isTuned ? [app.model.config] : app.facts.teaching.models;
