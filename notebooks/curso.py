@@ -19,10 +19,12 @@ CABECERA, PREPARAR, PIE = "cabecera", "preparar", "pie"
 """Las etiquetas de las celdas que se escriben aquí."""
 TURNO = "tu-turno"
 """La de las celdas en que escribe quien aprende."""
-PALABRAS_POR_MINUTO = 180
-"""Lo que se lee de un texto con fórmulas y código."""
-MINUTOS_POR_TURNO, MINUTOS_POR_EJERCICIO = 10, 5
-"""Lo que se tarda en escribirlos. No está medido: la cabecera dice que es una estimación."""
+PALABRAS_POR_MINUTO, LINEAS_POR_MINUTO, MINUTOS_POR_EJERCICIO = 150, 15, 5
+"""Lo que se lee de un texto con fórmulas y de código, y lo que lleva un ejercicio.
+
+No está medido: la cabecera dice que es una estimación. Los minutos de un turno los dice él.
+"""
+MINUTOS_DE_UN_TURNO = re.compile(r"\((\d+) minutos, (?:fácil|media|difícil)\.\)")
 
 
 @dataclass(frozen=True)
@@ -101,19 +103,49 @@ def mapa(capitulo: Capitulo) -> str:
     return " · ".join([*numeros, "[Glosario](glosario.md)", "[Bibliografía](bibliografia.md)"])
 
 
+def lectura(celdas: list[NotebookNode]) -> tuple[int, int]:
+    """Dar cuántas palabras y cuántas líneas de código hay a la vista: lo plegado no se lee."""
+    palabras = lineas = 0
+    for una in celdas:
+        if una.cell_type == "markdown":
+            sin_codigo = re.sub(r"<details>.*?</details>", sin_bloques, una.source, flags=re.DOTALL)
+            palabras += len(sin_codigo.split())
+        elif not esta_plegada(una):
+            lineas += sum(bool(linea.strip()) for linea in una.source.splitlines())
+    return palabras, lineas
+
+
+def esta_plegada(celda: NotebookNode) -> bool:
+    """Decir si el código de una celda no está a la vista, en el cuaderno o en el sitio."""
+    return bool(celda.metadata.get("jupyter", {}).get("source_hidden")) or (
+        "hide-input" in etiquetas(celda)
+    )
+
+
+def sin_bloques(texto: re.Match) -> str:
+    """Quitar de lo hallado los bloques de código."""
+    return re.sub(r"^```.*?^```", "", texto[0], flags=re.MULTILINE | re.DOTALL)
+
+
 def duracion(capitulo: Capitulo, celdas: list[NotebookNode]) -> str:
     """Dar los minutos de leer y los de escribir, y los segundos de cálculo que dice el índice."""
-    palabras = sum(len(c.source.split()) for c in celdas if c.cell_type == "markdown")
-    leer = 5 * max(1, round(palabras / PALABRAS_POR_MINUTO / 5))
-    turnos = sum(TURNO in etiquetas(c) for c in celdas)
-    ejercicios = sum(c.source.count("<summary>Solución</summary>") for c in celdas)
-    escribir = MINUTOS_POR_TURNO * turnos + MINUTOS_POR_EJERCICIO * ejercicios
+    palabras, lineas = lectura(celdas)
+    leer = palabras / PALABRAS_POR_MINUTO + lineas / LINEAS_POR_MINUTO
+    texto = "\n".join(c.source for c in celdas if c.cell_type == "markdown")
+    turnos = sum(map(int, MINUTOS_DE_UN_TURNO.findall(texto)))
+    ejercicios = texto.count("<summary>Solución</summary>")
+    escribir = turnos + MINUTOS_POR_EJERCICIO * ejercicios
     indice = (CARPETA / "README.md").read_text(encoding="utf-8")
     fila = re.search(rf"\({re.escape(capitulo.archivo)}\).*\| (\d+) \|$", indice, re.MULTILINE)
     return (
-        f"Leerlo lleva unos {leer} minutos; escribir lo tuyo, unos {escribir} (una estimación); "
-        f"ejecutar sus celdas, unos {fila[1]} segundos."
+        f"Leerlo lleva unos {de_cinco_en_cinco(leer)} minutos; escribir lo tuyo, unos "
+        f"{de_cinco_en_cinco(escribir)} (son estimaciones); ejecutar sus celdas, unos {fila[1]} segundos."
     )
+
+
+def de_cinco_en_cinco(minutos: float) -> int:
+    """Redondear unos minutos, que no son nunca cero."""
+    return 5 * max(1, round(minutos / 5))
 
 
 def cabecera(capitulo: Capitulo, celdas: list[NotebookNode]) -> str:

@@ -15,10 +15,12 @@ import curso
 
 FOLDER = Path(__file__).resolve().parent
 CHAPTERS = [chapter.archivo for chapter in curso.CAPITULOS]
-PAGES = ["README.md", "guia_docente.md", "glosario.md", "bibliografia.md"]
+PAGES = sorted(path.name for path in FOLDER.glob("*.md"))
 CELL_SECONDS = 300
 """A cell that takes longer is taken to hang. README.md says how long a whole chapter takes."""
 LARGEST_BYTES = 1_000_000
+MOST_WORDS = 43_000
+"""Of the texts of all chapters, without blocks of code."""
 VARIES = "varia"
 """The tag of cells whose words depend on the machine: times, losses, what a model writes."""
 
@@ -29,6 +31,14 @@ def read(chapter: str) -> NotebookNode:
 
 def code_cells(notebook: NotebookNode) -> list[NotebookNode]:
     return [cell for cell in notebook.cells if cell.cell_type == "code"]
+
+
+def texts(notebook: NotebookNode) -> list[NotebookNode]:
+    return [cell for cell in notebook.cells if cell.cell_type == "markdown"]
+
+
+def without_blocks(text: str) -> str:
+    return re.sub(r"```.*?```", "", text, flags=re.DOTALL)
 
 
 def solutions(notebook: NotebookNode) -> Iterator[str]:
@@ -110,25 +120,61 @@ def test_the_chapter_has_its_head_its_sections_in_order_and_its_foot(chapter):
     curso.vestir(dressed, chapter)
     assert dressed == notebook, "run: python notebooks/curso.py"
     assert notebook.cells[0].source.startswith(f"# {chapter}\n")
-    text = "\n".join(cell.source for cell in notebook.cells if cell.cell_type == "markdown")
-    text = re.sub(r"^```.*?^```", "", text, flags=re.MULTILINE | re.DOTALL)
+    text = "\n".join(without_blocks(cell.source) for cell in texts(notebook))
     *sections, recap, exercises = re.findall(r"^## (.*)", text, flags=re.MULTILINE)
     numbers = [section.split()[0] for section in [*sections, recap]]
     assert numbers == [f"{chapter.numero}.{i}" for i in range(1, len(numbers) + 1)]
     assert (recap.split(maxsplit=1)[1], exercises) == ("En resumen", "Ejercicios")
 
 
-def test_the_head_says_how_long_to_read_and_how_long_to_write():
-    text = nbformat.v4.new_markdown_cell("palabra " * 1_800)
-    blank = nbformat.v4.new_code_cell("# tu código", metadata={"tags": ["tu-turno"]})
-    exercise = nbformat.v4.new_markdown_cell("<details><summary>Solución</summary>…</details>")
+def says(*cells: NotebookNode) -> str:
+    """Return what the head of a chapter with these cells says of minutes and seconds."""
+    return curso.duracion(curso.CAPITULOS[0], list(cells))
 
-    def says(*cells: NotebookNode) -> str:
-        return curso.duracion(curso.CAPITULOS[0], list(cells))
 
-    assert says(text).startswith("Leerlo lleva unos 10 minutos; escribir lo tuyo, unos 0 ")
-    both = says(text, blank, blank, exercise, exercise, exercise)
-    assert "unos 10 minutos" in both and "unos 35 (una estimación)" in both
+def a_text(source: str) -> NotebookNode:
+    return nbformat.v4.new_markdown_cell(source)
+
+
+def a_code(lines: int, **metadata) -> NotebookNode:
+    return nbformat.v4.new_code_cell("x = 1\n\n" * lines, metadata=metadata)
+
+
+def test_the_head_says_how_long_to_read_words_and_the_code_that_is_seen():
+    assert "Leerlo lleva unos 20 minutos; " in says(a_text("palabra " * 3_000))
+    assert "Leerlo lleva unos 40 minutos; " in says(a_text("palabra " * 3_000), a_code(300))
+    # A reader needed more than an hour for as much.
+    assert "Leerlo lleva unos 65 minutos; " in says(a_text("palabra " * 3_300), a_code(655))
+
+
+@pytest.mark.parametrize("folded", [{"jupyter": {"source_hidden": True}}, {"tags": ["hide-input"]}])
+def test_folded_code_is_not_read(folded):
+    seen = [a_text("palabra " * 3_000), a_code(300)]
+    hint = "<details><summary>Pista</summary>\n\n```python\n{}```\n\n</details>"
+    assert says(*seen, a_code(900, **folded), a_text(hint.format("x = 1\n" * 900))) == says(*seen)
+
+
+def test_the_head_says_how_long_to_write_by_what_each_turn_says():
+    exercise = a_text("<details><summary>Solución</summary>…</details>")
+    turns = a_text("(5 minutos, fácil.) Escribe."), a_text("**Tu turno.** (15 minutos, difícil.)")
+    assert "escribir lo tuyo, unos 35 (son estimaciones); " in says(*turns, *3 * [exercise])
+
+
+@pytest.mark.parametrize("chapter", CHAPTERS)
+def test_every_turn_says_its_minutes_where_they_are_counted(chapter):
+    cells = read(chapter).cells
+    blanks = [i for i, cell in enumerate(cells) if curso.TURNO in curso.etiquetas(cell)]
+    assert all(len(curso.MINUTOS_DE_UN_TURNO.findall(cells[i - 1].source)) == 1 for i in blanks)
+    everywhere = sum(len(curso.MINUTOS_DE_UN_TURNO.findall(cell.source)) for cell in cells)
+    assert everywhere == len(blanks)
+
+
+def test_the_course_is_short():
+    words = {
+        chapter: sum(len(without_blocks(cell.source).split()) for cell in texts(read(chapter)))
+        for chapter in CHAPTERS
+    }
+    assert sum(words.values()) <= MOST_WORDS, words
 
 
 def test_the_first_cell_finds_the_copy_and_else_says_what_to_type_and_runs_nothing(tmp_path):
@@ -155,7 +201,7 @@ def test_the_first_cell_finds_the_copy_and_else_says_what_to_type_and_runs_nothi
 @pytest.mark.parametrize("page", [*PAGES, *CHAPTERS])
 def test_links_lead_somewhere(page):
     if page.endswith(".ipynb"):
-        text = "\n".join(c.source for c in read(page).cells if c.cell_type == "markdown")
+        text = "\n".join(cell.source for cell in texts(read(page)))
     else:
         text = (FOLDER / page).read_text(encoding="utf-8")
     for target in re.findall(r"\]\((?!https?:|#)([^)#]+)", text):
@@ -176,9 +222,24 @@ def cited(text: str) -> set[tuple[str, str]]:
     return set(both + re.findall(rf"\b{name} y [A-Z][\w\-]+{year}", text))
 
 
-@pytest.mark.parametrize("chapter", CHAPTERS)
-def test_what_a_chapter_cites_is_in_the_bibliography(chapter):
-    text = "\n".join(cell.source for cell in read(chapter).cells)
-    bibliography = (FOLDER / "bibliografia.md").read_text(encoding="utf-8")
-    for author, year in cited(text):
+def text_of(page: str) -> str:
+    if page.endswith(".ipynb"):
+        return "\n".join(cell.source for cell in read(page).cells)
+    return (FOLDER / page).read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize("page", [*PAGES, *CHAPTERS])
+def test_what_a_page_cites_is_in_the_bibliography(page):
+    bibliography = text_of("bibliografia.md")
+    for author, year in cited(text_of(page)):
         assert re.search(rf"{author}\b[^\n]*\b{year}\b", bibliography), (author, year)
+
+
+def test_what_the_bibliography_says_is_cited_is_cited():
+    works = re.findall(
+        r"^\| ([\w\-]+)[^|]*\| \d{4} \|.*\|([^|]+)\|$", text_of("bibliografia.md"), re.M
+    )
+    assert len(works) > 80
+    for author, places in works:
+        for page in re.findall(r"\(([^)]+)\)", places):
+            assert author in text_of(page), (author, page)

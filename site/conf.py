@@ -30,7 +30,7 @@ MATHJAX = ROOT / "node_modules/mathjax/es5/tex-svg-full.js"
 REPOSITORY = os.environ.get("GITHUB_REPOSITORY", "")
 PROJECT = REPOSITORY and page.Links.to_repository(REPOSITORY).project
 ADDRESS = os.environ.get("SITE_ADDRESS", "").rstrip("/")
-PAGES = ["README.md", "guia_docente.md", "glosario.md", "bibliografia.md"]
+PAGES = ["README.md", "guia_docente.md", "hoja.md", "glosario.md", "bibliografia.md", "fuentes.md"]
 IN_COURSE = {*PAGES, *(chapter.archivo for chapter in curso.CAPITULOS)}
 DRAWINGS = {
     "modelo": "El modelo entero, del texto a la letra siguiente",

@@ -6,6 +6,7 @@ import re
 import shutil
 import subprocess
 import sys
+from base64 import b64decode
 from collections.abc import Iterator
 from functools import cache
 from html.parser import HTMLParser
@@ -24,7 +25,8 @@ CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
 DRIVER = shutil.which("chromedriver")
 AXE = Path(os.environ.get("SANCHO_AXE") or ROOT / "node_modules/axe-core/axe.min.js")
 CHAPTERS = ["03_autoatencion", "08_entrenamiento", "11_rayos_x"]
-LOOKED_AT = ["index", "english", *(f"curso/{page}" for page in [*CHAPTERS, "guia_docente"])]
+PAGES = ["README", "guia_docente", "hoja", "glosario", "fuentes"]
+LOOKED_AT = ["index", "english", *(f"curso/{page}" for page in [*CHAPTERS, *PAGES])]
 
 
 REPOSITORY, ADDRESS = "ana/mi-sancho", "https://example.org/mi-sancho"
@@ -283,6 +285,12 @@ def test_every_piece_starts_and_no_page_complains(built, chromium):
         chromium.get(path.as_uri())
         found = chromium.execute_async_script(READY)
         assert (found["still"], found["raw"], complaints(chromium)) == (0, 0, []), path
+
+
+def test_the_sheet_for_the_class_is_printed_on_one_page(built, chromium):
+    chromium.get((built / "curso" / "hoja.html").as_uri())
+    printed = chromium.execute_cdp_cmd("Page.printToPDF", {"preferCSSPageSize": True})
+    assert len(re.findall(rb"/Type ?/Page\b", b64decode(printed["data"]))) == 1
 
 
 def test_search_finds_a_word_from_a_disk(built, chromium):
