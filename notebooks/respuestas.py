@@ -88,11 +88,14 @@ self.vocabulario = sorted(set(texto))
 return [self.vocabulario.index(c) for c in texto if c in self.vocabulario]
 # ---
 return "".join(self.vocabulario[i] for i in ids)""",
-        # Un error que no dice cuál.
+        # Un map, que solo se lee una vez.
         """\
-self.vocabulario = "".join(sorted(set(texto)))
+self.vocabulario = sorted(set(texto))
 # ---
-return [self.vocabulario.index(c) for c in texto]
+for c in texto:
+    if c not in self.vocabulario:
+        raise ValueError(c)
+return map(self.vocabulario.index, texto)
 # ---
 return "".join(self.vocabulario[i] for i in ids)""",
         # En el orden en que aparecen.
@@ -126,12 +129,12 @@ for leido, siguiente in lotes:
     optimizador.step()
     perdidas.append(valor.item())
 return perdidas""",
-        # Suma en vez de hacer la media.
+        # Con view, que no puede con los trozos de las ventanas.
         """\
 perdidas = []
 for leido, siguiente in lotes:
-    logits = modelo(leido).flatten(0, 1)
-    valor = F.cross_entropy(logits, siguiente.flatten(), reduction="sum")
+    logits = modelo(leido)
+    valor = F.cross_entropy(logits.view(-1, logits.shape[-1]), siguiente.view(-1))
     optimizador.zero_grad()
     valor.backward()
     optimizador.step()
@@ -248,9 +251,10 @@ return self.ganancia * x / (x.square().mean(-1, keepdim=True) + self.epsilon).sq
         "return x / (x.square().mean(-1, keepdim=True) + epsilon).sqrt()",
     ),
     "softmax": (
+        # Resta en el tensor que recibe.
         """\
-potencias = s.clamp(max=80).exp()
-return potencias / potencias.sum(-1, keepdim=True)""",
+s -= s.amax(-1, keepdim=True)
+return s.exp() / s.exp().sum(-1, keepdim=True)""",
         """\
 potencias = s.exp()
 return potencias / potencias.sum(-1, keepdim=True)""",
