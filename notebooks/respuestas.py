@@ -524,7 +524,7 @@ return w - eta * encoger * w - eta * m / (v.sqrt() + 1e-8), m, v""",
     "entrenar": (
         # No borra el gradiente.
         """\
-optimizador = torch.optim.AdamW(modelo.parameters(), lr=tasa)
+optimizador = Adam(modelo.parameters(), tasa)
 perdidas = []
 for _ in range(pasos):
     comienzos = torch.randint(len(texto) - ventana, (lote, 1))
@@ -536,7 +536,7 @@ for _ in range(pasos):
 return perdidas""",
         # Cada letra ha de adivinarse a sí misma.
         """\
-optimizador = torch.optim.AdamW(modelo.parameters(), lr=tasa)
+optimizador = Adam(modelo.parameters(), tasa)
 perdidas = []
 for _ in range(pasos):
     comienzos = torch.randint(len(texto) - ventana, (lote, 1))
@@ -549,7 +549,7 @@ for _ in range(pasos):
 return perdidas""",
         # Siempre las primeras ventanas.
         """\
-optimizador = torch.optim.AdamW(modelo.parameters(), lr=tasa)
+optimizador = Adam(modelo.parameters(), tasa)
 perdidas = []
 for _ in range(pasos):
     trozos = texto[torch.arange(lote)[:, None] + torch.arange(ventana + 1)]
@@ -1109,7 +1109,7 @@ media, cuadrado = (x / (1 - b**t) for b, x in zip((b1, b2), memorias))
 return (w - eta * (encoger * w + media / (cuadrado**0.5 + 1e-8)), *memorias)""",
     ),
     "entrenar": (
-        # Ventana a ventana, y con el gradiente borrado al final.
+        # Ventana a ventana, con el gradiente borrado al final y con el AdamW de PyTorch.
         """\
 optimizador = torch.optim.AdamW(modelo.parameters(), lr=tasa, weight_decay=0)
 perdidas = []
@@ -1123,9 +1123,9 @@ while len(perdidas) < pasos:
     optimizador.zero_grad()
     perdidas.append(float(perdida))
 return perdidas""",
-        # Con unfold.
+        # Con unfold, y el gradiente lo borra el modelo.
         """\
-optimizador = torch.optim.AdamW(modelo.parameters(), tasa, betas=(0.9, 0.95))
+optimizador = Adam(modelo.parameters(), lr=tasa)
 todas = texto.unfold(0, ventana + 1, 1)
 perdidas = [0.0] * pasos
 for paso in range(pasos):
