@@ -144,8 +144,8 @@ def softmax(
     etiquetas: Sequence[str],
     pregunta: str = "¿Hay alguna temperatura con la que la segunda opción adelante a la primera?",
     respuesta: str = (
-        "Ninguna. Dividir todos los logits entre la misma T > 0 no cambia su orden: cambia la "
-        "ventaja. Con T cerca de 0 la primera se lo lleva casi todo; cuanto mayor es T, más se "
+        "Ninguna. Dividir todos los logits entre la misma τ > 0 no cambia su orden: cambia la "
+        "ventaja. Con τ cerca de 0 la primera se lo lleva casi todo; cuanto mayor es τ, más se "
         "acercan todas a la misma probabilidad, sin cruzarse nunca."
     ),
 ) -> Pieza:
@@ -153,9 +153,9 @@ def softmax(
     logits = np.asarray(puntuaciones, dtype=float)
     alto = 1.3 + 0.22 * len(logits)
     with figura_quieta(1, 3, alto=alto) as (figura, ejes):
-        for ax, T in zip(ejes, (0.3, 1, 3)):
-            exponenciales = np.exp((logits - logits.max()) / T)
-            barras(ax, exponenciales / exponenciales.sum(), etiquetas, f"T = {T}")
+        for ax, tau in zip(ejes, (0.3, 1, 3)):
+            exponenciales = np.exp((logits - logits.max()) / tau)
+            barras(ax, exponenciales / exponenciales.sum(), etiquetas, f"τ = {tau}")
     return Pieza(
         "softmax",
         "Softmax con temperatura",

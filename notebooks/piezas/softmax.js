@@ -7,21 +7,21 @@ const temperatura = deslizador({
   paso: 0.05,
   x: 0,
   lee: (x) => 10 ** x,
-  escribe: (T) => decimals(T),
+  escribe: (tau) => decimals(tau),
   alMover: pintar,
 });
-const { caja, cuerpo } = tabla('Probabilidades', 'opción', 'logit', 'logit / T', 'probabilidad');
+const { caja, cuerpo } = tabla('Probabilidades', 'opción', 'logit', 'logit / τ', 'probabilidad');
 const resumen = element('p', { role: 'status', class: 'cifras' });
 
 function pintar() {
-  const T = temperatura.valor;
-  const repartido = softmax(datos.puntuaciones.map((logit) => logit / T));
+  const tau = temperatura.valor;
+  const repartido = softmax(datos.puntuaciones.map((logit) => logit / tau));
   cuerpo.replaceChildren(
     ...datos.etiquetas.map((etiqueta, i) =>
       fila(
         signo(etiqueta),
         decimals(datos.puntuaciones[i]),
-        decimals(datos.puntuaciones[i] / T),
+        decimals(datos.puntuaciones[i] / tau),
         porcion(repartido[i]),
       ),
     ),
