@@ -436,14 +436,14 @@ x = self.token_embedding(ids) + self.position_embedding.weight[-ids.shape[1] :]
 return self.head(self.norm(self.blocks(x)))""",
     ),
     "sortear": (
-        'return int(np.searchsorted(np.cumsum(p), u, side="right"))',
-        'return min(int(np.searchsorted(np.cumsum(p), u, side="left")), len(p) - 1)',
+        'return int(np.searchsorted(np.cumsum(p), azar, side="right"))',
+        'return min(int(np.searchsorted(np.cumsum(p), azar, side="left")), len(p) - 1)',
         """\
 for i, probabilidad in enumerate(p):
-    if u < probabilidad:
+    if azar < probabilidad:
         return i
 return len(p) - 1""",
-        "return float(sum(u >= c for c in np.cumsum(p)[:-1]))",
+        "return float(sum(azar >= c for c in np.cumsum(p)[:-1]))",
     ),
     "vuelta": (
         # Lo que llega por otro camino borra lo de antes.
@@ -1051,8 +1051,8 @@ x = x + self.position_embedding.weight.narrow(0, 0, x.shape[1])
 return self.norm(self.blocks.forward(x)) @ self.head.weight.T""",
     ),
     "sortear": (
-        'return np.minimum(np.searchsorted(np.cumsum(p), u, side="right"), len(p) - 1)',
-        "return sum(u >= c for c in np.cumsum(p)[:-1].tolist())",
+        'return np.minimum(np.searchsorted(np.cumsum(p), azar, side="right"), len(p) - 1)',
+        "return sum(azar >= c for c in np.cumsum(p)[:-1].tolist())",
     ),
     "vuelta": (
         # Cuenta los hijos, y pasa por un valor cuando han repartido todos.
