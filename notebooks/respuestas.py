@@ -460,15 +460,19 @@ for valor in reversed(orden):
     for padre, local in valor.padres:
         padre.gradiente = valor.gradiente * local
 return orden""",
-        # Reparte antes de haber recibido de todos sus hijos.
+        # Cada valor se apunta antes que sus padres: alguno reparte sin haber recibido de todos.
         """\
+orden = []
+def visitar(valor):
+    if valor not in orden:
+        orden.append(valor)
+        for padre, _ in valor.padres:
+            visitar(padre)
+visitar(fin)
 fin.gradiente = 1.0
-orden = [fin]
 for valor in orden:
     for padre, local in valor.padres:
         padre.gradiente += valor.gradiente * local
-        if padre not in orden:
-            orden.append(padre)
 return orden[::-1]""",
         # Nadie pone el primer gradiente.
         """\
@@ -509,12 +513,14 @@ g = g + encoger * w
 m = b1 * m + (1 - b1) * g
 v = b2 * v + (1 - b2) * g**2
 return w - eta * (m / (1 - b1**t)) / ((v / (1 - b2**t)).sqrt() + 1e-8), m, v""",
-        # Cambia las memorias que recibe.
+        # Número a número: con una matriz no funciona.
         """\
-m.mul_(b1).add_((1 - b1) * g)
-v.mul_(b2).add_((1 - b2) * g**2)
-w = w - eta * encoger * w
-return w - eta * (m / (1 - b1**t)) / ((v / (1 - b2**t)).sqrt() + 1e-8), m, v""",
+nuevas = []
+for a, b, c, d in zip(w, g, m, v):
+    c, d = b1 * c + (1 - b1) * b, b2 * d + (1 - b2) * b**2
+    raiz = math.sqrt(d / (1 - b2**t)) + 1e-8
+    nuevas.append((float(a * (1 - eta * encoger) - eta * c / (1 - b1**t) / raiz), float(c), float(d)))
+return torch.tensor(nuevas).unbind(1)""",
         # Devuelve las memorias ya divididas.
         """\
 m = (b1 * m + (1 - b1) * g) / (1 - b1**t)
@@ -559,14 +565,17 @@ for _ in range(pasos):
     optimizador.step()
     perdidas.append(perdida.item())
 return perdidas""",
-        # No da ningún paso.
+        # Un optimizador nuevo en cada paso, sin memoria.
         """\
 perdidas = []
 for _ in range(pasos):
+    optimizador = Adam(modelo.parameters(), tasa)
     comienzos = torch.randint(len(texto) - ventana, (lote, 1))
     trozos = texto[comienzos + torch.arange(ventana + 1)]
     perdida = F.cross_entropy(modelo(trozos[:, :-1]).flatten(0, 1), trozos[:, 1:].flatten())
+    optimizador.zero_grad()
     perdida.backward()
+    optimizador.step()
     perdidas.append(perdida.item())
 return perdidas""",
     ),
@@ -772,10 +781,10 @@ return w - eta * orthogonalise(rumbo[None])[0], m""",
         """\
 m = b * m + (1 - b) * g
 return w - eta * (b * m + (1 - b) * g), m""",
-        # Cuesta arriba.
+        # Cambia la memoria que recibe.
         """\
-m = b * m + (1 - b) * g
-return w + eta * orthogonalise((b * m + (1 - b) * g)[None])[0], m""",
+m.mul_(b).add_(g, alpha=1 - b)
+return w - eta * orthogonalise((b * m + (1 - b) * g)[None])[0], m""",
     ),
     "lineal_atras": (
         "return d_y @ w",
