@@ -595,7 +595,11 @@ orden = np.argsort(-p)
 quedan = np.zeros(len(p), dtype=bool)
 quedan[orden[p[orden].cumsum() <= corte]] = True
 return quedan""",
-        "return p >= corte",
+        # Cambia las probabilidades que recibe.
+        """\
+orden = np.argsort(-p)
+p[orden[p[orden].cumsum() - p[orden] >= corte]] = 0
+return p > 0""",
         # En el orden en que llegan.
         "return p.cumsum() - p < corte",
     ),
@@ -677,23 +681,29 @@ while escrito.shape[1] <= maximo and not (escrito == EOS).any(1).all():
     letra = modelo.descodificar(escrito, contexto, torch.zeros_like(relleno))[:, -1].argmax(-1)
     escrito = torch.cat([escrito, letra[:, None]], 1)
 return [texto(fila) for fila in escrito]""",
-        # Los números, sin pasarlos a letras.
+        # Una letra menos que el máximo.
         """\
 contexto, relleno = modelo.codificar(tensor(fichas))
 escrito = torch.full((len(fichas), 1), BOS)
-while escrito.shape[1] <= maximo and not (escrito == EOS).any(1).all():
+while escrito.shape[1] < maximo and not (escrito == EOS).any(1).all():
     letra = modelo.descodificar(escrito, contexto, relleno)[:, -1].argmax(-1)
     escrito = torch.cat([escrito, letra[:, None]], 1)
-return escrito.tolist()""",
+return [texto(fila) for fila in escrito]""",
     ),
     "con_cabeza": (
-        # No quita el gancho.
+        # De lo que se pone toma una parte del primer eje: con (B, T, C) no son los canales.
         """\
 bloque, cabeza = todas[z]
+suyos = slice(cabeza * D, (cabeza + 1) * D)
 def cambiar(modulo, recibe):
-    return (sustituir(recibe[0], cabeza, por),)
-modelo.blocks[bloque].attention.proj.register_forward_pre_hook(cambiar)
-return medir()""",
+    y = recibe[0].clone()
+    y[..., suyos] = por[suyos]
+    return (y,)
+asa = modelo.blocks[bloque].attention.proj.register_forward_pre_hook(cambiar)
+try:
+    return medir()
+finally:
+    asa.remove()""",
         # No lo quita si medir() falla.
         """\
 bloque, cabeza = todas[z]
@@ -1158,15 +1168,15 @@ return quedan""",
         "return np.array([p[p > x].sum() < corte for x in p])",
     ),
     "escribir": (
-        # El comienzo, letra a letra; la última no se deja sin leer.
+        # El comienzo, letra a letra; y elige una letra que no escribe.
         """\
 cache = KVCache(modelo.config, batch_size=1)
 for t in range(comienzo.shape[1]):
     logits = modelo(comienzo[:, t : t + 1], cache)
-escritas = []
+letra, escritas = elegir(logits[0, 0]), []
 while len(escritas) < n:
-    escritas.append(elegir(logits[0, 0]))
-    logits = modelo(torch.tensor([[escritas[-1]]]), cache)
+    escritas.append(letra)
+    letra = elegir(modelo(torch.tensor([[letra]]), cache)[0, 0])
 return escritas""",
         # Un tensor, en vez de una lista.
         """\
