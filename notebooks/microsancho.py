@@ -1,4 +1,4 @@
-"""microsancho: todo `mini` en un archivo, con NumPy, del texto a la letra que sigue.
+"""microsancho: `mini` en un archivo, con NumPy, del texto a la letra que sigue.
 
     python notebooks/microsancho.py libro.txt
 
@@ -160,7 +160,7 @@ def softmax(x: Array) -> Array:
 
 
 def atencion(x: Array, p: Arrays, nombre: str, H: int) -> tuple[Array, tuple]:
-    """x + atención(norma(x)): cada posición mira a las de antes y a sí misma, (B, T, C)."""
+    """x + atención(normalizar(x)): cada posición mira a las de antes y a sí misma, (B, T, C)."""
     B, T, C = x.shape
     normal, r = normalizar(x)
     cabezas = (normal @ p[f"{nombre}.qkv.weight"].T).reshape(B, T, 3 * H, C // H)
@@ -191,7 +191,7 @@ def atencion_atras(d_y: Array, apuntes: tuple, p: Arrays, g: Arrays, nombre: str
 
 
 def feed_forward(x: Array, p: Arrays, nombre: str) -> tuple[Array, tuple]:
-    """x + relu(norma(x) · expandᵀ)² · projᵀ: cada posición a solas, (B, T, C)."""
+    """x + relu(normalizar(x) · expandᵀ)² · projᵀ: cada posición a solas, (B, T, C)."""
     normal, r = normalizar(x)
     positivo = np.maximum(normal @ p[f"{nombre}.expand.weight"].T, 0)  # (B, T, 4C)
     activo = np.square(positivo)
