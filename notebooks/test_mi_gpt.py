@@ -28,8 +28,9 @@ from sancho.corpus import open_corpus
 from sancho.model import rotate
 
 ROOT = Path(__file__).resolve().parent.parent
-CELDA = "solucion-mi-gpt"
-"""La celda del capítulo 12 que contiene la solución."""
+CAPITULO = "12_de_sancho_a_un_asistente.ipynb"
+IMPORTES, CELDA, ABRIR = "cap12-02", "solucion-mi-gpt", "0bbd7e09"
+"""Sus celdas: la de los `import`, la que contiene la solución y la que abre un GPT-2 con ella."""
 MODERNA = {"norm": "rmsnorm", "position": "rope", "activation": "relu2"}
 MODERNA |= {"qk_norm": True, "bias": False}
 
@@ -366,7 +367,7 @@ def test_mi_gpt(pieza, capsys):
 
 
 def solucion() -> str:
-    [celda] = [c for c in code_cells(read("12_de_sancho_a_un_asistente.ipynb")) if c.id == CELDA]
+    [celda] = [c for c in code_cells(read(CAPITULO)) if c.id == CELDA]
     assert celda.metadata.jupyter.source_hidden
     return celda.source + "\n"
 
@@ -439,3 +440,29 @@ def test_un_error_se_nota(pieza, bien, mal, tmp_path):
     assert bien in fuente
     with pytest.raises((AssertionError, RuntimeError)):
         pieza(modulo(fuente.replace(bien, mal), tmp_path))
+
+
+@pytest.mark.parametrize(
+    ("escrito", "quien"),
+    [
+        (solucion(), "✓ lo abre tu mi_gpt.py"),
+        (
+            Path(mi_gpt.__file__).read_text(encoding="utf-8"),
+            "(NotImplementedError): lo abre la sol",
+        ),
+        ("def abrir_gpt2(parametros, n_head)", "(SyntaxError): lo abre la solución"),
+    ],
+    ids=("escrita", "en blanco", "a medias"),
+)
+def test_el_capitulo_abre_gpt2_con_lo_que_hay_escrito(
+    escrito, quien, tmp_path, monkeypatch, capsys
+):
+    pytest.importorskip("transformers", reason='here: pip install ".[convert]"')
+    (tmp_path / "mi_gpt.py").write_text(escrito, encoding="utf-8")
+    monkeypatch.delitem(sys.modules, "mi_gpt")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    celdas = {celda.id: celda.source for celda in code_cells(read(CAPITULO))}
+    espacio = {"__name__": "capitulo"}
+    for cual in (IMPORTES, CELDA, ABRIR):
+        exec(celdas[cual], espacio)  # con un error de más de 1e-4, protesta
+    assert quien in capsys.readouterr().out
