@@ -1285,7 +1285,9 @@ nueva = m + (1 - b) * (g - m)
 return w - eta * paso, nueva""",
     ),
     "lineal_atras": (
-        'return [np.einsum("...s,se->...e", d_y, w), np.einsum("...s,...e->se", d_y, x)]',
+        """\
+delante = list(range(x.ndim - 1))
+return [np.einsum("...s,se->...e", d_y, w), np.tensordot(d_y, x, (delante, delante))]""",
         """\
 d_w = np.zeros_like(w)
 for place in np.ndindex(d_y.shape[:-1]):
