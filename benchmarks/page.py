@@ -1,6 +1,6 @@
 """How well and how fast the page learns a text: from the click to the loss, in a browser.
 
-    python benchmarks/page.py [--text FILE] [--minutes 1|5|20] [--times 1] [--slower 1]
+    python benchmarks/page.py [--text FILE] [--minutes 1|5|20] [--times 1] [--slower 1] [--tune]
     python benchmarks/page.py --firefox [...]
     python benchmarks/page.py --opening [--page FILE] [--times 1]
 
@@ -140,6 +140,8 @@ def lesson(browser: Chromium | Firefox, args: Any) -> dict:
         run("document.getElementById('muestra').click()")
     while "letras" not in text_of("leido"):
         time.sleep(0.05)
+    if args.tune:
+        run("document.getElementById('desde').click()")
     run(f"document.getElementById('tiempo').value = '{args.minutes}'")
     run(WATCHES)
     with slowed(args.slower):
@@ -170,6 +172,7 @@ def main() -> None:
     parser.add_argument("--minutes", type=int, choices=(1, 5, 20), default=1)
     parser.add_argument("--times", type=int, default=1)
     parser.add_argument("--slower", type=float, default=1, help="Chromium only")
+    parser.add_argument("--tune", action="store_true", help="begin with the page's own model")
     parser.add_argument("--firefox", action="store_true")
     parser.add_argument(
         "--opening", action="store_true", help="time the opening of the page instead"
