@@ -20,6 +20,7 @@ import re
 import shutil
 import signal
 import subprocess
+import tempfile
 import threading
 import time
 from collections.abc import Iterator
@@ -48,8 +49,9 @@ class Firefox:
 
         arguments = ["-headless", "-remote-allow-system-access"]
         prefs = {"intl.accept_languages": "es"}
+        log = str(Path(tempfile.mkdtemp()) / "gecko.log")  # what is at this path is replaced
         binary = os.path.realpath(shutil.which("firefox-esr") or shutil.which("firefox") or "")
-        self.driver = Marionette(bin=binary, app_args=arguments, prefs=prefs, gecko_log=os.devnull)
+        self.driver = Marionette(bin=binary, app_args=arguments, prefs=prefs, gecko_log=log)
         self.driver.start_session()
         self.get = self.driver.navigate
 
