@@ -108,8 +108,10 @@ def lectura(celdas: list[NotebookNode]) -> tuple[int, int]:
     palabras = lineas = 0
     for una in celdas:
         if una.cell_type == "markdown":
-            sin_codigo = re.sub(r"<details>.*?</details>", sin_bloques, una.source, flags=re.DOTALL)
-            palabras += len(sin_codigo.split())
+            plegado = re.compile(r"<details>.*?</details>", flags=re.DOTALL)
+            palabras += len(
+                plegado.sub(lambda hallado: sin_bloques(hallado[0]), una.source).split()
+            )
         elif not esta_plegada(una):
             lineas += sum(bool(linea.strip()) for linea in una.source.splitlines())
     return palabras, lineas
@@ -122,9 +124,9 @@ def esta_plegada(celda: NotebookNode) -> bool:
     )
 
 
-def sin_bloques(texto: re.Match) -> str:
-    """Quitar de lo hallado los bloques de código."""
-    return re.sub(r"^```.*?^```", "", texto[0], flags=re.MULTILINE | re.DOTALL)
+def sin_bloques(texto: str) -> str:
+    """Quitar de un texto los bloques de código."""
+    return re.sub(r"^```.*?^```", "", texto, flags=re.MULTILINE | re.DOTALL)
 
 
 def duracion(capitulo: Capitulo, celdas: list[NotebookNode]) -> str:

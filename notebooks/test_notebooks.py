@@ -37,10 +37,6 @@ def texts(notebook: NotebookNode) -> list[NotebookNode]:
     return [cell for cell in notebook.cells if cell.cell_type == "markdown"]
 
 
-def without_blocks(text: str) -> str:
-    return re.sub(r"```.*?```", "", text, flags=re.DOTALL)
-
-
 def solutions(notebook: NotebookNode) -> Iterator[str]:
     """Yield the code that is folded away under the exercises."""
     for cell in notebook.cells:
@@ -120,7 +116,7 @@ def test_the_chapter_has_its_head_its_sections_in_order_and_its_foot(chapter):
     curso.vestir(dressed, chapter)
     assert dressed == notebook, "run: python notebooks/curso.py"
     assert notebook.cells[0].source.startswith(f"# {chapter}\n")
-    text = "\n".join(without_blocks(cell.source) for cell in texts(notebook))
+    text = "\n".join(curso.sin_bloques(cell.source) for cell in texts(notebook))
     *sections, recap, exercises = re.findall(r"^## (.*)", text, flags=re.MULTILINE)
     numbers = [section.split()[0] for section in [*sections, recap]]
     assert numbers == [f"{chapter.numero}.{i}" for i in range(1, len(numbers) + 1)]
@@ -171,7 +167,7 @@ def test_every_turn_says_its_minutes_where_they_are_counted(chapter):
 
 def test_the_course_is_short():
     words = {
-        chapter: sum(len(without_blocks(cell.source).split()) for cell in texts(read(chapter)))
+        chapter: sum(len(curso.sin_bloques(cell.source).split()) for cell in texts(read(chapter)))
         for chapter in CHAPTERS
     }
     assert sum(words.values()) <= MOST_WORDS, words

@@ -83,7 +83,7 @@ async function trainTogether(given, ports, run) {
     const all = await others();
     all.splice(rank, 0, mine);
     learner.takeGradients(all);
-    Object.assign(options, all[0].planned);
+    Object.assign(options, all[0].planned); // the page plans by the pace; all follow the first one
     optimizer.step();
     last = all[0].last || memory.step >= options.max_iters;
     if (rank > 0) continue;
