@@ -105,13 +105,12 @@ def mapa(capitulo: Capitulo) -> str:
 
 def lectura(celdas: list[NotebookNode]) -> tuple[int, int]:
     """Dar cuántas palabras y cuántas líneas de código hay a la vista: lo plegado no se lee."""
+    plegado = re.compile(r"<details>.*?</details>", re.DOTALL)
     palabras = lineas = 0
     for una in celdas:
         if una.cell_type == "markdown":
-            plegado = re.compile(r"<details>.*?</details>", flags=re.DOTALL)
-            palabras += len(
-                plegado.sub(lambda hallado: sin_bloques(hallado[0]), una.source).split()
-            )
+            a_la_vista = plegado.sub(lambda hallado: sin_bloques(hallado[0]), una.source)
+            palabras += len(a_la_vista.split())
         elif not esta_plegada(una):
             lineas += sum(bool(linea.strip()) for linea in una.source.splitlines())
     return palabras, lineas
