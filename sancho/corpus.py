@@ -224,7 +224,8 @@ def read_text(file: BinaryIO, name: str, encoding: str | None = None) -> Iterato
             text = newlines.decode(raw, final=not raw)
         except UnicodeError as error:
             place = str(error)  # UTF-16 without a BOM
-            if isinstance(error, UnicodeDecodeError):
+            # Of that Python 3.13 makes a UnicodeDecodeError, at a byte that it does not mean.
+            if isinstance(error, UnicodeDecodeError) and "BOM" not in place:
                 byte = error.object[error.start]
                 place = f"byte 0x{byte:02x} at offset {offset - begun + error.start}"
             advice = "save it as UTF-8"
@@ -451,8 +452,10 @@ def require_length(corpus: Corpus, block_size: int) -> None:
     """Raise UserError where the text is too short to cut one window of it."""
     needed = max(20, block_size * 10 // 9 + 1)  # a tenth, rounded down, is validation
     length = len(corpus.train) + len(corpus.val)
-    if len(corpus.train) <= block_size or len(corpus.val) < 2:
-        raise UserError(
-            f"the corpus {corpus.name} has {length} characters, but --block_size {block_size} "
-            f"takes at least {needed}: give a longer text or a smaller --block_size"
-        )
+    if len(corpus.train) > block_size and len(corpus.val) >= 2:
+        return
+    takes = f"it takes at least {needed}: give a longer text"
+    if block_size > 1:  # evaluate.py asks for 1, and has no such option
+        takes = f"--block_size {block_size} takes at least {needed}: give a longer text or a "
+        takes += "smaller --block_size"
+    raise UserError(f"the corpus {corpus.name} has {length} characters, but {takes}")

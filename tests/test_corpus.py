@@ -156,7 +156,7 @@ def test_the_first_byte_that_is_not_of_the_encoding_is_named(raw, encoding, piec
 
 @pytest.mark.parametrize("of", [io.BytesIO, Pipe])
 def test_utf_16_needs_a_byte_order_mark(of):
-    words = r"^text is not utf-16: [^;]*BOM; if it comes from an older"
+    words = r"^text is not utf-16: (?!byte)[^;]*BOM; if it comes from an older"
     with pytest.raises(UserError, match=words):
         clean("«¿Señor, qué gigantes?»".encode("utf-16-le"), encoding="utf-16", of=of)
 
@@ -349,7 +349,8 @@ def test_the_length_that_is_asked_for_is_the_shortest_that_works(block_size):
         val, train = np.split(np.zeros(length), [length // 10])
         corpus.require_length(Corpus("breve", CharTokenizer("a"), train, val, ""), block_size)
 
-    words = f"corpus breve has 5 characters, but --block_size {block_size} takes at least "
+    who = "it" if block_size == 1 else f"--block_size {block_size}"
+    words = f"corpus breve has 5 characters, but {who} takes at least "
     with pytest.raises(UserError, match=words) as caught:
         require(5)
     needed = int(str(caught.value).partition("takes at least ")[2].partition(":")[0])

@@ -162,4 +162,5 @@ def test_reading_changes_neither_weights_nor_ids(norm):
     model = NumpyGPT(config, arrays)
     first = model.logits(ids)
     assert (model.logits(ids) == first).all()
-    assert (model.decoder(3).read(ids) == first[:, -1]).all()
+    # The head reads one place instead of eight, for which BLAS may have another kernel.
+    assert_rounded(model.decoder(3).read(ids), first[:, -1].astype(np.float64))
