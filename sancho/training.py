@@ -24,7 +24,7 @@ from sancho.generate import generate
 from sancho.machine.device import Device, compiled, explaining_compiler, torch_seed
 from sancho.machine.distributed import World
 from sancho.machine.seeds import Purpose, generator, seed_of
-from sancho.machine.threads import ParallelMap, thread_pool
+from sancho.machine.threads import ParallelMap, serial_map, thread_pool
 from sancho.model import GPT, Dropout, cross_entropy
 
 SAMPLE_LENGTH = 80  # characters that are written at an evaluation
@@ -116,7 +116,7 @@ def character_losses(
     windows. Raises ValueError for fewer than two ids.
     """
     on_cpu = model.head.weight.device.type == "cpu"
-    with thread_pool(threads if on_cpu else 1) as parallel_map:
+    with thread_pool(threads) if on_cpu else nullcontext(serial_map) as parallel_map:
         batches = windows(ids, model.config.block_size, batch_size)
         return np.concatenate([*losses_in_groups(model, batches, threads, parallel_map)])
 
@@ -397,7 +397,7 @@ def fit(
 def _train(state: TrainingState, corpus: Corpus, device: Device, world: World) -> Iterator[Report]:
     on_cores = device.on_cpu and not state.run.compile
     threads = min(state.config.threads, state.config.batch_size) if on_cores else 1
-    with thread_pool(threads) as parallel_map:
+    with thread_pool(threads) if on_cores else nullcontext(serial_map) as parallel_map:
         loop = TrainingLoop(state, corpus, device, world, threads, parallel_map)
         while True:
             if state.is_evaluation_due:

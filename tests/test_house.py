@@ -181,7 +181,7 @@ def lines_in(paths: Iterable[Path]) -> int:
 
 
 def test_what_comes_is_paid_for():
-    assert lines_in(ROOT / path for path in COUNTED) <= 4480
+    assert lines_in(ROOT / path for path in COUNTED) <= 4475
     assert lines_in((ROOT / "tests").rglob("*.py")) <= 10_730
 
 

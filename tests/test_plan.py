@@ -329,22 +329,6 @@ def test_neither_the_optimizer(data, out, corpus):
         make_state(changed, corpus, CPU)
 
 
-def test_other_threads_are_other_bits_and_it_says_so(data, out, recwarn):
-    for threads in (0, 1):
-        assert plan(data, out, resume=True, threads=threads).goes_on
-    assert not recwarn
-    with pytest.warns(UserWarning, match="--threads is 2, the run had 1: .* other bits"):
-        plan(data, out, resume=True, threads=2)
-
-
-def test_steps_of_another_length_move_the_place_in_the_text_and_it_says_so(data, out, recwarn):
-    shared = {"batch_size": 1, "gradient_accumulation_steps": 2}  # as many windows in a step
-    assert plan(data, out, resume=True, **shared).goes_on
-    assert not recwarn
-    with pytest.warns(UserWarning, match="another place of the text"):
-        plan(data, out, resume=True, batch_size=4)
-
-
 @pytest.mark.parametrize("preset", ["mini", "classic"])
 def test_a_best_model_that_was_copied_is_no_run_to_go_on_with(data, out, initial, preset):
     best = replace(initial, optimizer={}, run=RunConfig(preset=preset))

@@ -410,11 +410,13 @@ def test_processes_and_threads_share_an_evaluation(corpus, monkeypatch):
     assert places.count(False) == 25 // 2, "every second window, in threads of their own"
 
 
-def test_a_pool_of_threads_computes_on_a_core_each_and_leaves_no_trace():
+@pytest.mark.parametrize("threads", [1, 2])
+def test_a_pool_of_threads_computes_on_a_core_each_and_leaves_no_trace(threads):
     torch.set_num_threads(3)
     try:
         for error in (None, ValueError):
-            with pytest.raises(error) if error else nullcontext(), thread_pool(2) as parallel_map:
+            expected = pytest.raises(error) if error else nullcontext()
+            with expected, thread_pool(threads) as parallel_map:
                 assert parallel_map(lambda _: torch.get_num_threads(), range(9)) == [1] * 9
                 if error:
                     raise error

@@ -21,6 +21,11 @@ def configure_threads() -> None:
     os.environ.setdefault("KMP_BLOCKTIME", "0")
 
 
+def serial_map(*work: Any) -> list[Any]:
+    """Return the list of what `map` yields."""
+    return list(map(*work))
+
+
 @contextmanager
 def thread_pool(threads: int) -> Iterator[ParallelMap]:
     """Yield a map whose calls run in so many threads, each of which computes on one core.
@@ -30,12 +35,12 @@ def thread_pool(threads: int) -> Iterator[ParallelMap]:
     """
     import torch  # not above: `configure_threads` comes before it
 
-    if threads == 1:
-        yield lambda *work: list(map(*work))
-        return
     before = torch.get_num_threads()
     torch.set_num_threads(1)
     try:
+        if threads == 1:
+            yield serial_map
+            return
         with ThreadPoolExecutor(threads) as pool:
             yield lambda *work: list(pool.map(*work))
     finally:

@@ -1,7 +1,6 @@
 """What a run is to be: one plan, made of what was typed, preset, checkpoint, device and text."""
 
 import math
-import warnings
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields, replace
 from importlib.util import find_spec
@@ -114,15 +113,6 @@ def _plan_to_go_on(typed: Typed, folder: RunFolder, data: Path) -> RunPlan:
             f"--max_iters is {train.max_iters}, but the run has done {last.progress.step} steps "
             "already; give more, or leave it out"
         )
-    before = last.train.threads
-    if train.threads and before and train.threads != before:
-        change = f"--threads is {train.threads}, the run had {before}"
-        warnings.warn(f"{change}: it goes on with other bits than it would have had", stacklevel=2)
-    step = train.characters_per_step(last.model)
-    step_before = last.train.characters_per_step(last.model)
-    if step != step_before:
-        change = f"a step reads {step:,} characters, {step_before:,} before"
-        warnings.warn(f"{change}: the run goes on at another place of the text", stacklevel=2)
     return RunPlan(options, data / corpus.name, last, goes_on=True)
 
 
