@@ -9,8 +9,9 @@ import json
 import math
 import platform
 import warnings
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
-from importlib.metadata import version
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -104,13 +105,16 @@ def save(path: str | Path, checkpoint: Checkpoint) -> None:
     tensors |= {f"optimizer.{name}": array for name, array in checkpoint.optimizer.items()}
     # safetensors writes an array as it lies in memory.
     tensors = {name: np.asarray(array, order="C") for name, array in tensors.items()}
+    versions = {"python": platform.python_version()}
+    with suppress(PackageNotFoundError):  # to write takes no PyTorch
+        versions["torch"] = version("torch")
     parts = ("model", "train", "run", "progress")
     content = json.dumps(
         {part: asdict(getattr(checkpoint, part)) for part in parts}
         | {
             "characters": checkpoint.characters,
             "corpus": {"name": checkpoint.corpus_name, "sha256": checkpoint.corpus_sha256},
-            "versions": {"torch": version("torch"), "python": platform.python_version()},
+            "versions": versions,
         }
     )
     metadata = {"format": FORMAT, "version": str(VERSION), "content": content}

@@ -5,6 +5,7 @@ import tracemalloc
 from copy import deepcopy
 from dataclasses import replace
 from functools import partial
+from importlib.metadata import PackageNotFoundError
 from pathlib import Path
 
 import numpy as np
@@ -15,7 +16,7 @@ import torch
 from architectures import EACH_CHOICE, ODD_SHAPES, OTHERS, SMALL
 from audit import Hostile
 from conftest import CPU, assert_same_arrays
-from runs import corpus_of, run, train_config
+from runs import corpus_of, run, start, train_config
 
 from sancho import checkpoint
 from sancho.checkpoint import FORMAT, Checkpoint, Progress, count_parameters, weight_shapes
@@ -385,3 +386,13 @@ def test_shapes_are_those_of_the_model(config):
         shapes = {name: tuple(weight.shape) for name, weight in model.state_dict().items()}
         assert weight_shapes(changed) == shapes
         assert count_parameters(changed) == model.count_parameters()
+
+
+def test_to_write_takes_no_pytorch(tmp_path, monkeypatch, corpus):
+    def version(package):
+        raise PackageNotFoundError(package)
+
+    monkeypatch.setattr(checkpoint, "version", version)
+    saved = start(corpus, train_config()).to_checkpoint(corpus, with_optimizer=False)
+    checkpoint.save(tmp_path / "x.safetensors", saved)
+    assert checkpoint.load(tmp_path / "x.safetensors").model == saved.model
