@@ -415,9 +415,8 @@ def test_a_pool_of_threads_computes_on_a_core_each_and_leaves_no_trace(threads):
     torch.set_num_threads(3)
     try:
         for error in (None, ValueError):
-            expected = pytest.raises(error) if error else nullcontext()
-            with expected, thread_pool(threads) as parallel_map:
-                assert parallel_map(lambda _: torch.get_num_threads(), range(9)) == [1] * 9
+            with pytest.raises(error) if error else nullcontext(), thread_pool(threads) as pool:
+                assert pool(lambda _: torch.get_num_threads(), range(9)) == [1] * 9
                 if error:
                     raise error
             assert torch.get_num_threads() == 3
