@@ -1,5 +1,7 @@
 """Take a trained model elsewhere, or bring one in: python convert.py to-page [--help]."""
 
+import sancho.start  # isort: skip
+
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -10,10 +12,10 @@ from sancho.convert.huggingface import ToHuggingFaceOptions, to_huggingface
 from sancho.convert.nanogpt import FromNanogptOptions, from_nanogpt
 from sancho.convert.onnx import ToOnnxOptions, to_onnx
 from sancho.convert.page import ToPageOptions, to_page
-from sancho.errors import UserError
+from sancho.errors import UserError, say
 
 DATA = Path(__file__).resolve().parent / "data"
-COMMANDS: dict[str, tuple[Any, Callable[[Any], list[str]]]] = {
+COMMANDS: dict[str, tuple[Any, Callable[[Any], list[str]]]] = {  # Python 2 stops: 3.10 is needed
     "to-page": (ToPageOptions(), lambda options: to_page(options, DATA)),
     "to-huggingface": (ToHuggingFaceOptions(), to_huggingface),
     "to-onnx": (ToOnnxOptions(), to_onnx),
@@ -44,7 +46,7 @@ def main(args: Sequence[str]) -> None:
     defaults = {name: options for name, (options, _) in COMMANDS.items()}
     name, options = parse_command(defaults, args)
     for line in COMMANDS[name][1](options):
-        cli.say(line)
+        say(line)
 
 
 if __name__ == "__main__":

@@ -1,43 +1,35 @@
 """Say what a trained model is worth: python evaluate.py [--checkpoint FILE] [--json] [--help]."""
 
-if __name__ == "__main__":  # before NumPy and PyTorch are loaded
-    from sancho.machine.threads import configure_threads
-
-    configure_threads()
-
-    from sancho import cli
-
-    cli.require_torch()
+import sancho.start  # isort: skip
 
 import json
 import math
 import time
-import warnings
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import torch
 from tqdm import tqdm
 
 from sancho import checkpoint, cli
-from sancho.config import DEFAULT_SAMPLING, CheckpointOption, DeviceConfig, SampleConfig
+from sancho.config import DEFAULT_SAMPLING, EvaluateOptions, SampleConfig
 from sancho.corpus import Corpus, open_dataset, remap_ids, require_length
-from sancho.errors import UserError
-from sancho.evaluation.measures import (
+from sancho.device import choose_device
+from sancho.errors import UserError, note, say
+from sancho.generate import continue_texts
+from sancho.loss import validation_loss
+from sancho.measures import (
     COPY,
+    MAX_ORDER,
     copied,
+    count_losses,
     different_words,
     fraction_of_known_words,
     longest_copy,
     whole_words,
     words_of,
 )
-from sancho.generate import continue_texts
-from sancho.machine.device import choose_device
 from sancho.model import GPT
-from sancho.training import validation_loss
 
 DATA = Path(__file__).resolve().parent / "data"
 LONG = 20
@@ -48,45 +40,33 @@ SAMPLINGS = {
     "plain 1.0": SampleConfig(temperature=1.0),
 }
 """How texts are written to be measured; plain: at that temperature and nothing else."""
-STAGES = 1 + len(SAMPLINGS) + 1
-"""What is measured: the loss, the text of each sampling, and the author's."""
+STAGES = 2 + len(SAMPLINGS) + 1
+"""What is measured: the loss, that of counting, the text of each sampling, and the author's."""
 SAMPLES = 10
 """Texts of each sampling."""
 SAMPLE_LENGTH = 2000
 """Characters in each of them."""
 SEED = 1605
-LONGEST_TRAINING = 10_000_000
+LONGEST_TRAINING = 10_000_000  # here Python 2 stops: 3.10 or later is needed
 """Characters at the end of the training part that texts are compared with: about 1 GB of memory."""
 LONGEST_VALIDATION = 500_000
 """Characters at the beginning of the validation part that are the author's text."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class EvaluateOptions(CheckpointOption):
-    """Say what a trained model is worth: its loss, and the text that it writes."""
-
-    dataset: str | None = None
-    """A prepared folder under data/ (default: the one that the model learned from)."""
-    json: bool = False
-    """Write JSON instead of the report."""
-    device: DeviceConfig = field(default_factory=DeviceConfig)
 
 
 def main(args: Sequence[str]) -> None:
     """Options → model and corpus → measures → report."""
     begin = time.monotonic()
     options = cli.parse(EvaluateOptions(), args)
-    saved = checkpoint.load_or_pretrained(options.checkpoint)
+    saved = checkpoint.load(checkpoint.find_checkpoint(options.checkpoint))
     name = options.dataset or saved.corpus_name
     if not name:
         raise UserError("the checkpoint does not say what it learned from; give --dataset NAME")
     corpus = remap_ids(open_dataset(DATA, name), saved.tokenizer)
     require_length(corpus, 1)
     if corpus.sha256 != saved.corpus_sha256:
-        warnings.warn(
+        note(
             f"the model learned from another text than {corpus.name}; what the report calls the "
-            f"training part is that of {corpus.name}",
-            stacklevel=2,
+            f"training part is that of {corpus.name}"
         )
     device = choose_device(options.device)
     model = saved.build_model().to(device.torch_device)
@@ -97,22 +77,23 @@ def main(args: Sequence[str]) -> None:
     if options.json:
         print(json.dumps(report, ensure_ascii=False, indent=1))
     else:
-        print(as_text(report, saved.model.block_size))
+        print(as_text(report, saved.model_config.block_size))
     seconds = time.monotonic() - begin
     if seconds > LONG:
-        cli.say(f"(this took {seconds:.0f} seconds)")
+        say(f"(this took {seconds:.0f} seconds)")
 
 
 def measure(model: GPT, corpus: Corpus) -> Iterator[dict[str, Any]]:
     """Yield all that has been measured so far, after each of STAGES; the last is the whole.
 
-    loss: nats per character of the whole validation part, and the same in bits. characters: of both
-    parts; compared: those of them that texts are compared with, and that are the author's. texts:
-    the measures of the model's text by each sampling, and of the author's.
+    loss: nats per character of the whole validation part, and the same in bits. counting: the loss
+    that `count_losses` reaches on the same text, or as much of it as is compared. characters: of
+    both parts; compared: those of them that texts are compared with, and that are the author's.
+    texts: the measures of the model's text by each sampling, and of the author's.
     """
     train = corpus.train[-LONGEST_TRAINING:]
     val = corpus.val[:LONGEST_VALIDATION]
-    loss = validation_loss(model, corpus.val, threads=torch.get_num_threads())
+    loss = validation_loss(model, corpus.val)
     texts: dict[str, dict[str, Any]] = {}
     found = {
         "loss": loss,
@@ -122,6 +103,10 @@ def measure(model: GPT, corpus: Corpus) -> Iterator[dict[str, Any]]:
         "texts": texts,
     }
     yield found
+    found["counting"] = float(count_losses(train, val, corpus.tokenizer.vocab_size).min())
+    yield found
+    author = corpus.tokenizer.decode(val)
+    length = min(len(author), SAMPLES * SAMPLE_LENGTH)  # of texts that are compared
     train_text = corpus.tokenizer.decode(train)
     known = set(words_of(train_text))
     for name, sampling in SAMPLINGS.items():
@@ -135,17 +120,20 @@ def measure(model: GPT, corpus: Corpus) -> Iterator[dict[str, Any]]:
             samples=range(SAMPLES),
         )
         text = "\n".join(map(whole_words, pieces))
-        texts[name] = measures_of_text(text, train_text, known)
+        texts[name] = measures_of_text(text, train_text, known, length)
         yield found
-    texts["the author"] = measures_of_text(corpus.tokenizer.decode(val), train_text, known)
+    texts["the author"] = measures_of_text(author, train_text, known, length)
     yield found
 
 
-def measures_of_text(text: str, train_text: str, known: set[str]) -> dict[str, Any]:
-    """Return the measures of a text beside the training part, the words of which are `known`."""
+def measures_of_text(text: str, train_text: str, known: set[str], length: int) -> dict[str, Any]:
+    """Return the measures of a text beside the training part, the words of which are `known`.
+
+    Different words are counted in pieces of `length` characters.
+    """
     return {
         "known_words": fraction_of_known_words(text, known),
-        "different_words": different_words(text, min(len(text), SAMPLES * SAMPLE_LENGTH)),
+        "different_words": different_words(text, length),
         "copied": float(copied(text, train_text).mean()),
         "longest_copy": longest_copy(text, train_text),
     }
@@ -159,6 +147,7 @@ def as_text(found: dict[str, Any], block_size: int) -> str:
     lines = [
         f"validation loss {found['loss']:.4f} nats per character "
         f"({found['bits_per_character']:.3f} bits), in windows of {block_size}",
+        in_words(found),
         "",
         row("the text", texts),
         row("  words that the training part has", cells(texts, "known_words", ".1%")),
@@ -175,6 +164,22 @@ def as_text(found: dict[str, Any], block_size: int) -> str:
             f"first {compared['validation']:,} of the validation part)"
         )
     return "\n".join(lines)
+
+
+def in_words(found: dict[str, Any]) -> str:
+    """Return in two sentences how good that is: beside counting, and beside the author."""
+    better = found["counting"] - found["loss"]
+    said = f"{abs(better):.4f} {'better' if better > 0 else 'worse'}"
+    ours = found["texts"]["by default"]
+    author = found["texts"]["the author"]
+    words = [f"{text['known_words']:.1%}" for text in (ours, author)]
+    copies = [f"{text['copied']:.1%}" for text in (ours, author)]
+    return (
+        f"That is {said} than counting what follows up to {MAX_ORDER - 1} characters, which "
+        f"reaches {found['counting']:.4f}.\n"
+        f"Of its words {words[0]} stand in the training part (of the author's: {words[1]}).\n"
+        f"Of its text {copies[0]} is copied from there (of the author's: {copies[1]})."
+    )
 
 
 def row(name: str, cells: Iterable[str]) -> str:

@@ -1,11 +1,7 @@
 """Let a trained model write: python sample.py [--start TEXT] [--help]."""
 
-if __name__ == "__main__":  # before NumPy and PyTorch are loaded
-    from sancho.machine.threads import configure_threads
+import sancho.start  # isort: skip
 
-    configure_threads()
-
-import importlib.util
 import sys
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
@@ -15,7 +11,7 @@ from pathlib import Path
 import numpy as np
 
 from sancho import checkpoint, cli
-from sancho.checkpoint import Checkpoint, count_parameters
+from sancho.checkpoint import Checkpoint
 from sancho.config import (
     DEFAULT_SAMPLING,
     CheckpointOption,
@@ -26,24 +22,21 @@ from sancho.config import (
     Seed,
     UnknownPolicy,
 )
-from sancho.corpus import read_text
-from sancho.errors import UserError
+from sancho.errors import UserError, say
+from sancho.files import existing_file
 from sancho.generate import Model, stream_texts
-from sancho.machine.files import existing_file
+from sancho.text import read_text
 from sancho.tokenizer import CharTokenizer
 
 SAMPLES_AT_ONCE = 8
 """Samples in a batch, each in its own cache."""
-LARGEST_ON_CPU = 15_000_000
-"""Parameters of a model that writes on the CPU by default; base has 11 million. The size above
-which a GPU is faster was not measured (benchmarks/gpu.py)."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class SampleOptions(CheckpointOption):
     """Let a trained model go on with a text. The text goes to stdout, all else to stderr."""
 
-    start: str = "\n"
+    start: str = "\n"  # here Python 2 stops: 3.10 or later is needed
     """The text to go on with; FILE:path takes it from a file, - from standard input."""
     num_samples: Count = 1
     """How many continuations."""
@@ -66,8 +59,10 @@ class SampleOptions(CheckpointOption):
 def main(args: Sequence[str]) -> None:
     """Options → checkpoint → prompt → model → text."""
     options = cli.parse(SampleOptions(), args)
-    saved = checkpoint.load_or_pretrained(options.checkpoint)
+    saved = checkpoint.load(checkpoint.find_checkpoint(options.checkpoint))
     prompt = read_prompt(options, saved.tokenizer)
+    for text in options.stop:
+        saved.tokenizer.require_known(text, "--stop")
     model, context = open_model(saved, options.device)
     with context:
         for first in range(0, options.num_samples, SAMPLES_AT_ONCE):
@@ -115,32 +110,35 @@ def write(
 
 
 def open_model(saved: Checkpoint, options: DeviceConfig) -> tuple[Model, AbstractContextManager]:
-    """Return the model and the context to write in: on a CPU NumPy's in float32, else PyTorch's."""
-    is_small = count_parameters(saved.model) <= LARGEST_ON_CPU
-    has_torch = importlib.util.find_spec("torch") is not None
-    if options.device == "cpu" or (options.device == "auto" and (is_small or not has_torch)):
-        return saved.build_numpy(), nullcontext()
-    from sancho.machine.device import choose_device  # to import PyTorch takes longer than a page
+    """Return the model and the context to write in: NumPy's on a CPU, or PyTorch's."""
+    if options.device in ("auto", "cpu"):
+        return saved.build_writer(), nullcontext()
+    from sancho.device import choose_device  # to import PyTorch takes longer than a page
 
     device = choose_device(options)
     return saved.build_model().to(device.torch_device), device.autocast()
 
 
 def introduce(sample: int, num_samples: int) -> None:
-    """Say on stderr which sample comes, where there are several."""
+    """Say which sample comes, where there are several: on stderr, or in the file that they fill."""
     if num_samples > 1:
-        cli.say(f"--- {sample + 1} of {num_samples}")
+        line = f"--- {sample + 1} of {num_samples}"
+        say(line) if sys.stdout.isatty() else print(line)
 
 
 def read_start(start: str) -> str:
-    """Return the prompt: the text itself, FILE:path's, or standard input's for "-"."""
+    """Return the prompt: the text itself, FILE:path's, or standard input's for "-".
+
+    Of the last two the line break at the end is left out, which an editor or echo puts there.
+    """
     if start == "-":
-        return "".join(read_text(sys.stdin.buffer, "standard input"))
-    if start.startswith("FILE:"):
-        path = existing_file(Path(start.removeprefix("FILE:")), "the start text")
-        with open(path, "rb") as file:
-            return "".join(read_text(file, str(path)))
-    return start
+        text = read_text(sys.stdin.buffer.read(), "standard input")
+    elif start.startswith("FILE:"):
+        path = existing_file(Path(start.removeprefix("FILE:")).expanduser(), "the start text")
+        text = read_text(path.read_bytes(), str(path))
+    else:
+        return start
+    return text if text == "\n" else text.removesuffix("\n")
 
 
 if __name__ == "__main__":

@@ -23,8 +23,8 @@ from medidas import count_losses, sliding_losses
 from sancho import checkpoint
 from sancho.checkpoint import Checkpoint
 from sancho.corpus import Corpus, open_dataset, remap_ids
-from sancho.evaluation.measures import copied
-from sancho.training import character_losses
+from sancho.loss import character_losses
+from sancho.measures import copied
 
 PUBLISHED = {"PPMd, order 12, after the training part": 1.780, "nanoGPT's recipe for a CPU": 2.498}
 """Bits per character on the last tenth of Don Quijote: PPMd variant H, as in 7-Zip, which goes on

@@ -4,18 +4,21 @@
         [--rows nanogpt base short table skip writing] [--options "OPTIONS"]
 
 Trains on each text, the same clean one for all, one after the other, each in a process of its own
-and compiled: nanoGPT with config/train_shakespeare_char.py as it is (64 windows of 256 characters
-a step, 6 layers, 6 heads, 384 wide, dropout 0.2, 5,000 steps); the preset base; base in --short
-steps; and base with one option changed, the n-gram table or embedding_skip. Seconds are those of
-the whole process, the interpreter, compilation and evaluations included; both evaluate every 250
-steps, nanoGPT on 200 random batches of both parts, base on the whole validation text. Losses are
-over the whole validation text in windows of 256 characters; nanoGPT's is that of the best model
-that it saved, and the target of the others. The speed is that between evaluations; the fraction of
-the peak is the arithmetic of a step (see throughput.py) divided by what a large matrix product
-reaches in bfloat16. Then untrained models write, alone and ten texts side by side, their context
-full: base on the GPU, base in NumPy (where sample.py lets it write), and nanoGPT on the GPU;
-`--rows writing` does that alone. OPTIONS are train.py's; `--device cpu` only tries the script.
-Prints a report for each text and one of the writing, then one line of JSON.
+and compiled, but for the n-gram table: nanoGPT with config/train_shakespeare_char.py as it is (64
+windows of 256 characters a step, 6 layers, 6 heads, 384 wide, dropout 0.2, 5,000 steps); the preset
+base; base in --short steps; and base with one option changed, the n-gram table or embedding_skip.
+Seconds are those of the whole process, the interpreter, compilation and evaluations included; both
+evaluate every 250 steps, nanoGPT on 200 random batches of both parts, base on the whole validation
+text. Losses are over the whole validation text in windows of 256 characters; nanoGPT's is that of
+the best model that it saved, and the target of the others. The speed is that between evaluations;
+the fraction of the peak is the arithmetic of a step (see throughput.py) divided by what a large
+matrix product reaches in bfloat16. Then untrained models write, alone and ten texts side by side,
+their context full: base on the GPU, which reads its window anew for each character; base in NumPy
+(where sample.py lets it write), which keeps what it has read; and nanoGPT on the GPU. Beside that
+stands how often a second base reads a window of 256 characters, and one of a single character:
+where they are alike, launches of kernels bound writing there, and not arithmetic. `--rows writing`
+does that alone. OPTIONS are train.py's; `--device cpu` only tries the script. Prints a report for
+each text and one of the writing, then one line of JSON.
 """
 
 import argparse
@@ -28,12 +31,13 @@ import sys
 import tempfile
 import time
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import nanogpt
 import numpy as np
 import torch
-from common import ROOT, parser_of
+from common import ROOT, median_seconds, parser_of
 from throughput import peak, work
 from time_to_loss import judge
 from torch import nn
@@ -41,8 +45,8 @@ from torch import nn
 from sancho import checkpoint
 from sancho.config import DeviceConfig, ModelConfig
 from sancho.corpus import Corpus, open_dataset
-from sancho.generate import generate
-from sancho.machine.device import Device, choose_device
+from sancho.device import Device, choose_device
+from sancho.generate import WindowDecoder, generate
 from sancho.model import GPT
 from sancho.presets import PRESETS
 
@@ -60,8 +64,9 @@ NANOGPT = ModelConfig(
     embedding_skip=False,
 )
 OURS = ["--preset", "base", "--compile", "--eval_interval", str(EVERY)]
-TABLE = ["--ngram_size", "5", "--ngram_dropout", "0.2"]
+TABLE = ["--ngram_size", "5", "--ngram_dropout", "0.2", "--no-compile"]
 WARM_UP, WRITTEN = 200, 384  # characters: after the first ones the context is refilled twice
+READ = 200  # windows
 
 
 def rows_of_ours(short: int) -> dict[str, tuple[str, list[str]]]:
@@ -76,7 +81,7 @@ def rows_of_ours(short: int) -> dict[str, tuple[str, list[str]]]:
     if base.ngram_size > 1:
         rows["table"] = ("base without the table", ["--ngram_size", "1"])
     if base.embedding_skip:
-        rows["skip"] = ("base without embedding_skip", ["--no_embedding_skip"])
+        rows["skip"] = ("base without embedding_skip", ["--no-embedding_skip"])
     return rows
 
 
@@ -139,7 +144,7 @@ def train_ours(folder: Path, options: list[str]) -> Row:
     lines, seconds = follow(command, ROOT, folder / "log", out / "metrics.jsonl")
     metrics = [(when, json.loads(line)) for when, line in lines]
     best = checkpoint.load(out / "best.safetensors")
-    per_step = best.train.characters_per_step(best.model)
+    per_step = best.train_config.characters_per_step(best.model_config)
     steps = [(line["step"], when) for when, line in metrics]
     return {
         "steps": steps[-1][0],
@@ -147,7 +152,7 @@ def train_ours(folder: Path, options: list[str]) -> Row:
         "evaluations": [(when, line["val_loss"]) for when, line in metrics if line["val_loss"]],
         "val_loss": best.progress.val_loss,
         "speed": characters_per_second(steps, per_step),
-        "work": work(best.model),
+        "work": work(best.model_config),
     }
 
 
@@ -197,6 +202,14 @@ def write_ours(model: GPT, n_texts: int, device: Device) -> float:
     return n_texts * WRITTEN / (times[-1] - times[WARM_UP - 1])
 
 
+def read(model: GPT, n_texts: int, device: Device, length: int) -> float:
+    """Return how many windows of so many characters are read per second, of all texts together."""
+    ids = np.ones((n_texts, length), dtype=np.int64)
+    with device.autocast():
+        seconds = median_seconds(lambda: WindowDecoder(model, n_texts).read(ids), READ, WARM_UP)
+    return n_texts / seconds
+
+
 @torch.no_grad()
 def write_nanogpt(model: nn.Module, n_texts: int, device: Device) -> float:
     """Return the same for nanoGPT."""
@@ -242,10 +255,11 @@ def compare_training(
 def compare_writing(checkout: Path | None, device: Device) -> list[Row]:
     """Let untrained models write; print a line for each."""
     cpu, base = choose_device(DeviceConfig(device="cpu")), PRESETS["base"].model
-    writers = [
-        (f"base, {device}", write_ours, GPT(base).to(device.torch_device).eval(), device),
-        ("base in NumPy", write_ours, GPT(base).eval(), cpu),
-    ]
+    ours = GPT(base).to(device.torch_device).eval()
+    writers = [(f"base, {device}", write_ours, ours, device)]
+    for length in (base.block_size, 1):
+        writers.append((f"  windows of {length} read", partial(read, length=length), ours, device))
+    writers.append(("base in NumPy", write_ours, GPT(base).eval(), cpu))
     if checkout:
         theirs = nanogpt.model_module(checkout)
         names = ("block_size", "n_layer", "n_head", "n_embd", "bias")

@@ -23,12 +23,12 @@ import torch
 from common import SAMPLE, median_seconds, parser_of
 from torch import nn
 
-from sancho.checkpoint import weight_shapes
 from sancho.corpus import open_prepared, prepare_files
-from sancho.machine.device import Device
-from sancho.machine.distributed import World, process_group
+from sancho.device import Device
+from sancho.distributed import World, process_group
 from sancho.presets import PRESETS
 from sancho.training import TrainingState, fit
+from sancho.weights import weight_shapes
 
 WAYS = {"1 process, 1 thread": (1, 1), "1 process, 2 threads": (1, 2), "2 processes": (2, 1)}
 STEPS = {"mini": 40, "classic": 40, "base": 3}
@@ -53,9 +53,8 @@ def step_seconds(preset: str, folder: Path, world: World) -> float:
     )
     model = replace(PRESETS[preset].model, vocab_size=corpus.tokenizer.vocab_size)
     device = Device(torch.device("cpu"), torch.float32)
-    reports = fit(
-        TrainingState.start(model, config, device, corpus.train), corpus, device, world=world
-    )
+    state = TrainingState.start(model, config, device, corpus.train)
+    reports = fit(state, corpus, world=world)
     return median_seconds(lambda: next(reports), steps, warm_up=1)
 
 

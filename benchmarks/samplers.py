@@ -17,8 +17,8 @@ from common import ROOT, parser_of
 from sancho import checkpoint
 from sancho.config import SampleConfig
 from sancho.corpus import open_dataset
-from sancho.evaluation.measures import copied, fraction_of_known_words, words_of
 from sancho.generate import continue_texts
+from sancho.measures import copied, fraction_of_known_words, words_of
 
 TEXTS, LENGTH = 8, 3000
 SAMPLERS = [

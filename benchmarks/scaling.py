@@ -19,7 +19,7 @@ from common import median_seconds, parser_of
 
 from sancho.config import DeviceConfig, ModelConfig, TrainConfig
 from sancho.corpus import Corpus, prepare_files
-from sancho.machine.device import choose_device
+from sancho.device import choose_device
 from sancho.model import GPT
 from sancho.presets import PRESETS
 from sancho.training import TrainingState, fit
@@ -33,7 +33,7 @@ def step_seconds(model: ModelConfig, config: TrainConfig, corpus: Corpus) -> flo
     """Return the median time of a training step."""
     device = choose_device(DeviceConfig(device="cpu"))
     config = replace(config, max_iters=WARM_UP + LOOK + 1)
-    reports = fit(TrainingState.start(model, config, device, corpus.train), corpus, device)
+    reports = fit(TrainingState.start(model, config, device, corpus.train), corpus)
     return median_seconds(lambda: next(reports), LOOK, WARM_UP)
 
 
@@ -47,7 +47,7 @@ def train_for(
     config = replace(config, max_iters=steps, eval_interval=steps, log_interval=log)
     state = TrainingState.start(model, config, device, corpus.train)
     begin = time.perf_counter()
-    for report in fit(state, corpus, device):
+    for report in fit(state, corpus):
         if report.step == steps - 1:
             spent = time.perf_counter() - begin
     return {

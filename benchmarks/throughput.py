@@ -22,12 +22,12 @@ import torch
 from common import SAMPLE, median_seconds, parser_of
 from torch.profiler import ProfilerActivity, profile
 
-from sancho.checkpoint import weight_shapes
-from sancho.config import DeviceConfig, ModelConfig, RunConfig
+from sancho.config import DeviceConfig, ModelConfig
 from sancho.corpus import Corpus, prepare_files
-from sancho.machine.device import Device, choose_device
+from sancho.device import Device, choose_device
 from sancho.presets import PRESETS
 from sancho.training import Report, TrainingState, fit
+from sancho.weights import weight_shapes
 
 STEPS, WARM_UP, PROFILED = 60, 10, 10
 SHOWN = 12
@@ -86,10 +86,9 @@ def measure(preset: str, corpus: Corpus, device: Device, compile: bool) -> dict[
     """Return characters and operations per second, the seconds of a step, and of its operations."""
 
     def steps_on(threads: int) -> Iterator[Report]:
-        train = replace(config, threads=threads)
+        train = replace(config, threads=threads, compile=compile)
         state = TrainingState.start(model_config, train, device, corpus.train)
-        state.run = RunConfig(compile=compile)
-        return fit(state, replace(corpus, val=corpus.val[:1000]), device)
+        return fit(state, replace(corpus, val=corpus.val[:1000]))
 
     model_config = replace(PRESETS[preset].model, vocab_size=corpus.tokenizer.vocab_size)
     config, steps = PRESETS[preset].train, STEPS + WARM_UP
@@ -111,7 +110,7 @@ def main() -> None:
     parser.add_argument("--presets", nargs="+", default=["mini", "classic"], choices=list(PRESETS))
     parser.add_argument("--device", default="cpu", choices=["cpu", "cuda", "mps"])
     parser.add_argument("--dtype", default="auto", choices=["auto", "float32", "bfloat16"])
-    parser.add_argument("--compile", action="store_true", help="with torch.compile")
+    parser.add_argument("--compile", action="store_true", help="which no n-gram table can be")
     options = parser.parse_args()
     device = choose_device(DeviceConfig(device=options.device, dtype=options.dtype))
     fastest = peak(device)

@@ -25,8 +25,7 @@ from torch import Tensor
 
 from sancho import checkpoint
 from sancho.corpus import Corpus
-from sancho.model import cross_entropy
-from sancho.training import windows
+from sancho.loss import cross_entropy, windows
 
 # nanoGPT's README, "I only have a macbook".
 NANOGPT_RECIPE = (

@@ -1,15 +1,18 @@
 """Prepare a text for training: python data/prepare.py [--input FILE ...] [--name NAME]."""
 
 import sys
-from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 DATA = Path(__file__).resolve().parent
 sys.path.insert(0, str(DATA.parent))
 
-from sancho import cli, corpus  # noqa: E402
-from sancho.errors import UserError  # noqa: E402
+import sancho.start  # isort: skip
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from sancho import cli, corpus
+from sancho.errors import UserError
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -19,7 +22,7 @@ class PrepareOptions:
     Without --input: quijote or shakespeare, which is fetched.
     """
 
-    input: tuple[str, ...] = ()
+    input: tuple[Path, ...] = ()  # here Python 2 stops: 3.10 or later is needed
     """Text files, taken as one text in this order; - is standard input."""
     encoding: str = "UTF-8"
     """The encoding of these files, as windows-1252 or UTF-16."""
@@ -39,12 +42,13 @@ def main(args: Sequence[str]) -> None:
     if options.input:
         if not options.name:
             raise UserError("--input needs --name: what is the text to be called?")
-        if corpus.is_prepared(DATA / name) and not options.overwrite:
+        folder = corpus.folder_of(DATA, name)
+        if corpus.is_prepared(folder) and not options.overwrite:
             raise UserError(
                 f"--name {name}: there is a corpus in {DATA.name}/{name} already; choose another "
                 "name, or replace it (--overwrite)"
             )
-        result = corpus.prepare_files(options.input, DATA / name, options.encoding)
+        result = corpus.prepare_files(options.input, folder, options.encoding)
     else:
         if options.encoding != "UTF-8":
             raise UserError(f"--encoding {options.encoding} needs --input: which file is it?")

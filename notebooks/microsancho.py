@@ -361,12 +361,11 @@ def escribir(p: Arrays, ids: Array, modelo: Modelo, n: int, temperatura: float =
 
 def guardar(archivo: Path, p: Arrays, texto: str, modelo: Modelo, o: Entrenamiento) -> None:
     """Escribir un checkpoint: los parámetros, las opciones y la suma que los comprueba."""
-    siempre = {"ngram_vocabulary": True, "embedding_skip": True}
-    contenido = {"model": modelo._asdict() | siempre, "train": o._asdict()}
+    contenido = {"model": modelo._asdict(), "train": o._asdict(), "device": {}}
     contenido["progress"] = {"step": o.max_iters}
     contenido["characters"] = "".join(sorted(set(texto)))
     contenido["corpus"] = {"name": "", "sha256": hashlib.sha256(texto.encode()).hexdigest()}
-    datos = {"format": "sancho-mini", "version": "3", "content": json.dumps(contenido)}
+    datos = {"format": "sancho-mini", "version": "4", "content": json.dumps(contenido)}
     comprobacion = hashlib.sha256(datos["content"].encode())
     tensores = {f"model.{nombre}": p[nombre] for nombre in sorted(p)}
     for nombre, tensor in tensores.items():

@@ -608,29 +608,31 @@ return p > 0""",
         """\
 ids, escritas = comienzo, []
 for _ in range(n):
-    escritas.append(elegir(modelo(ids)[0, -1]))
-    ids = torch.cat([ids, torch.tensor([escritas[-1:]])], 1)
+    lector.restart()
+    escritas.append(elegir(lector.read(ids)[0]))
+    ids = np.append(ids, [escritas[-1:]], axis=1)
 return escritas""",
         # Lo lee todo otra vez, y lo guarda otra vez.
         """\
-cache, ids, escritas = KVCache(modelo.config, 1), comienzo, []
+ids, escritas = comienzo, []
 for _ in range(n):
-    escritas.append(elegir(modelo(ids, cache)[0, -1]))
-    ids = torch.cat([ids, torch.tensor([escritas[-1:]])], 1)
+    escritas.append(elegir(lector.read(ids)[0]))
+    ids = np.append(ids, [escritas[-1:]], axis=1)
 return escritas""",
-        # Del comienzo mira la primera posición.
+        # Del comienzo lee solo la última letra.
         """\
-cache, nuevos, escritas = KVCache(modelo.config, 1), comienzo, []
+nuevos, escritas = comienzo[:, -1:], []
 for _ in range(n):
-    escritas.append(elegir(modelo(nuevos, cache)[0, 0]))
-    nuevos = torch.tensor([escritas[-1:]])
+    escritas.append(elegir(lector.read(nuevos)[0]))
+    nuevos = np.array([escritas[-1:]])
 return escritas""",
-        # Una caché nueva para cada letra.
+        # Olvida lo leído antes de cada letra.
         """\
 nuevos, escritas = comienzo, []
 for _ in range(n):
-    escritas.append(elegir(modelo(nuevos, KVCache(modelo.config, 1))[0, -1]))
-    nuevos = torch.tensor([escritas[-1:]])
+    lector.restart()
+    escritas.append(elegir(lector.read(nuevos)[0]))
+    nuevos = np.array([escritas[-1:]])
 return escritas""",
     ),
     "tres_subcapas": (
@@ -1170,22 +1172,21 @@ return quedan""",
     "escribir": (
         # El comienzo, letra a letra; y elige una letra que no escribe.
         """\
-cache = KVCache(modelo.config, batch_size=1)
 for t in range(comienzo.shape[1]):
-    logits = modelo(comienzo[:, t : t + 1], cache)
-letra, escritas = elegir(logits[0, 0]), []
+    logits = lector.read(comienzo[:, t : t + 1])
+letra, escritas = elegir(logits[0]), []
 while len(escritas) < n:
     escritas.append(letra)
-    letra = elegir(modelo(torch.tensor([[letra]]), cache)[0, 0])
+    letra = elegir(lector.read(np.array([[letra]]))[0])
 return escritas""",
-        # Un tensor, en vez de una lista.
+        # Un array, en vez de una lista.
         """\
-cache, todo = KVCache(modelo.config, 1), comienzo
+todo = comienzo
 leidas = 0
 for _ in range(n):
-    logits = modelo(todo[:, leidas:], cache)
+    logits = lector.read(todo[:, leidas:])
     leidas = todo.shape[1]
-    todo = torch.cat([todo, torch.tensor([[elegir(logits.flatten(0, 1)[-1])]])], 1)
+    todo = np.append(todo, [[elegir(logits[0])]], axis=1)
 return todo[0, -n:]""",
     ),
     "tres_subcapas": (

@@ -10,8 +10,8 @@ import torch
 
 from medidas import MAX_ORDER, count_losses, sliding_losses
 from sancho.config import ModelConfig
+from sancho.loss import character_losses
 from sancho.model import GPT
-from sancho.training import character_losses
 
 BOOK = (
     "En un lugar de la Mancha, de cuyo nombre no quiero acordarme, no ha mucho tiempo que vivía un "

@@ -16,11 +16,12 @@ import microsancho
 from sancho import checkpoint, ngrams
 from sancho.config import DeviceConfig, ModelConfig, SampleConfig, TrainConfig
 from sancho.corpus import Corpus, prepare_files
+from sancho.device import choose_device
 from sancho.generate import stream_texts
-from sancho.machine.device import choose_device
+from sancho.loss import validation_loss
 from sancho.model import GPT
 from sancho.tokenizer import CharTokenizer
-from sancho.training import Batches, TrainingState, fit, validation_loss
+from sancho.training import Batches, TrainingState, fit
 
 FOLDER = Path(__file__).resolve().parent
 FILE = FOLDER / "microsancho.py"
@@ -41,7 +42,6 @@ def config_of(modelo: microsancho.Modelo) -> ModelConfig:
         norm="rmsnorm",
         position="rope",
         activation="relu2",
-        ngram_vocabulary=True,
         ngram_dropout=0.0,
         embedding_skip=True,
         qk_norm=True,
@@ -120,8 +120,7 @@ def test_ngrams_have_the_rows_of_the_library():
     table = GPT(config_of(modelo)).ngram_embedding
     table.learn_vocabulary(text)
     windows = text[:640].reshape(4, 160)
-    padded = np.pad(windows, ((0, 0), (4, 0)), constant_values=ngrams.NOTHING)
-    rows = table.rows(torch.from_numpy(padded)).numpy()
+    rows = table.rows(torch.from_numpy(windows)).numpy()
     assert len(np.unique(rows)) > 500
     np.testing.assert_array_equal(microsancho.filas_de(windows, keys, modelo), rows)
 
@@ -157,7 +156,7 @@ def fit_both(modelo, o, corpus):
     device = choose_device(DeviceConfig(device="cpu", dtype="float32"))
     model.ngram_embedding.learn_vocabulary(corpus.train)
     state = TrainingState.from_model(model, train_config_of(o), device)
-    reports = [r for r in fit(state, corpus, device) if r.train_loss is not None]
+    reports = [r for r in fit(state, corpus) if r.train_loss is not None]
     losses = [r.train_loss for r in reports] + [reports[-1].val_loss]
 
     weights[KEYS] = microsancho.vocabulario(corpus.train.astype(np.int64), modelo)
@@ -217,10 +216,10 @@ def test_what_it_saves_is_a_checkpoint(saved, tmp_path):
     path, weights, modelo, ids, book = saved
     loaded = checkpoint.load(path)
     corpus = prepare_files([book], tmp_path / "text")
-    assert loaded.model == config_of(modelo)
+    assert loaded.model_config == config_of(modelo)
     assert loaded.characters == corpus.tokenizer.characters
     assert loaded.corpus_sha256 == corpus.sha256
-    assert loaded.train.max_iters == loaded.progress.step == 20
+    assert loaded.train_config.max_iters == loaded.progress.step == 20
     np.testing.assert_array_equal(np.concatenate([corpus.train, corpus.val]), ids)
     assert loaded.weights.keys() == weights.keys()
     for name, array in weights.items():

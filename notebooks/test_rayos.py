@@ -17,7 +17,6 @@ CONFIG = ModelConfig(
     n_embd=16,
     ngram_size=4,
     ngram_rows=61,
-    ngram_vocabulary=False,
     embedding_skip=True,
 )
 PLAIN = replace(
@@ -31,6 +30,7 @@ def make_gpt(config: ModelConfig) -> GPT:
     model, generator = GPT(config), torch.Generator().manual_seed(0)
     for weight in model.parameters():
         torch.nn.init.normal_(weight, std=0.5, generator=generator)
+    model.ngram_embedding.learn_vocabulary(IDS[0].repeat(2).numpy())
     return model.eval()
 
 

@@ -1,16 +1,15 @@
-"""Checkpoints: one safetensors file that is enough by itself, and the names and shapes in it.
+"""Checkpoints: one safetensors file that is enough by itself.
 
-Tensors are named "model.…" and "optimizer.…"; all else is JSON in the file's metadata. A file is
-checked before it is believed, and nothing in it is ever executed.
+Tensors are named "model.…", as in weights.py, and "optimizer.…"; all else is JSON in the file's
+metadata. A file is checked before it is believed, and nothing in it is ever executed.
 """
 
 import hashlib
 import json
 import math
 import platform
-import warnings
 from contextlib import suppress
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -18,24 +17,25 @@ from typing import TYPE_CHECKING
 import numpy as np
 import safetensors.numpy
 
-from sancho.config import ModelConfig, RunConfig, TrainConfig, from_dict
-from sancho.errors import MissingFile, UserError
-from sancho.machine.files import atomic_write, existing_file
+from sancho.config import DeviceConfig, ModelConfig, TrainConfig, from_dict
+from sancho.errors import MissingFile, UserError, note
+from sancho.files import atomic_write, existing_file
 from sancho.ngrams import NO_KEY
 from sancho.tokenizer import CharTokenizer
+from sancho.weights import NGRAM_KEYS, weight_shapes
 
 if TYPE_CHECKING:
     from sancho.model import GPT
     from sancho.numpy_model import NumpyGPT
 
 Arrays = dict[str, np.ndarray]
-Shapes = dict[str, tuple[int, ...]]
-
-FORMAT, VERSION = "sancho-mini", 3  # 2 had no vocabulary of n-grams
-NGRAM_KEYS = "ngram_embedding.keys"
+FORMAT = "sancho-mini"
+VERSION = "4"
 PRETRAINED = Path(__file__).parent / "pretrained" / "sancho.safetensors"
-DEFAULT_CHECKPOINT = Path("out/best.safetensors")
-"""What train.py leaves, if it is not told otherwise."""
+BEST = "best.safetensors"
+LAST = "last.safetensors"
+# What the content of a damaged file raises; AttributeError: a type that NumPy does not have.
+DAMAGE = (ValueError, KeyError, TypeError, AttributeError, ArithmeticError, RecursionError)
 
 
 @dataclass
@@ -47,19 +47,20 @@ class Progress:
     """Characters trained on."""
     seconds: float = 0.0
     """Time spent training, evaluations included."""
-    evaluated_step: int = 0
-    """The step after which the last evaluation was made."""
+    is_evaluated: bool = False
+    """Whether an evaluation was made after that step."""
     val_loss: float | None = None
     """At the last evaluation, nats per character."""
     best_val_loss: float | None = None
     evaluations_since_best: int = 0
     recent_losses: list[float] = field(default_factory=list)
     """Training losses of the steps since the last report."""
+    numpy_agrees: bool = True
+    """Whether numpy_model.py computed what model.py did, at the last evaluation."""
 
     def __post_init__(self) -> None:
         """Raise ValueError for what no run can come to."""
-        counted = [self.step, self.tokens, self.seconds, self.evaluated_step]
-        counted.append(self.evaluations_since_best)
+        counted = [self.step, self.tokens, self.seconds, self.evaluations_since_best]
         losses = [self.val_loss or 0, self.best_val_loss or 0, *self.recent_losses]
         if min(counted) < 0 or not all(map(math.isfinite, [*counted, *losses])):
             raise ValueError(f"step {self.step} or a loss after it is no number that a run has")
@@ -69,10 +70,10 @@ class Progress:
 class Checkpoint:
     """What a checkpoint file holds."""
 
-    model: ModelConfig
+    model_config: ModelConfig
     characters: str
-    train: TrainConfig
-    run: RunConfig = field(default_factory=RunConfig)
+    train_config: TrainConfig
+    device_config: DeviceConfig = field(default_factory=DeviceConfig)
     progress: Progress
     corpus_name: str
     corpus_sha256: str
@@ -90,13 +91,17 @@ class Checkpoint:
         """Return the model as a PyTorch module, in evaluation mode, on the CPU."""
         from sancho.model import GPT  # not above: to write on a CPU takes no PyTorch
 
-        return GPT.with_weights(self.model, self.weights).eval()
+        return GPT.with_weights(self.model_config, self.weights).eval()
 
     def build_numpy(self) -> "NumpyGPT":
         """Return the model for inference in NumPy."""
         from sancho.numpy_model import NumpyGPT
 
-        return NumpyGPT(self.model, self.weights)
+        return NumpyGPT(self.model_config, self.weights)
+
+    def build_writer(self) -> "NumpyGPT | GPT":
+        """Return what writes on a CPU: NumPy's model, if it is the one that was trained."""
+        return self.build_numpy() if self.progress.numpy_agrees else self.build_model()
 
 
 def save(path: str | Path, checkpoint: Checkpoint) -> None:
@@ -106,43 +111,49 @@ def save(path: str | Path, checkpoint: Checkpoint) -> None:
     # safetensors writes an array as it lies in memory.
     tensors = {name: np.asarray(array, order="C") for name, array in tensors.items()}
     versions = {"python": platform.python_version()}
-    with suppress(PackageNotFoundError):  # to write takes no PyTorch
+    with suppress(PackageNotFoundError):  # it need not be there
         versions["torch"] = version("torch")
-    parts = ("model", "train", "run", "progress")
     content = json.dumps(
-        {part: asdict(getattr(checkpoint, part)) for part in parts}
-        | {
+        {
+            "model": asdict(checkpoint.model_config),
             "characters": checkpoint.characters,
+            "train": asdict(checkpoint.train_config),
+            "device": asdict(checkpoint.device_config),
+            "progress": asdict(checkpoint.progress),
             "corpus": {"name": checkpoint.corpus_name, "sha256": checkpoint.corpus_sha256},
             "versions": versions,
         }
     )
-    metadata = {"format": FORMAT, "version": str(VERSION), "content": content}
+    metadata = {"format": FORMAT, "version": VERSION, "content": content}
     metadata["sha256"] = _digest(content, tensors)
     with atomic_write(path) as file:
         file.write(safetensors.numpy.save(tensors, metadata))
 
 
 def find_checkpoint(name: str | Path | None) -> Path:
-    """Return the path of the checkpoint that was asked for, whether it exists or not.
+    """Return the path of the checkpoint that was asked for.
 
-    "pretrained", where no file is called so, is the pretrained model that comes with the project.
-    Without a name it is DEFAULT_CHECKPOINT; where that is missing, the pretrained model, with a
-    warning.
+    A folder means the best checkpoint of the run in it, or else its last, with a note. Without a
+    name it is the folder out; where that has no run, the pretrained model, with a note.
+    "pretrained", where nothing else is called so, is that model.
+    Raises MissingFile where nothing is there.
     """
-    if name is None and not DEFAULT_CHECKPOINT.exists():
+    path = Path(name or "out")
+    of_a_run = (BEST, LAST, "metrics.jsonl")
+    if name is None and not any((path / each).exists() for each in of_a_run):
         what = "the pretrained model that comes with the project; train your own with train.py"
-        warnings.warn(f"there is no {DEFAULT_CHECKPOINT} yet: this is {what}", stacklevel=3)
+        note(f"there is no run in {path}: this is {what}")
         return PRETRAINED
-    path = Path(name or DEFAULT_CHECKPOINT)
-    if path == Path("pretrained") and not path.is_file():
+    if path == Path("pretrained") and not (path.is_file() or (path / BEST).exists()):
         return PRETRAINED
-    return path
-
-
-def load_or_pretrained(name: str | Path | None) -> Checkpoint:
-    """Read what `find_checkpoint` finds. Raises as `load` does."""
-    return load(find_checkpoint(name))
+    best = path / BEST if path.is_dir() else path
+    last = best.with_name(LAST)
+    if best.name == BEST and not best.exists() and last.exists():
+        note(f"{best.parent} has no {BEST} yet; this is {last}")
+        return last
+    if path.is_dir() and not best.exists():
+        raise MissingFile(f"the folder {path} has no checkpoint (yet); name another, or pretrained")
+    return existing_file(best, "the checkpoint")
 
 
 def pretrained() -> Checkpoint:
@@ -155,26 +166,25 @@ def load(path: str | Path) -> Checkpoint:
 
     Raises MissingFile or UserError for anything that is not a sound one.
     """
-    path = Path(path)
-    last = path.parent / "last.safetensors"
-    if not path.exists() and last.exists():
-        raise MissingFile(f"the checkpoint {path} does not exist (yet); but there is {last}")
-    metadata, tensors = _read(existing_file(path, "the checkpoint"))
+    path = existing_file(path, "the checkpoint")
+    _require_safetensors(path)
     try:
-        if _digest(metadata["content"], tensors) != metadata.get("sha256"):
-            raise ValueError("its checksum does not fit its content")
-        saved = _from_content(json.loads(metadata["content"]), tensors)
-        _check_weights(saved)
-    except (ValueError, KeyError, TypeError, RecursionError) as error:
-        raise _damaged(path, error) from None
-    weights = dict(saved.weights)
-    for name, weight in weights.items():
-        if weight.dtype == np.float16:
-            weights[name] = weight.astype(np.float32)
-    return replace(saved, weights=weights)
+        with safetensors.safe_open(path, "numpy") as file:
+            metadata = file.metadata() or {}
+            if (metadata.get("format"), metadata.get("version")) == (FORMAT, VERSION):
+                tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+                return _read(metadata, tensors)
+    except (safetensors.SafetensorError, *DAMAGE) as error:
+        why = f"{error} is missing" if isinstance(error, KeyError) else error
+        damage = f"the checkpoint {path} is damaged: {why}"
+        raise UserError(f"{damage}; use another checkpoint") from None
+    if metadata.get("format") != FORMAT:
+        raise UserError(f"{path} is no checkpoint of sancho-mini; use one from train.py")
+    versions = f"version {metadata.get('version')}, this program reads {VERSION}"
+    raise UserError(f"{path} has {versions}; use the sancho-mini that wrote it")
 
 
-def _read(path: Path) -> tuple[dict[str, str], Arrays]:
+def _require_safetensors(path: Path) -> None:
     with open(path, "rb") as file:
         start = file.read(9)
     if start[8:] != b"{":  # a header's length stands before it, which may begin like a pickle
@@ -182,50 +192,30 @@ def _read(path: Path) -> tuple[dict[str, str], Arrays]:
         if start[:2] == b"PK" or start[:1] == b"\x80":
             what = "is a pickle (.pt or .pkl): it can run code when opened, so it is refused"
         raise UserError(f"{path} {what if start else 'is empty'}; use one that train.py wrote")
-    try:
-        with safetensors.safe_open(path, "numpy") as file:
-            metadata = file.metadata() or {}
-            if metadata.get("format") != FORMAT:
-                raise UserError(f"{path} is no checkpoint of sancho-mini; use one from train.py")
-            if metadata.get("version") not in ("2", str(VERSION)):
-                versions = f"version {metadata.get('version')}, this program reads {VERSION}"
-                raise UserError(f"{path} has {versions}; use the sancho-mini that wrote it")
-            return metadata, {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
-    except (safetensors.SafetensorError, TypeError, AttributeError) as error:
-        raise _damaged(path, error) from None  # the last two: a type that NumPy does not have
 
 
-def _damaged(path: Path, error: Exception) -> UserError:
-    why = f"{error} is missing" if isinstance(error, KeyError) else str(error)
-    return UserError(f"the checkpoint {path} is damaged: {why}; use another checkpoint")
-
-
-def _from_content(content: dict, tensors: Arrays) -> Checkpoint:
-    def part(prefix: str) -> Arrays:
-        return {k.removeprefix(prefix): t for k, t in tensors.items() if k.startswith(prefix)}
-
-    # What an older file leaves out had one value only when it was written.
-    model = from_dict(ModelConfig, {"ngram_vocabulary": False} | content["model"])
-    train = from_dict(TrainConfig, {"look_ahead": 0} | content["train"])
-    run = content.get("run", {})
-    if isinstance(run, dict) and run.get("compile", False) is None:  # it was left to the program
-        run = run | {"compile": False}
-    progress = from_dict(Progress, content["progress"])
-    if "evaluated_step" not in content["progress"] and progress.val_loss is not None:
-        is_end = progress.step == train.max_iters
-        since = 0 if is_end else progress.step % train.eval_interval
-        progress.evaluated_step = progress.step - since
-    return Checkpoint(
-        model=model,
+def _read(metadata: dict[str, str], tensors: Arrays) -> Checkpoint:
+    if _digest(metadata["content"], tensors) != metadata.get("sha256"):
+        raise ValueError("its checksum does not fit its content")
+    content = json.loads(metadata["content"])
+    parts: dict[str, Arrays] = {"model": {}, "optimizer": {}}
+    for name, tensor in tensors.items():
+        part, _, own_name = name.partition(".")
+        is_half = part == "model" and tensor.dtype == np.float16
+        parts[part][own_name] = tensor.astype(np.float32) if is_half else tensor
+    found = Checkpoint(
+        model_config=from_dict(ModelConfig, content["model"]),
         characters=_text(content["characters"]),
-        train=train,
-        run=from_dict(RunConfig, run),
-        progress=progress,
+        train_config=from_dict(TrainConfig, content["train"]),
+        device_config=from_dict(DeviceConfig, content["device"]),
+        progress=from_dict(Progress, content["progress"]),
         corpus_name=_text(content["corpus"]["name"]),
         corpus_sha256=_text(content["corpus"]["sha256"]),
-        weights=part("model."),
-        optimizer=part("optimizer."),
+        weights=parts["model"],
+        optimizer=parts["optimizer"],
     )
+    _check_weights(found)
+    return found
 
 
 def _text(value: object) -> str:
@@ -233,42 +223,31 @@ def _text(value: object) -> str:
 
 
 def _check_weights(checkpoint: Checkpoint) -> None:
-    if checkpoint.tokenizer.vocab_size != checkpoint.model.vocab_size:
+    if checkpoint.tokenizer.vocab_size != checkpoint.model_config.vocab_size:
         raise ValueError("its vocabulary is not as large as its model's")
-    shapes = weight_shapes(checkpoint.model)
-    _compare(checkpoint.weights, shapes, "float32", "float16")
-    for name, weight in checkpoint.weights.items():
+    shapes = weight_shapes(checkpoint.model_config)
+    for name in sorted(shapes.keys() | checkpoint.weights.keys()):
+        weight = checkpoint.weights.get(name, np.empty(0))
+        kind = "int32" if name == NGRAM_KEYS else "float32"
+        if weight.shape != shapes.get(name) or weight.dtype != kind:
+            raise ValueError(
+                f"tensor {name} is {weight.dtype} {weight.shape}; there should be {kind} "
+                f"{shapes.get(name, 'no such tensor')}"
+            )
         if not np.isfinite(weight).all():
             raise ValueError(f"tensor {name} holds numbers that are not finite")
     keys = checkpoint.weights.get(NGRAM_KEYS, np.array([NO_KEY]))
     if keys[-1] != NO_KEY or (keys[1:] < keys[:-1]).any():
         raise ValueError(f"tensor {NGRAM_KEYS} does not ascend to {NO_KEY}")
-    if not checkpoint.optimizer:
-        return
-    heads = {f"look_ahead.{j}": shapes["head.weight"] for j in range(checkpoint.train.look_ahead)}
-    expected = {f"{head}.weight": shape for head, shape in heads.items()}
-    for name in checkpoint.optimizer.keys() - expected.keys():
-        owner, _, key = name.rpartition(".")
-        shape = (shapes | heads).get(owner)
-        if shape is None:
-            raise ValueError(f"tensor {name} belongs to no weight")
-        if key == "step":  # one number for all
-            expected[name] = ()
-        elif key == "sum":  # one for each row
-            expected[name] = shape[:1]
-        else:
-            expected[name] = shape
-    _compare(checkpoint.optimizer, expected, "float32")
-
-
-def _compare(arrays: Arrays, shapes: Shapes, *types: str) -> None:
-    for name in sorted(shapes.keys() | arrays.keys()):
-        array = arrays.get(name, np.empty(0))
-        kinds = ("int32",) if name == NGRAM_KEYS else types
-        if array.shape != shapes.get(name) or array.dtype not in kinds:
-            found = f"{array.dtype} {array.shape}" if name in arrays else "missing"
-            wanted = f"{kinds[0]} {shapes[name]}" if name in shapes else "no such tensor"
-            raise ValueError(f"tensor {name} is {found}; there should be {wanted}")
+    if checkpoint.optimizer:
+        heads = [f"look_ahead.{j}" for j in range(checkpoint.train_config.look_ahead)]
+        shapes |= dict.fromkeys(heads, shapes["head.weight"])
+        for name in (*(f"{head}.weight" for head in heads), *checkpoint.optimizer):
+            state = checkpoint.optimizer.get(name, np.empty(0))
+            owner = shapes.get(name.rpartition(".")[0], ())
+            # A number for each of its numbers, for each row, or for all.
+            if state.shape not in (owner, owner[:1], ()) or state.dtype != "float32":
+                raise ValueError(f"tensor {name} is missing, or no state of an optimizer")
 
 
 def _digest(content: str, tensors: Arrays) -> str:
@@ -276,57 +255,5 @@ def _digest(content: str, tensors: Arrays) -> str:
     for name in sorted(tensors):
         array = tensors[name]
         digest.update(f"{name} torch.{array.dtype} {array.shape}".encode())
-        digest.update(np.ascontiguousarray(array).reshape(-1).view(np.uint8).data)
+        digest.update(array.tobytes())
     return digest.hexdigest()
-
-
-def weight_shapes(config: ModelConfig) -> Shapes:
-    """Return the shape of every weight by its name, in the order of the forward pass.
-
-    All are float32, row after row, but for the keys of n-grams, which are int32. With C = n_embd,
-    H heads of D = C / H channels, V characters:
-
-    - A matrix of shape (out, in) maps x, (…, in), to x · Wᵀ + bias, as torch.nn.Linear does.
-    - `attention.qkv` gives the queries of all heads, then the keys, then the values: 3·H·D rows.
-    - Rotary positions rotate the channels (2j, 2j + 1) of queries and keys together, by the angle
-      t / 10000^(2j/D) at position t, before they are normalised.
-    - `feed_forward.expand` of a gated activation gives the factors first and then the gates: the
-      output is factor · activation(gate).
-    - `ngram_embedding` is the table of ngrams.py; `skips` are the strengths with which the
-      embedding is added before each block (the first one is not used).
-    - A tied output head is stored twice.
-    """
-    C, V, hidden = config.n_embd, config.vocab_size, config.hidden_size
-
-    def linear(name: str, *shape: int) -> Shapes:
-        bias: Shapes = {f"{name}.bias": shape[:1]} if config.bias else {}
-        return {f"{name}.weight": shape} | bias
-
-    def norm(name: str) -> Shapes:
-        return linear(name, C) if config.norm == "layernorm" else {}
-
-    shapes: Shapes = {"token_embedding.weight": (V, C)}
-    if config.ngram_size > 1:
-        shapes["ngram_embedding.weight"] = (config.ngram_rows, C)
-        if config.ngram_vocabulary:
-            shapes[NGRAM_KEYS] = (config.ngram_rows,)
-    if config.position == "learned":
-        shapes["position_embedding.weight"] = (config.block_size, C)
-    if config.embedding_skip:
-        shapes["skips"] = (config.n_layer,)
-    for layer in range(config.n_layer):
-        block = f"blocks.{layer}"
-        shapes |= norm(f"{block}.norm1")
-        shapes |= linear(f"{block}.attention.qkv", 3 * C, C)
-        shapes |= linear(f"{block}.attention.proj", C, C)
-        shapes |= norm(f"{block}.norm2")
-        shapes |= linear(f"{block}.feed_forward.expand", hidden * (1 + config.is_gated), C)
-        shapes |= linear(f"{block}.feed_forward.proj", C, hidden)
-    return shapes | norm("norm") | {"head.weight": (V, C)}
-
-
-def count_parameters(config: ModelConfig) -> int:
-    """Return the number of trained weights, those of a tied head once."""
-    shapes = weight_shapes(config)
-    total = sum(math.prod(shape) for name, shape in shapes.items() if name != NGRAM_KEYS)
-    return total - config.tie_embeddings * config.vocab_size * config.n_embd

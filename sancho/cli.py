@@ -6,78 +6,92 @@ import difflib
 import errno
 import inspect
 import io
+import logging
 import os
 import re
-import shlex
-import shutil
 import signal
-import subprocess
 import sys
 import time
-import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import Field, fields, is_dataclass
+from contextlib import contextmanager, suppress
+from dataclasses import Field, fields, is_dataclass, replace
 from functools import cache
-from importlib.util import find_spec
 from itertools import pairwise
 from pathlib import Path
-from types import UnionType
 from typing import TYPE_CHECKING, Annotated, Any, Literal, NoReturn, TypeVar, get_args, get_origin
 
 from tqdm import tqdm
 
-from sancho.config import FOLLOWS_TEXT, with_values
-from sancho.errors import AnotherProcessFailed, UserError
+from sancho import start
+from sancho.errors import LOG, UserError, say
 
 if TYPE_CHECKING:
-    from sancho.machine.distributed import World
     from sancho.training import Report, TrainingState
 
 Options = TypeVar("Options")
 LINE_SECONDS = 10.0  # between lines about a run in a log file
+DASHES = "-\u2010\u2011\u2012\u2013\u2014\u2212"  # the last ones come from word processors
+OTHER_NAMES = {
+    "--start": "prompt prompts prefix text input file input_file",
+    "--corpus": "text texts input file input_file train_file data",
+    "--input": "corpus text file input_file data",
+    "--dataset": "data data_dir corpus name",
+    "--name": "dataset data",
+    "--max_new_tokens": "length n_predict max_length max_tokens num_tokens tokens chars",
+    "--num_samples": "nsamples n_samples samples",
+    "--temperature": "temp",
+    "--max_iters": "epochs num_epochs steps num_steps max_steps iters iterations",
+    "--learning_rate": "lr max_lr",
+    "--batch_size": "bs batch",
+    "--block_size": "seq_length seq_len context context_length ctx",
+    "--n_layer": "layers num_layers depth",
+    "--n_head": "heads num_heads",
+    "--n_embd": "hidden_size rnn_size d_model width",
+    "--checkpoint": "model ckpt model_path checkpoint_dir load",
+    "--init_from": "checkpoint model ckpt load start",
+    "--out_dir": "output output_dir save_dir checkpoint_dir",
+    "--output": "out out_dir",
+    "--device": "gpu cuda cpu",
+    "--stop": "stop_token end",
+}
+"""Our options, and what other programs call them; the first that a script has is meant."""
 
 
 def parse(default: Options, args: Sequence[str], command: str = "") -> Options:
-    """Return `default`, a dataclass, with what `parse_typed` finds in `args`."""
-    return with_values(default, parse_typed(default, args, command))
+    """Return `default`, a dataclass, with the values that `args` give to its options.
 
-
-def parse_typed(
-    default: object,
-    args: Sequence[str],
-    command: str = "",
-    help_defaults: Callable[[dict[str, Any]], object] | None = None,
-) -> dict[str, Any]:
-    """Return the options that `args` hold, by name, and no others.
-
-    The fields of `default`, a dataclass, are options, and so are those of the dataclasses in it.
-    Raises UserError for an unknown option, a value of the wrong type or none. --help prints the
-    help and exits; the defaults in it are those of `help_defaults(typed)`, or else of `default`.
+    They are its fields and those of the dataclasses in it; --help prints them and exits. Raises
+    UserError for an unknown one, and a value that is missing, of the wrong type or out of range.
     """
-    typed, unknown = _Parser(default, command).read_args(args)
-    if typed.pop("help", False):
-        shown = help_defaults(typed) if help_defaults else default
-        _Parser(shown, command).print_help()
-        sys.exit(0)
-    if unknown:
-        options = [arg for arg in unknown if arg.startswith("-")]
-        name = (options or unknown)[0].partition("=")[0]
-        known = [f"--{option}" for option in option_names(default)]
-        hint = nearest(name, known, otherwise="--help lists all options")
-        raise UserError(f"unknown option {name}; {hint}")
-    return typed
+    return _with_found(default, _Parser(default, command).read(args))
 
 
-def option_names(options: object) -> list[str]:
-    """Return the names of all options of a dataclass."""
-    return [option.name for _, group in _groups(options) for option in group]
+def check(default: object, args: Sequence[str]) -> None:
+    """End the script with one line where an option is unknown or its value of the wrong type."""
+    try:
+        _Parser(default).read([arg for arg in args if arg not in ("-h", "--help")])
+    except UserError as error:
+        _fail(str(error))
+
+
+def parse_known(default: Options, args: Sequence[str]) -> Options:
+    """Return as `parse` what concerns `default`, and leave the rest of `args` to another parse."""
+    return _with_found(default, vars(_Parser(default).parse_known_args(args)[0]))
+
+
+def _with_found(default: Any, found: dict[str, Any]) -> Any:
+    found = {name: tuple(x) if isinstance(x, list) else x for name, x in found.items()}
+    values: dict[str, Any] = {}
+    for place, owner, options in _groups(default):
+        own = {option.name: found[option.name] for option in options if option.name in found}
+        values |= {place: replace(owner, **own)} if place else own
+    return replace(default, **values)
 
 
 class _Parser(argparse.ArgumentParser):
     """Options for the fields of dataclasses; what is not on the command line is left out."""
 
-    def __init__(self, options: object, command: str) -> None:
+    def __init__(self, options: object, command: str = "") -> None:
         super().__init__(
             prog=f"{Path(sys.argv[0]).name} {command}".strip(),
             description=inspect.getdoc(type(options)),
@@ -87,29 +101,59 @@ class _Parser(argparse.ArgumentParser):
             formatter_class=lambda prog: argparse.HelpFormatter(prog, max_help_position=34),
         )
         self.add_argument("-h", "--help", action="store_true", help="show this help and exit")
-        for owner, group in _groups(options):
-            inner = owner is not options
-            target = self.add_argument_group(summary(owner).rstrip(".")) if inner else self
+        for place, owner, group in _groups(options):
+            target = self.add_argument_group(summary(owner).rstrip(".")) if place else self
             helps = _helps(owner.__class__)
             for option in group:
                 _add(target, option, getattr(owner, option.name), helps[option.name])
+        self.known = list(self._option_string_actions)
+        if "--checkpoint" in self.known:  # where train.py was told to keep it
+            self.add_argument("--out_dir", dest="checkpoint", type=_path, help=argparse.SUPPRESS)
 
-    def read_args(self, args: Sequence[str]) -> tuple[dict[str, Any], list[str]]:
-        found, unknown = self.parse_known_args([self._respelt(arg) for arg in args])
-        typed = vars(found)
-        for name, value in typed.items():
-            if isinstance(value, list):
-                typed[name] = tuple(value)
-        return typed, unknown
+    def read(self, args: Sequence[str]) -> dict[str, Any]:
+        """Return the values that `args` give. Raises UserError for what is no option."""
+        found, unknown = self.parse_known_args(args)
+        if "help" in found:
+            self.print_help()
+            sys.exit(0)
+        options = [arg.partition("=")[0] for arg in unknown if arg.startswith(tuple(DASHES))]
+        if options:
+            raise UserError(f"unknown option {options[0]}; {self._hint(options[0])}")
+        if unknown:
+            raise UserError(f"{unknown[0]} belongs to no option; {self._hint_at_word(unknown[0])}")
+        return vars(found)
 
-    def _respelt(self, arg: str) -> str:
-        name, sign, value = arg.partition("=")
-        respelt = name[:2] + name[2:].replace("-", "_")
-        return respelt + sign + value if respelt in self._option_string_actions else arg
+    def _hint(self, name: str) -> str:
+        word = name.strip(DASHES).replace("-", "_")
+        meant = [option for option, others in OTHER_NAMES.items() if word in others.split()]
+        for option in meant:
+            if option in self.known:
+                return f"here it is {option}"
+        if meant and f"--{word}" not in self.known:
+            return "--help lists all options"
+        return nearest(word, self.known, otherwise="--help lists all options")
+
+    def _hint_at_word(self, word: str) -> str:
+        path = Path(word)
+        wanted: list[str] = []
+        if path.suffix.lower() == ".txt":
+            wanted = ["--corpus ", "--input ", "--start FILE:"]
+        elif path.suffix == ".safetensors" or path.is_dir():
+            wanted = ["--checkpoint ", "--out_dir "]
+        for option in wanted:
+            if option.split()[0] in self.known:
+                return f"give it as {option}{quoted(word)}"
+        if "--start" in self.known:
+            return 'a text with blanks is given in quotation marks, as --start "En un lugar"'
+        return "each value comes after its option; --help lists all options"
 
     def error(self, message: str) -> NoReturn:
         """Raise UserError: a value is missing, of the wrong type, or given to a switch."""
         hint = "; one that begins with - is given as --name=VALUE" if "expected" in message else ""
+        if "ignored explicit argument" in message:
+            hint = "; a switch has no value: give it alone, or as --no-NAME"
+        elif re.search(r"invalid float value: '\d+,\d+'", message):
+            hint = "; a decimal point is wanted"
         raise UserError(message.removeprefix("argument ") + hint)
 
 
@@ -118,36 +162,47 @@ def summary(options: object) -> str:
     return (inspect.getdoc(type(options)) or "").partition("\n")[0]
 
 
-def _groups(options: Any) -> Iterator[tuple[Any, list[Field[Any]]]]:
-    """Yield each dataclass in `options`, itself first, with the fields that are options."""
+def _groups(options: Any) -> Iterator[tuple[str, Any, list[Field[Any]]]]:
+    """Yield a dataclass and those in it, each with its place there and those of its options.
+
+    Of two fields of one name the first is the option.
+    """
     inner = [field for field in fields(options) if is_dataclass(getattr(options, field.name))]
-    yield options, [f for f in fields(options) if f not in inner and f.name != "vocab_size"]
-    for field in inner:
-        yield from _groups(getattr(options, field.name))
+    seen = {"vocab_size"}
+    for place in ("", *(field.name for field in inner)):
+        owner = getattr(options, place) if place else options
+        group = [f for f in fields(owner) if f not in inner and f.name not in seen]
+        seen |= {field.name for field in group}
+        yield place, owner, group
 
 
 def _add(target: argparse._ActionsContainer, option: Field[Any], default: Any, text: str) -> None:
-    name = f"--{option.name}"
-    negated = f"--no_{option.name}"
     kind: Any = option.type
-    if FOLLOWS_TEXT in get_args(kind):
+    if default is None and "auto:" in text:
         default = "auto"
-    while get_origin(kind) in (Annotated, UnionType):
+    while type(None) in get_args(kind) or get_origin(kind) is Annotated:
         kind = get_args(kind)[0]  # without its range, or the None that it may be instead
-    if kind is bool:
-        text += f" (default: {default}; the opposite: {negated})"
-    elif default not in ((), None):
+    if default not in ((), None):
         text += f" (default: {default if str(default).isprintable() else repr(default)})"
-    text = text.replace("%", "%%")
+    how: dict[str, Any] = {"help": text.replace("%", "%%")}
     if kind is bool:
-        target.add_argument(name, action="store_true", help=text)
-        target.add_argument(negated, action="store_false", dest=option.name, help=argparse.SUPPRESS)
-    elif get_origin(kind) is tuple:
-        target.add_argument(name, nargs="+", action="extend", metavar="TEXT", help=text)
+        how["action"] = argparse.BooleanOptionalAction
     elif get_origin(kind) is Literal:
-        target.add_argument(name, metavar=f"{{{','.join(get_args(kind))}}}", help=text)
+        how["metavar"] = f"{{{','.join(get_args(kind))}}}"
     else:
-        target.add_argument(name, type=kind, metavar=kind.__name__.upper(), help=text)
+        if get_origin(kind) is tuple:
+            kind = get_args(kind)[0]
+            how |= {"nargs": "+", "action": "extend"}
+        how["metavar"] = "TEXT" if kind is str else kind.__name__.upper()
+        how["type"] = _path if kind is Path else kind
+    target.add_argument(f"--{option.name}", **how)
+
+
+def _path(word: str) -> Path:
+    """Return a path as a shell would: it leaves the ~ of --name=~/x to us."""
+    with suppress(RuntimeError):  # nobody's home is known
+        return Path(word).expanduser()
+    return Path(word)
 
 
 @cache
@@ -155,7 +210,7 @@ def _helps(cls: type) -> dict[str, str]:
     """Return the help of each field, those of base classes too: the text that stands under it."""
     helps = {}
     for owner in filter(is_dataclass, reversed(cls.__mro__)):
-        (definition,) = ast.parse(inspect.cleandoc(inspect.getsource(owner))).body
+        (definition,) = ast.parse(inspect.getsource(owner)).body
         for pair in pairwise(ast.iter_child_nodes(definition)):
             match pair:
                 case ast.AnnAssign(target=ast.Name(name)), ast.Expr(ast.Constant(str(text))):
@@ -165,9 +220,9 @@ def _helps(cls: type) -> dict[str, str]:
 
 def nearest(name: str, known: Iterable[str], otherwise: str) -> str:
     """Return a hint at the name that is most like `name`, if any is."""
-    # More than difflib's 0.6: the dashes of two options are alike already.
-    near = difflib.get_close_matches(name, known, n=1, cutoff=0.7)
-    return f"did you mean {near[0]}?" if near else otherwise
+    words = {each.strip(DASHES): each for each in known}
+    near = difflib.get_close_matches(name.strip(DASHES).lower(), words, n=1, cutoff=0.65)
+    return f"did you mean {words[near[0]]}?" if near else otherwise
 
 
 def exit_with(main: Callable[[Sequence[str]], int | None]) -> None:
@@ -175,26 +230,30 @@ def exit_with(main: Callable[[Sequence[str]], int | None]) -> None:
 
     Everything else that is raised is a bug and keeps its traceback.
     """
-    warnings.showwarning = lambda message, *_, **__: say(f"note: {message}")
-    for file in (sys.stdin, sys.stdout, sys.stderr):
+    for name in ("stdin", "stdout", "stderr"):
+        file = getattr(sys, name)
+        if file is None:  # closed: the next file that is opened would take its place
+            file = open(os.devnull, "r+", encoding="utf-8")  # noqa: SIM115
+            setattr(sys, name, file)
         if isinstance(file, io.TextIOWrapper):  # UTF-8 whatever the terminal has, as on Windows
             file.reconfigure(encoding="utf-8", errors="surrogateescape")
+    sys.stderr = _Screen(sys.stderr)
+    if logging.lastResort:
+        LOG.addHandler(logging.lastResort)
     try:
         sys.exit(main(sys.argv[1:]))
-    except AnotherProcessFailed:
-        sys.exit(0)
     except UserError as error:
         _fail(str(error))
-    except ModuleNotFoundError:
-        require_torch()
+    except ModuleNotFoundError as error:
+        start.require([error.name] if error.name == "torch" else [])
         raise
     except OSError as error:
-        # The reader of our text went away (| head), which Windows calls an invalid argument.
-        is_invalid = error.errno == errno.EINVAL and error.filename is None
-        if isinstance(error, BrokenPipeError) or (sys.platform == "win32" and is_invalid):
+        # The reader of our text went away (| head, a terminal), which Windows calls EINVAL.
+        gone = (errno.EPIPE, errno.EINVAL if sys.platform == "win32" else errno.EIO)
+        if error.filename is None and error.errno in gone:
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             sys.exit(0)
-        if error.filename is None and error.errno is None:
+        if error.strerror is None:
             raise
         where = f"{error.filename}: " if error.filename else ""
         _fail(f"{where}{error.strerror}; nothing that was saved before is lost")
@@ -205,62 +264,65 @@ def exit_with(main: Callable[[Sequence[str]], int | None]) -> None:
             raise
         _fail("not enough memory; a smaller model, batch or text, or fewer samples, take less")
     except KeyboardInterrupt:
-        print("\ninterrupted", file=sys.stderr)
+        say("\ninterrupted")
         sys.exit(130)
 
 
+class _Screen:
+    """A stream to write to that ends no run when its reader goes or its terminal is closed."""
+
+    def __init__(self, stream: Any) -> None:
+        self.stream = stream
+
+    def write(self, text: str) -> None:
+        with suppress(OSError):
+            self.stream.write(text)
+
+    def flush(self) -> None:
+        with suppress(OSError):
+            self.stream.flush()
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.stream, name)
+
+
 def _fail(message: str) -> NoReturn:
-    print(f"{Path(sys.argv[0]).name}: error: {' '.join(message.split())}", file=sys.stderr)
+    say(f"{Path(sys.argv[0]).name}: error: {' '.join(message.split())}")
     sys.exit(2)
 
 
-def require_torch(options: object = None) -> None:
-    """End the script with one line where PyTorch is not installed; or with the help, if asked for.
-
-    options: a dataclass, whose help can be asked for.
-    """
-    if not find_spec("torch"):
-        if options and {"-h", "--help"} & set(sys.argv):
-            parse_typed(options, ["--help"])
-        install = "-m pip install torch --index-url https://download.pytorch.org/whl/cpu"
-        _fail(f"this needs PyTorch; for a CPU: {command(*install.split())} (GPU: pytorch.org)")
-
-
-def say(message: str) -> None:
-    """Tell the user something on stderr."""
-    print(message, file=sys.stderr, flush=True)
-
-
-def command(script: str, *args: str | Path) -> str:
-    """Return a line for the shell that runs one of the project's scripts with this interpreter."""
-    found = shutil.which("python")
-    beside = Path(sys.argv[0]).parent / script
-    is_found = found and Path(found).parent == Path(sys.executable).parent
-    python = "python" if is_found else sys.executable
-    words = [python, str(beside if beside.is_file() else script), *map(str, args)]
-    return subprocess.list2cmdline(words) if os.name == "nt" else shlex.join(words)
+def quoted(path: str | Path) -> str:
+    """Return a path as it is typed in a shell, in quotation marks where blanks need them."""
+    return f'"{path}"' if " " in str(path) else str(path)
 
 
 @contextmanager
-def stop_signals(world: "World") -> Iterator[list[int]]:
-    """Inside the block, Ctrl+C and SIGTERM only go into the list; a second Ctrl+C stops at once.
+def stop_signals(alone: bool) -> Iterator[list[int]]:
+    """Inside the block, Ctrl+C, SIGTERM and SIGHUP (the terminal was closed) only go into the list.
 
-    Not so for several processes, which may get one twice, from the terminal and from torchrun.
-    They ignore signals until they end, so that none is killed while another leaves.
+    A second Ctrl+C stops at once. Where SIGHUP is ignored (nohup), it is not heard.
+
+    alone: not so for several processes, which may get one twice, from the terminal and from
+    torchrun. They hear nothing after the block: none is killed while another leaves.
     """
     received: list[int] = []
 
     def receive(number: int, frame: object) -> None:
-        is_second = number == signal.SIGINT and signal.SIGINT in received[-1:]
-        if is_second and world.size == 1:
+        if alone and number == signal.SIGINT and received[-1:] == [number]:
             raise KeyboardInterrupt
         received.append(number)
 
-    before = {number: signal.signal(number, receive) for number in (signal.SIGINT, signal.SIGTERM)}
+    numbers = [signal.SIGINT, signal.SIGTERM]
+    hang_up = getattr(signal, "SIGHUP", None)  # Windows has none
+    if hang_up and signal.getsignal(hang_up) != signal.SIG_IGN:
+        numbers.append(hang_up)
+    before = {number: signal.signal(number, receive) for number in numbers}
+    ended = False
     try:
         yield received
+        ended = True
     finally:
-        if world.size == 1:
+        if alone or not ended:
             for number, handler in before.items():
                 signal.signal(number, handler)
 
@@ -271,7 +333,7 @@ def with_progress(reports: "Iterable[Report]", state: "TrainingState") -> "Itera
     Where lines can't be drawn over, in a log file or a notebook, a line now and then.
     """
     losses: dict[str, str] = {}
-    total = state.config.max_iters
+    total = state.train_config.max_iters
     last_line = time.monotonic()
     with tqdm(
         total=total, initial=state.progress.step, unit="step", dynamic_ncols=True, disable=None
@@ -282,15 +344,14 @@ def with_progress(reports: "Iterable[Report]", state: "TrainingState") -> "Itera
                 losses["loss"] = f"{report.train_loss:.3f}"
             if report.val_loss is not None:
                 losses["val"] = f"{report.val_loss:.3f}"
-            shown = dict(losses)
-            if report.evaluated is not None:
-                shown["evaluating"] = f"{report.evaluated:.0%}"
-            if shown != losses or report.train_loss is not None:
-                bar.set_postfix(shown)
+            if state.is_evaluation_due:
+                bar.set_postfix(losses | {"evaluating": "…"})
+            elif report.train_loss is not None:
+                bar.set_postfix(losses)
                 is_due = time.monotonic() - last_line >= LINE_SECONDS
                 if bar.disable and (is_due or report.val_loss is not None):
                     last_line = time.monotonic()
-                    say(_as_line(report, shown, total))
+                    say(_as_line(report, losses, total))
             if report.sample is not None:
                 bar.write(f"    {' '.join(report.sample.split())}", file=sys.stderr)
             yield report

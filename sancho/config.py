@@ -4,12 +4,12 @@ The command lines are made from these classes. Making one with a value out of ra
 UserError. What only one script takes stands in that script.
 """
 
-import math
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field, fields, is_dataclass, replace
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
-from types import UnionType
-from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
+from types import NoneType
+from typing import Annotated, Literal, TypeVar, get_args, get_origin
 
 import numpy as np
 
@@ -18,9 +18,9 @@ from sancho.errors import UserError
 Config = TypeVar("Config")
 UnknownPolicy = Literal["error", "skip", "nearest"]
 PresetName = Literal["auto", "mini", "midi", "classic", "base"]
+DeviceName = Literal["auto", "cpu", "cuda", "mps"]
 DType = Literal["auto", "float32", "bfloat16"]
 QK_EPSILON = 1e-6  # what the norm of queries and keys adds to the mean of their squares
-FOLLOWS_TEXT = "follows the text"  # marks what the length of a text decides where nothing is typed
 
 
 @dataclass(frozen=True)
@@ -28,13 +28,13 @@ class Range:
     """The finite numbers from `lowest` to `highest`; it prints as the rule of an error line."""
 
     lowest: float
-    highest: float = math.inf
+    highest: float = sys.float_info.max
 
     def __contains__(self, value: float) -> bool:
-        return self.lowest <= value <= self.highest and value < math.inf
+        return self.lowest <= value <= self.highest
 
     def __str__(self) -> str:
-        if self.highest == math.inf:
+        if self.highest == sys.float_info.max:
             return f"finite and at least {self.lowest}"
         return f"at least {self.lowest} and at most {self.highest}"
 
@@ -44,9 +44,9 @@ Count = Annotated[int, Range(1, 2**31 - 1)]
 CountOrZero = Annotated[int, Range(0, 2**31 - 1)]
 Size = Annotated[int, Range(1, 65536)]
 Seed = Annotated[int, Range(0, 2**128 - 1)]
-Fraction = Annotated[float, Range(0, 1)]
 FractionBelowOne = Annotated[float, Range(0, 0.99999)]
 Rate = Annotated[float, Range(0, 1e30)]
+Scale = Annotated[float, Range(1e-3, 1e3)]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -56,13 +56,13 @@ class Checked:
     def __post_init__(self) -> None:
         for option in fields(self):
             value = getattr(self, option.name)
-            kind = option.type
-            if get_origin(kind) is Literal:
-                choices = get_args(kind)
-                self._require(value in choices, option.name, f"one of {', '.join(choices)}")
-            elif get_origin(kind) is Annotated and value is not None:
-                numbers = get_args(kind)[1]
-                self._require(value in numbers, option.name, numbers)
+            for kind in (option.type, *get_args(option.type)):  # itself, or None
+                if get_origin(kind) is Literal:
+                    choices = get_args(kind)
+                    self._require(value in choices, option.name, f"one of {', '.join(choices)}")
+                elif get_origin(kind) is Annotated and value is not None:
+                    numbers = get_args(kind)[1]
+                    self._require(value in numbers, option.name, numbers)
 
     def _require(self, condition: bool, name: str, rule: object) -> None:
         if not condition:
@@ -96,11 +96,9 @@ class ModelConfig(Checked):
     ngram_size: Annotated[int, Range(1, 16)] = 5
     """Character n-gram embedding: of n-grams of 2 to this many characters; 1: none."""
     ngram_rows: Count = 65536
-    """Rows of the n-gram table."""
-    ngram_vocabulary: bool = True
-    """The most frequent n-grams have a row each and all others one; else rows by their hash."""
-    ngram_dropout: Annotated[FractionBelowOne, FOLLOWS_TEXT] = 0.0
-    """Fraction of its vectors dropped in training; auto: more where a text is read more often."""
+    """Rows of the n-gram table: one for each of the most frequent n-grams, one for all others."""
+    ngram_dropout: FractionBelowOne = 0.0
+    """Fraction of its vectors dropped in training."""
     embedding_skip: bool = True
     """Learned skip connection from the embedding to every later block."""
     qk_norm: bool = True
@@ -171,7 +169,7 @@ class TrainConfig(Checked):
     """How a model is trained; as it stands, as mini is."""
 
     max_iters: Count = 1700
-    """Number of optimizer steps; fewer for a short text, if you don't say how many."""
+    """Number of optimizer steps."""
     batch_size: Size = 8
     """Windows of block_size characters in a (micro-)batch."""
     gradient_accumulation_steps: Count = 1
@@ -196,12 +194,12 @@ class TrainConfig(Checked):
     """Steps in which the learning rate rises to its peak."""
     look_ahead: Annotated[int, Range(0, 16)] = 2
     """Auxiliary multi-token-prediction heads, in training only; 0: none."""
-    logit_scale: Annotated[float, Range(1e-3, 1e3), FOLLOWS_TEXT] = 1.0
-    """Factor of the logits in the training loss; auto: more where a text is read more often."""
-    decay_fraction: Fraction = 0.6
+    logit_scale: Scale = 1.0
+    """Factor of the logits in the training loss."""
+    decay_fraction: Annotated[float, Range(0, 1)] = 0.6
     """Fraction of the steps, at the end, in which the learning rate falls linearly to zero."""
-    eval_interval: Annotated[Count, FOLLOWS_TEXT] = 850
-    """Steps between evaluations; auto: so many that they take a fifth of a run at most."""
+    eval_interval: Count = 850
+    """Steps between evaluations."""
     log_interval: Count = 10
     """Steps between lines in metrics.jsonl and updates of the progress bar."""
     patience: CountOrZero = 0
@@ -211,6 +209,12 @@ class TrainConfig(Checked):
     threads: Annotated[int, Range(0, 1024)] = 0
     """Threads of a CPU, each of which computes some windows of a batch; 0: one for each core, and
     not more than windows. A run that goes on keeps its number, and so its bits."""
+    preset: PresetName = "mini"
+    """Whose options these are, but for some."""
+    compile: bool = False
+    """Compile the model with torch.compile; it takes a minute or more before the first step."""
+    tensorboard: bool = False
+    """Write event files for TensorBoard too, into out_dir/tensorboard."""
 
     def characters_per_step(self, model: ModelConfig) -> int:
         """Return how many characters an optimizer step reads."""
@@ -239,23 +243,11 @@ DEFAULT_SAMPLING = SampleConfig(min_p=0.1)
 class DeviceConfig(Checked):
     """Where the model computes."""
 
-    device: Literal["auto", "cpu", "cuda", "mps"] = "auto"
-    """auto: a CUDA GPU where there is one; sample.py takes it for large models alone."""
+    device: DeviceName = "auto"
+    """auto: a CUDA GPU where there is one; but sample.py writes on the CPU."""
     dtype: DType = "auto"
     """Type of the matrix products; auto: bfloat16 where the hardware has it. A CPU trains in it and
     writes in float32."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class RunConfig(DeviceConfig):
-    """Device and preset: what a run keeps when it goes on."""
-
-    preset: PresetName = "auto"
-    """Model and training: mini, midi (8 to 13 minutes), base (a GPU), classic (the course's)."""
-    compile: bool = False
-    """Compile the model with torch.compile; it takes a minute or more before the first step."""
-    tensorboard: bool = False
-    """Write event files for TensorBoard too, into out_dir/tensorboard."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -294,14 +286,40 @@ class CorpusConfig(Checked):
 
 
 @dataclass(frozen=True, kw_only=True)
-class TrainOptions:
+class AutoConfig(Checked):
+    """What the length of the text decides where you say nothing (auto)."""
+
+    max_iters: Count | None = None
+    """Number of optimizer steps; auto: the preset's, or fewer for a short text."""
+    eval_interval: Count | None = None
+    """Steps between evaluations; auto: so many that they take a fifth of a run at most."""
+    dropout: FractionBelowOne | None = None
+    """Fraction of activations dropped in training; auto: the preset's, or none in fine-tuning."""
+    ngram_dropout: FractionBelowOne | None = None
+    """Fraction of vectors of the n-gram table dropped in training; auto: more where a text is read
+    more often."""
+    logit_scale: Scale | None = None
+    """Factor of the logits in the training loss; auto: more where a text is read more often."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class BeginOptions(Checked):
+    """What is read of a command line first: it decides the defaults of all other options."""
+
+    preset: PresetName = "auto"
+    """Model and training: mini, midi (8 to 13 minutes), base (a GPU), classic (the course's)."""
+    folder: FolderConfig = field(default_factory=FolderConfig)
+    device: DeviceConfig = field(default_factory=DeviceConfig)
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrainOptions(BeginOptions):
     """Train a GPT on Don Quijote, or on a text of your own, and read what it writes."""
 
-    folder: FolderConfig = field(default_factory=FolderConfig)
     data: CorpusConfig = field(default_factory=CorpusConfig)
+    auto: AutoConfig = field(default_factory=AutoConfig)
     model: ModelConfig = field(default_factory=ModelConfig)
     train: TrainConfig = field(default_factory=TrainConfig)
-    run: RunConfig = field(default_factory=RunConfig)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -309,63 +327,42 @@ class CheckpointOption(Checked):
     """The option of every command that begins with a trained model."""
 
     checkpoint: Path | None = None
-    """The checkpoint to load; pretrained: the model that comes with the project (default:
-    out/best.safetensors; where that is missing, pretrained)."""
+    """The checkpoint to load, or the folder of a run, whose best it is; pretrained: the model that
+    comes with the project (default: out; where that has no run, pretrained)."""
 
 
-def with_values(options: Config, values: Mapping[str, object]) -> Config:
-    """Return a dataclass, and those in it, with other values for the fields of these names.
+@dataclass(frozen=True, kw_only=True)
+class EvaluateOptions(CheckpointOption):
+    """Say what a trained model is worth: its loss, and the text that it writes."""
 
-    Raises KeyError for a name that is no field of theirs, UserError for a value out of range.
-    """
-    if unknown := values.keys() - set(_names(options)):
-        raise KeyError(f"no option is called {sorted(unknown)}")
-    return _replaced(options, values)
-
-
-def _names(options: Any) -> Iterator[str]:
-    for name, value in vars(options).items():
-        if is_dataclass(value):
-            yield from _names(value)
-        else:
-            yield name
+    dataset: str | None = None
+    """A prepared folder under data/ (default: the one that the model learned from)."""
+    json: bool = False
+    """Write JSON instead of the report."""
+    device: DeviceConfig = field(default_factory=DeviceConfig)
 
 
-def _replaced(options: Any, values: Mapping[str, object]) -> Any:
-    own: dict[str, object] = {}
-    for name, value in vars(options).items():
-        if is_dataclass(value):
-            own[name] = _replaced(value, values)
-        elif name in values:
-            own[name] = values[name]
-    return replace(options, **own)
+def with_values(config: Config, values: Mapping[str, object]) -> Config:
+    """Return a dataclass with other values for those of its fields that `values` names."""
+    own = {name: value for name, value in values.items() if name in vars(config)}
+    return replace(config, **own)  # type: ignore[type-var]
 
 
 def from_dict(cls: type[Config], values: object) -> Config:
     """Return a dataclass made from what a JSON file holds.
 
-    Raises ValueError for an unknown name and for a value of the wrong type or out of range.
+    Raises ValueError for an unknown name and for a value out of range or of another type than the
+    default (where that is None: neither a number nor None).
     """
     if not isinstance(values, dict):
         raise ValueError(f"{cls.__name__} is not an object")
-    kinds = get_type_hints(cls)
+    defaults = vars(cls())
     for name, value in values.items():
-        if name not in kinds:
+        if name not in defaults:
             raise ValueError(f"unknown option {name!r}")
-        if not _fits(value, kinds[name]):
+        kinds = {type(defaults[name])}
+        if kinds & {float, NoneType}:
+            kinds |= {float, int}
+        if type(value) not in kinds:
             raise ValueError(f"{name} is of the wrong type: {value!r}")
     return cls(**values)
-
-
-def _fits(value: object, kind: object) -> bool:
-    origin = get_origin(kind)
-    parts = get_args(kind)
-    if origin is Literal:
-        return type(value) is type(parts[0])
-    if origin in (Union, UnionType):
-        return any(_fits(value, part) for part in parts)
-    if origin is list:
-        return isinstance(value, list) and all(_fits(item, parts[0]) for item in value)
-    if type(value) is int:  # of a size that can be computed with
-        return kind in (int, float) and abs(value) < 2**128
-    return type(value) is kind

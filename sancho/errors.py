@@ -1,4 +1,9 @@
-"""Errors caused by input: one line, exit status 2."""
+"""What the user is told: errors caused by input (one line, exit status 2), and notes."""
+
+import logging
+
+LOG = logging.getLogger("sancho")
+"""Where lines for the user go: to stderr, if the program that imports this says nothing else."""
 
 
 class UserError(ValueError):
@@ -9,13 +14,15 @@ class UserError(ValueError):
     """
 
 
-class FailedInAllProcesses(UserError):
-    """What every process of a run finds out at the same step, so that one of them says it."""
-
-
-class AnotherProcessFailed(Exception):
-    """Another process of the run has failed and says why; this one only ends."""
-
-
 class MissingFile(UserError, FileNotFoundError):
     """A file that was asked for is not there."""
+
+
+def say(message: str) -> None:
+    """Tell the user something in a line. Where nobody can read it any more, nothing happens."""
+    LOG.warning(message)
+
+
+def note(message: str) -> None:
+    """Tell the user what is no error, but should be known."""
+    say(f"note: {message}")

@@ -2,21 +2,21 @@
 
 import unicodedata
 from collections.abc import Iterable, Iterator, Sequence
+from copy import deepcopy
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
 from sancho.config import DEFAULT_SAMPLING, SampleConfig
-from sancho.machine.seeds import Purpose, generator
-from sancho.numpy_model import NumpyGPT
+from sancho.numpy_model import Decoder, NumpyGPT
+from sancho.seeds import Purpose, generator
 from sancho.tokenizer import CharTokenizer
 
 if TYPE_CHECKING:
-    from sancho.model import GPT, CachedDecoder
-    from sancho.numpy_model import Decoder as NumpyDecoder
+    from sancho.model import GPT
 
 Model: TypeAlias = "GPT | NumpyGPT"
-Decoder: TypeAlias = "CachedDecoder | NumpyDecoder"
+AGREE = 1e-3  # how far rounding may move the logits of two implementations apart
 
 
 def softmax(logits: np.ndarray) -> np.ndarray:
@@ -32,10 +32,7 @@ def exponentials(logits: np.ndarray) -> np.ndarray:
 
 
 def keep_top_k(logits: np.ndarray, k: int | np.ndarray) -> np.ndarray:
-    """Keep the k likeliest ids, exactly k even where several are equally likely.
-
-    k: for all rows, or for each, (B, 1).
-    """
+    """Keep the k likeliest ids, exactly k even of equally likely ones. k: for all, or (B, 1)."""
     ranks = np.argsort(-logits, axis=-1, kind="stable").argsort(-1)
     return np.where(ranks < k, logits, -np.inf)
 
@@ -91,11 +88,54 @@ def sample_ids(logits: np.ndarray, uniforms: np.ndarray) -> np.ndarray:
     return (cumulated <= thresholds).sum(-1)
 
 
-def incremental_decoder(model: Model, batch_size: int) -> Decoder:
-    """Return the fastest decoder of B texts: NumPy's for a model on a CPU, else PyTorch's."""
-    if not isinstance(model, NumpyGPT) and model.head.weight.device.type == "cpu":
-        model = NumpyGPT(model.config, model.arrays())
-    return model.decoder(batch_size)
+class WindowDecoder:
+    """Reads B growing texts with PyTorch, for each character all of them anew."""
+
+    def __init__(self, model: "GPT", batch_size: int) -> None:
+        self.model = model
+        self.ids = np.empty((batch_size, 0), np.int64)
+
+    def restart(self) -> None:
+        """Begin new texts."""
+        self.ids = self.ids[:, :0]
+
+    def read(self, ids: np.ndarray) -> np.ndarray:
+        """Append the next ids of each text, (B, T); return the logits after the last, (B, V)."""
+        import torch  # not above: to write on a CPU takes no PyTorch
+
+        from sancho.model import evaluating
+
+        self.ids = np.concatenate((self.ids, ids), axis=1)
+        with evaluating(self.model), torch.inference_mode():
+            context = torch.from_numpy(self.ids).to(self.model.head.weight.device)
+            return self.model(context)[:, -1].float().cpu().numpy()
+
+
+def numpy_twin(model: "GPT", ids: np.ndarray | None = None) -> NumpyGPT | None:
+    """Return the model in NumPy, or None where model.py was changed and numpy_model.py was not.
+
+    Both read one window in float32 on the CPU: ids, (T,), or 32 random ones.
+    """
+    if ids is None:
+        length = min(32, model.config.block_size)
+        ids = np.random.default_rng(0).integers(model.config.vocab_size, size=length)
+    window = ids[None].astype(np.int64)  # (1, T)
+    if model.head.weight.device.type != "cpu":
+        model = deepcopy(model).to("cpu")
+    twin = NumpyGPT(model.config, model.arrays())
+    difference = twin.decoder(1).read(window) - WindowDecoder(model, 1).read(window)
+    return twin if np.abs(difference).max() < AGREE else None
+
+
+def incremental_decoder(model: Model, batch_size: int) -> Decoder | WindowDecoder:
+    """Return a decoder of B texts: NumPy's, which computes each character once, where it can be.
+
+    A model on a GPU, or one that NumPy's is not the twin of, reads its window anew.
+    """
+    if isinstance(model, NumpyGPT):
+        return model.decoder(batch_size)
+    twin = numpy_twin(model) if model.head.weight.device.type == "cpu" else None
+    return twin.decoder(batch_size) if twin else WindowDecoder(model, batch_size)
 
 
 def generate(
@@ -136,10 +176,9 @@ def generate(
 
 
 class StopAt:
-    """Passes characters on until a stop string appears, which is withheld."""
+    """Passes characters on until a stop string, none of them empty, appears and is withheld."""
 
     def __init__(self, strings: Iterable[str]) -> None:
-        """Take the strings, none of them empty."""
         self.strings = [unicodedata.normalize("NFC", s) for s in strings]
         self.pending = ""
         self.stopped = False
@@ -152,24 +191,12 @@ class StopAt:
         if self.stopped:
             return ""
         text = self.pending + character
-        complete = [len(s) for s in self.strings if text.endswith(s)]
-        if complete:
-            self.stopped = True
-            self.pending = ""
-            return text[: len(text) - max(complete)]
-        # What may be the beginning of a stop string waits for the next character.
-        waiting = max((_begun_length(text, s) for s in self.strings), default=0)
-        cut = len(text) - waiting
-        self.pending = text[cut:]
-        return text[:cut]
-
-
-def _begun_length(text: str, stop: str) -> int:
-    """Return how many characters at the end of a text are the beginning of a stop string."""
-    for length in range(len(stop) - 1, 0, -1):
-        if text.endswith(stop[:length]):
-            return length
-    return 0
+        complete = [s for s in self.strings if text.endswith(s)]
+        self.stopped = bool(complete)
+        begun = [s[:n] for s in self.strings for n in range(len(s)) if text.endswith(s[:n])]
+        withheld = max(complete or begun, key=len, default="")
+        self.pending = "" if self.stopped else withheld
+        return text.removesuffix(withheld)
 
 
 def stream_texts(
@@ -185,9 +212,9 @@ def stream_texts(
 ) -> Iterator[list[str]]:
     """Yield continuations of a prompt, a piece of each sample at a time.
 
-    prompt: (T,) ids. stop: a continuation ends before the first of these strings. The rest: as in
-    `generate`. A piece is "" where a stop string may have begun or the sample has ended. One text,
-    as it is written: `for (piece,) in stream_texts(…)`.
+    stop: a continuation ends before the first of these strings. The rest: as in `generate`. A piece
+    is "" where a stop string may have begun or the sample has ended. One text, as it is written:
+    `for (piece,) in stream_texts(…)`.
     """
     gates = [StopAt(stop) for _ in samples]
     steps = generate(

@@ -1,7 +1,6 @@
 """A GPT over characters.
 
 Axes: B batch, T time (characters), C channels (n_embd), H heads, D head size, V vocabulary.
-S counts the keys that a query can see: T, and before them what the cache holds.
 """
 
 import math
@@ -16,34 +15,6 @@ from torch import Tensor, nn
 
 from sancho import ngrams
 from sancho.config import QK_EPSILON, ModelConfig
-
-
-class KVCache:
-    """Keys and values of the characters read so far, for every block.
-
-    Room for `config.block_size` characters is taken with the first and filled from the left.
-    """
-
-    def __init__(self, config: ModelConfig, batch_size: int) -> None:
-        self.shape = (
-            config.n_layer,
-            batch_size,
-            config.n_head,
-            config.block_size,
-            config.head_size,
-        )
-        self.keys = self.values = torch.empty(0)  # (n_layer, B, H, block, D)
-        self.newest = torch.empty(0)  # (B, ngram_size − 1) ids, which the next n-grams take in
-        self.length = 0  # how many characters have been read
-
-    def add(self, layer: int, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
-        """Take in keys and values of a block, (B, H, T, D); return all of them, (B, H, S, D)."""
-        if not len(self.keys):  # only now their device and type are known
-            self.keys, self.values = k.new_zeros(self.shape), v.new_zeros(self.shape)
-        end = self.length + k.shape[2]
-        self.keys[layer, :, :, self.length : end] = k
-        self.values[layer, :, :, self.length : end] = v
-        return self.keys[layer, :, :, :end], self.values[layer, :, :, :end]
 
 
 def make_norm(config: ModelConfig) -> nn.Module:
@@ -93,33 +64,24 @@ class MultiHeadAttention(nn.Module):
             rotations = rotations.repeat(1, 2 * config.n_head, 1)  # (block, 2H · D/2, 2)
             self.register_buffer("rotations", rotations, persistent=False)
 
-    def forward(self, x: Tensor, cache: KVCache | None = None, layer: int = 0) -> Tensor:
-        """(B, T, C) -> (B, T, C); with a cache, x continues the characters that it holds."""
+    def forward(self, x: Tensor) -> Tensor:
+        """(B, T, C) -> (B, T, C)"""
         B, T, C = x.shape
-        start = cache.length if cache else 0
-        q, k, v = self.queries_keys_values(x, start)  # each (B, H, T, D)
-        if cache:
-            k, v = cache.add(layer, k, v)  # (B, H, S, D)
-        mask = None
-        if start and T > 1:  # query t of the new ones sees all old keys and t + 1 new ones
-            mask = torch.ones(T, start + T, dtype=torch.bool, device=x.device).tril(start)
+        q, k, v = self.queries_keys_values(x)  # each (B, H, T, D)
         # The weights are not dropped out: PyTorch has no fast kernel for that on a CPU.
         with torch.autocast("cpu", enabled=False):
-            y = F.scaled_dot_product_attention(q, k, v, mask, is_causal=start == 0)  # (B, H, T, D)
+            y = F.scaled_dot_product_attention(q, k, v, is_causal=True)  # (B, H, T, D)
         return self.proj(y.transpose(1, 2).reshape(B, T, C))
 
-    def queries_keys_values(self, x: Tensor, start: int = 0) -> tuple[Tensor, Tensor, Tensor]:
-        """Return the queries, keys and values of x, (B, T, C): each (B, H, T, D).
-
-        The first character of x stands at position `start`.
-        """
+    def queries_keys_values(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Return the queries, keys and values of x, (B, T, C): each (B, H, T, D)."""
         B, T, _ = x.shape
         heads = self.qkv(x).view(B, T, 3 * self.n_head, self.head_size)  # (B, T, 3H, D)
         if x.is_cpu:  # there attention's gradient takes longer in bfloat16
             heads = heads.type_as(x)
         qk, v = heads.tensor_split((2 * self.n_head,), dim=2)  # (B, T, 2H, D), (B, T, H, D)
         if self.rope:
-            qk = rotate(qk, self.rotations[start : start + T])
+            qk = rotate(qk, self.rotations[:T])
         if self.qk_norm:  # Dehghani et al. 2023, arXiv:2302.05442; here RMSNorm without gains
             qk = F.rms_norm(qk, (self.head_size,), eps=QK_EPSILON)
         q, k = qk.type_as(v).transpose(1, 2).chunk(2, dim=1)
@@ -212,9 +174,9 @@ class Block(nn.Module):
         self.feed_forward = FeedForward(config)
         self.dropout = Dropout(config.dropout)
 
-    def forward(self, x: Tensor, cache: KVCache | None = None, layer: int = 0) -> Tensor:
+    def forward(self, x: Tensor) -> Tensor:
         """(B, T, C) -> (B, T, C)"""
-        x = x + self.dropout(self.attention(self.norm1(x), cache, layer))
+        x = x + self.dropout(self.attention(self.norm1(x)))
         return x + self.dropout(self.feed_forward(self.norm2(x)))
 
 
@@ -224,35 +186,34 @@ class NgramEmbedding(nn.Embedding):
     For n = 2, 3, … ngram_size characters, beside the embedding of the character itself.
     """
 
-    compilable = False  # torch.compile knows no sparse gradients, and a dense one has every row
     powers: Tensor
-    keys: Tensor | None
+    keys: Tensor
 
     def __init__(self, config: ModelConfig) -> None:
         super().__init__(config.ngram_rows, config.n_embd, sparse=True)
         self.size = config.ngram_size
         no_keys = torch.full((config.ngram_rows,), ngrams.NO_KEY, dtype=torch.int32)
-        self.register_buffer("keys", no_keys if config.ngram_vocabulary else None)
+        self.register_buffer("keys", no_keys)
         self.dropout = Dropout(config.ngram_dropout, of_vectors=True)
         powers = torch.tensor(ngrams.signed_powers(self.size))
         self.register_buffer("powers", powers, persistent=False)
 
     def forward(self, ids: Tensor) -> Tensor:
-        """(B, size − 1 + T) ids, of which the first size − 1 only go before -> (B, T, C)."""
+        """(B, T) ids -> (B, T, C)"""
         rows = self.rows(ids)  # (B, T, size − 1)
         vectors = super().forward(rows).flatten(0, 1)  # (B · T, size − 1, C)
         return self.dropout(vectors).sum(1).view(*rows.shape[:2], -1)
 
     def rows(self, ids: Tensor) -> Tensor:
-        """(B, size − 1 + T) ids -> (B, T, size − 1) rows of the n-grams that end at each place."""
-        newest_first = ids.unfold(1, self.size, 1).flip(-1)  # (B, T, size)
-        return ngrams.rows(newest_first, self.powers, self.keys, self.num_embeddings, torch)
+        """(B, T) ids -> (B, T, size − 1) rows of the n-grams that end at each place."""
+        text = F.pad(ids, (self.size - 1, 0), value=ngrams.NOTHING)  # (B, size − 1 + T)
+        newest_first = text.unfold(1, self.size, 1).flip(-1)  # (B, T, size)
+        return ngrams.rows(newest_first, self.powers, self.keys, torch)
 
     def learn_vocabulary(self, ids: np.ndarray) -> None:
-        """Give the most frequent n-grams of a text, (n,), a row each, if there is a vocabulary."""
-        if self.keys is not None:
-            keys = ngrams.vocabulary(ids, self.size, self.num_embeddings)
-            self.keys.copy_(torch.from_numpy(keys))
+        """Give the most frequent n-grams of a text, (n,), a row each."""
+        keys = ngrams.vocabulary(ids, self.size, self.num_embeddings)
+        self.keys.copy_(torch.from_numpy(keys))
 
 
 class GPT(nn.Module):
@@ -311,99 +272,59 @@ class GPT(nn.Module):
         else:
             nn.init.zeros_(self.head.weight)
 
-    def forward(self, ids: Tensor, cache: KVCache | None = None) -> Tensor:
+    def forward(self, ids: Tensor) -> Tensor:
         """(B, T) ids -> (B, T, V) logits of the character after each.
 
-        With a cache, ids continue the characters that it holds, and it takes them in.
-        Raises ValueError where the context would be longer than block_size.
+        Raises ValueError for more than block_size characters.
         """
-        return self.head(self.features(ids, cache))  # (B, T, V)
+        return self.head(self.features(ids))  # (B, T, V)
 
-    def features(self, ids: Tensor, cache: KVCache | None = None) -> Tensor:
+    def features(self, ids: Tensor) -> Tensor:
         """(B, T) ids -> (B, T, C): what the output head reads."""
-        embedding = self.dropout(self.embed(ids, cache))  # (B, T, C)
+        embedding = self.dropout(self.embed(ids))  # (B, T, C)
         x = embedding
         for layer, block in enumerate(self.blocks):
             if self.config.embedding_skip and layer:
                 x = x + self.skips[layer] * embedding
-            x = block(x, cache, layer)
-        if cache:
-            cache.length += ids.shape[1]
+            x = block(x)
         return self.norm(x)
 
-    def embed(self, ids: Tensor, cache: KVCache | None = None) -> Tensor:
+    def embed(self, ids: Tensor) -> Tensor:
         """(B, T) ids -> (B, T, C): embeddings of character, n-grams and position, added."""
         config = self.config
         T = ids.shape[1]
-        start = cache.length if cache else 0
-        if start + T > config.block_size:
-            raise ValueError(f"{start + T} characters do not fit block_size")
+        if config.block_size < T:
+            raise ValueError(f"{T} characters do not fit block_size")
         x = self.token_embedding(ids)  # (B, T, C)
         if config.ngram_size > 1:
-            older = config.ngram_size - 1
-            text = F.pad(ids, (older, 0), value=ngrams.NOTHING)  # (B, older + T)
-            if cache and start:
-                text[:, :older] = cache.newest
-            if cache:
-                cache.newest = text[:, T:]
-            x = x + self.ngram_embedding(text)
+            x = x + self.ngram_embedding(ids)
         if config.position == "learned":
-            x = x + self.position_embedding.weight[start : start + T]
+            x = x + self.position_embedding.weight[:T]
         elif config.position == "sinusoidal":
-            x = x + self.positions[start : start + T]
+            x = x + self.positions[:T]
         return x
 
-    def decoder(self, batch_size: int) -> "CachedDecoder":
-        """Return an incremental decoder of B texts, with a KV cache, on the model's device."""
-        return CachedDecoder(self, batch_size)
-
     def arrays(self) -> dict[str, np.ndarray]:
-        """Return the weights by name (checkpoint.py); on a CPU they share the model's memory."""
+        """Return the weights by name (weights.py); on a CPU they share the model's memory."""
         return {name: weight.detach().cpu().numpy() for name, weight in self.state_dict().items()}
 
     @classmethod
     def with_weights(cls, config: ModelConfig, weights: dict[str, np.ndarray]) -> "GPT":
-        """Return a model with copies of the given weights (checkpoint.py), on the CPU."""
+        """Return a model with copies of the given weights (weights.py), on the CPU."""
         with torch.random.fork_rng(devices=[]):
             model = cls(config)
         model.load_state_dict({name: torch.from_numpy(array) for name, array in weights.items()})
         return model
 
-    def count_parameters(self) -> int:
-        """Return the number of trained weights, tied ones once."""
-        return sum(p.numel() for p in self.parameters())
 
-
-def cross_entropy(logits: Tensor, targets: Tensor, reduction: str = "mean") -> Tensor:
-    """Return −ln p(target) in nats, in float32: (B, T, V), (B, T) -> (), their mean.
-
-    reduction: or "sum", (); or "none", all of them, (B · T,).
-    """
-    return F.cross_entropy(logits.float().flatten(0, 1), targets.flatten(), reduction=reduction)
-
-
-class CachedDecoder:
-    """An incremental decoder: reads B growing texts, computing every position once."""
-
-    def __init__(self, model: GPT, batch_size: int) -> None:
-        self.model = model
-        self.batch_size = batch_size
-        self.restart()
-
-    def restart(self) -> None:
-        """Begin new texts."""
-        self.cache = KVCache(self.model.config, self.batch_size)
-
-    @torch.inference_mode()
-    def read(self, ids: np.ndarray) -> np.ndarray:
-        """Append the next ids of each text, (B, T); return the logits after the last, (B, V)."""
-        model = self.model
-        was_training = model.training
-        try:
-            if was_training:  # to switch all modules takes as long as to read a character
-                model.eval()
-            new = torch.from_numpy(ids).to(model.head.weight.device)
-            return model(new, self.cache)[:, -1].float().cpu().numpy()
-        finally:
-            if was_training:
-                model.train()
+@contextmanager
+def evaluating(model: nn.Module) -> Iterator[None]:
+    """Inside the block the model is in evaluation mode: without dropout."""
+    was_training = model.training
+    try:
+        if was_training:  # to switch all modules takes as long as to read a character
+            model.eval()
+        yield
+    finally:
+        if was_training:
+            model.train()

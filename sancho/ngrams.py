@@ -1,9 +1,8 @@
 """Character n-grams: from ids to rows of an embedding table, in NumPy and in PyTorch.
 
-With a vocabulary, the most frequent n-grams of the training text have a row each and all others
-share the last one. Without, as in older models, a hash says the row, and some share theirs
-(Bojanowski et al. 2017, arXiv:1607.04606, section 3.2). In a model that reads one character after
-the other: Pagnoni et al. 2024, arXiv:2412.09871, section 3.2.1.
+The most frequent n-grams of the training text have a row each and all others share the last one.
+Vectors of n-grams: Bojanowski et al. 2017, arXiv:1607.04606, section 3.2; in a model that reads one
+character after the other: Pagnoni et al. 2024, arXiv:2412.09871, section 3.2.1.
 """
 
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -33,25 +32,20 @@ def ngram_keys(newest_first: Array, powers: Array) -> Array:
 
     newest_first: the ids up to a place, the newest first; NOTHING before the first character.
     powers: `signed_powers(size)`, (size,). The key of an n-gram is the sum of (id + 2) · FACTOR^age
-    modulo 2^64, age 0 being the newest. A vocabulary knows it by its lower 32 bits.
+    modulo 2^64, age 0 being the newest. A table knows it by its lower 32 bits.
     """
     return ((newest_first + 2) * powers).cumsum(-1)[..., 1:]
 
 
-def rows(
-    newest_first: Array, powers: Array, vocabulary: Array | None, n_rows: int, library: Any
-) -> Array:
-    """Return the rows of n-grams in a table of n_rows: (…, size) int64 ids -> (…, size − 1).
+def rows(newest_first: Array, powers: Array, vocabulary: Array, library: Any) -> Array:
+    """Return the rows of n-grams in their table: (…, size) int64 ids -> (…, size − 1).
 
-    newest_first, powers: as in `ngram_keys`. vocabulary: ascending keys, (n_rows,) int32, or None
-    for rows by hash. library: numpy or torch, whose arrays they are.
+    newest_first, powers: as in `ngram_keys`. vocabulary: ascending keys, (n_rows,) int32. library:
+    numpy or torch, whose arrays they are.
     """
-    keys = ngram_keys(newest_first, powers)
-    if vocabulary is None:
-        return (((keys ^ (keys >> 17)) * 0x85EBCA6B) & 0x7FFFFFFF) % n_rows
-    keys = library.asarray(keys, dtype=library.int32)  # the lower 32 bits
+    keys = library.asarray(ngram_keys(newest_first, powers), dtype=library.int32)
     places = library.searchsorted(vocabulary, keys)
-    return library.where(vocabulary[places] == keys, places, n_rows - 1)
+    return library.where(vocabulary[places] == keys, places, len(vocabulary) - 1)
 
 
 def vocabulary(ids: np.ndarray, size: int, n_rows: int) -> np.ndarray:

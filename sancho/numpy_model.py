@@ -17,6 +17,7 @@ import numpy as np
 
 from sancho import ngrams
 from sancho.config import QK_EPSILON, ModelConfig
+from sancho.weights import NGRAM_KEYS
 
 Function = Callable[[np.ndarray], np.ndarray]
 Weights = dict[str, np.ndarray]
@@ -56,14 +57,14 @@ class NumpyGPT:
     """The weights of a GPT, laid out for inference."""
 
     def __init__(self, config: ModelConfig, weights: Weights) -> None:
-        """Take weights by name (checkpoint.py); the largest of them are not copied."""
+        """Take weights by name (weights.py); the largest of them are not copied."""
         self.config = config
         centred = config.norm == "layernorm"
         self.token_embedding = _rows(weights["token_embedding.weight"], centred)
         if config.ngram_size > 1:
             self.ngram_embedding = _rows(weights["ngram_embedding.weight"], centred)
             self.powers = np.array(ngrams.signed_powers(config.ngram_size))
-            self.ngram_keys = weights.get("ngram_embedding.keys")  # (rows,), or None
+            self.ngram_keys = weights[NGRAM_KEYS]  # (rows,)
         self.positions = None
         if config.position == "learned":
             self.positions = _rows(weights["position_embedding.weight"], centred)
@@ -116,8 +117,7 @@ class Decoder:
         if model.config.ngram_size > 1:
             self.ids[:, start:end] = ids
             newest_first = self.newest_first[:, start:end]  # (B, T, ngram_size)
-            n_rows = model.config.ngram_rows
-            rows = ngrams.rows(newest_first, model.powers, model.ngram_keys, n_rows, np)
+            rows = ngrams.rows(newest_first, model.powers, model.ngram_keys, np)
             embedding += model.ngram_embedding.take(rows, axis=0).sum(2)
         if model.positions is not None:
             embedding += model.positions[start:end]

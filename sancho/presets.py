@@ -35,7 +35,6 @@ CLASSIC = Preset(
         position="learned",
         activation="relu",
         ngram_size=1,
-        ngram_vocabulary=False,
         embedding_skip=False,
         qk_norm=False,
     ),
@@ -55,9 +54,7 @@ CLASSIC = Preset(
 """The model of the course, as its chapters build it."""
 
 BASE = Preset(
-    model=ModelConfig(
-        n_layer=6, n_head=6, n_embd=384, dropout=0.2, ngram_size=1, ngram_vocabulary=False
-    ),
+    model=ModelConfig(n_layer=6, n_head=6, n_embd=384, dropout=0.2, ngram_size=1),
     train=TrainConfig(
         max_iters=5000,
         batch_size=64,

@@ -70,6 +70,14 @@ class CharTokenizer:
             ids = self.look_up(self._replace_unknown(text, unknown))
         return ids.astype(self.id_type)
 
+    def require_known(self, text: str, what: str) -> None:
+        """Raise UserError where `text`, which is called `what`, has unknown characters."""
+        text = unicodedata.normalize("NFC", text)
+        if missing := [c for c in dict.fromkeys(text) if c not in self._known]:
+            named = ", ".join(map(_visible, missing[:10]))
+            never = f"{what} {text!r} can never come: the model does not know {named}"
+            raise UserError(f"{never}{_line_break(text) or '; change it'}")
+
     def look_up(self, text: str) -> np.ndarray:
         """Return the id of each character as it stands, (len(text),) int32; -1 if unknown."""
         codes = np.frombuffer(text.encode("utf-32-le", "surrogatepass"), dtype="<u4")
@@ -123,8 +131,14 @@ def _unknown_message(text: str, nearest: dict[str, str | None]) -> str:
     if len(nearest) > 10:
         shown.append(f"and {len(nearest) - 10} more")
     advice = "skip" if None in nearest.values() else "nearest or --unknown skip"
-    known = "; change the text, or go on with --unknown"
-    return f"characters unknown to this model: {', '.join(shown)}{known} {advice}"
+    known = _line_break(text) or f"; change the text, or go on with --unknown {advice}"
+    return f"characters unknown to this model: {', '.join(shown)}{known}"
+
+
+def _line_break(text: str) -> str:
+    """Return how a line break is typed, if a text has it as a backslash and an n."""
+    typed = "$'\\n' in bash or zsh, \"`n\" in PowerShell"
+    return f"; a line break is typed as {typed}" if "\\n" in text else ""
 
 
 def _visible(characters: str) -> str:

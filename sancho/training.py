@@ -1,162 +1,38 @@
-"""Training: the loss, its evaluation, and fit(), the training loop as a generator of reports."""
+"""Training: its state, its batches, and fit(), the training loop as a generator of reports."""
 
 import math
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, nullcontext
 from copy import deepcopy
 from dataclasses import dataclass, field, replace
 from functools import reduce
 from itertools import islice
-from typing import Any, TypeAlias
+from typing import Any
 
 import numpy as np
 import torch
-import torch.nn.functional as F
-from torch import Tensor, nn
+from torch import Tensor
 
 from sancho import optim
 from sancho.checkpoint import Checkpoint, Progress
-from sancho.config import ModelConfig, RunConfig, TrainConfig
+from sancho.config import ModelConfig, TrainConfig
 from sancho.corpus import Corpus, require_length
-from sancho.errors import FailedInAllProcesses, UserError
-from sancho.generate import generate
-from sancho.machine.device import Device, compiled, explaining_compiler, torch_seed
-from sancho.machine.distributed import World
-from sancho.machine.seeds import Purpose, generator, seed_of
-from sancho.machine.threads import ParallelMap, serial_map, thread_pool
-from sancho.model import GPT, Dropout, cross_entropy
+from sancho.device import Device, torch_seed
+from sancho.distributed import World
+from sancho.errors import UserError, note
+from sancho.generate import generate, numpy_twin
+from sancho.loss import Objective, losses_of_windows, windows
+from sancho.model import GPT, Dropout
+from sancho.seeds import Purpose, generator, seed_of
+from sancho.threads import ParallelMap, cores, serial_map, thread_pool
+from sancho.weights import weight_shapes
 
 SAMPLE_LENGTH = 80  # characters that are written at an evaluation
 EVALUATED = 1_000_000  # most characters of the validation part that an evaluation in a run reads
-EVALUATED_AT_ONCE = 16  # windows
-FIRST_WEIGHT = 0.3  # of the first prediction head's loss at the start; each next head has half
-FADE_END = 0.7  # fraction of the steps after which the prediction heads count for nothing
 
 
-class Objective(nn.Module):
-    """Training loss: cross-entropy plus auxiliary multi-token-prediction heads.
-
-    Prediction head j (from 1) is a linear layer that reads what the output head reads and predicts
-    the character j places after the next one. Only training has them. Gloeckle et al. 2024,
-    arXiv:2404.19737; for characters: Al-Rfou et al. 2018, arXiv:1808.04444.
-    """
-
-    def __init__(self, model: GPT, config: TrainConfig) -> None:
-        """Add `config.look_ahead` prediction heads, all zero like a new output head."""
-        super().__init__()
-        self.model = model
-        self.logit_scale = config.logit_scale
-        heads = (torch.zeros_like(model.head.weight) for _ in range(config.look_ahead))  # (V, C)
-        self.look_ahead = nn.ParameterList(heads)
-
-    def forward(self, ids: Tensor, targets: Tensor, weight: Tensor | None) -> tuple[Tensor, Tensor]:
-        """Return what is reported and what is minimised, both ().
-
-        The first is the loss of the model, its logits multiplied by the scale; the second adds the
-        losses of the prediction heads. ids, targets: (B, T). weight: of `look_ahead_weight`.
-        """
-        features = self.model.features(ids)  # (B, T, C)
-        logits = self.logit_scale * self.model.head(features).float()  # (B, T, V)
-        reported = cross_entropy(logits, targets)
-        minimised = reported
-        if weight is not None:
-            for j, head in enumerate(self.look_ahead[: ids.shape[1] - 1], 1):
-                ahead = cross_entropy(F.linear(features[:, :-j], head), targets[:, j:])
-                minimised = minimised + weight * FIRST_WEIGHT / 2 ** (j - 1) * ahead
-        return reported, minimised
-
-    def look_ahead_weight(self, step: int, max_iters: int) -> Tensor | None:
-        """Return the factor of the heads' losses at step `step` (from 0), (); None for nothing.
-
-        It falls linearly from 1 to 0, which it reaches at FADE_END of the run.
-        """
-        weight = 1 - step / (FADE_END * max_iters)
-        return torch.tensor(weight) if len(self.look_ahead) and weight > 0 else None
-
-    def named_trained(self) -> dict[str, nn.Parameter]:
-        """Return all that is trained by name: as in checkpoint.py, then look_ahead.0, 1, …"""
-        return {name.removeprefix("model."): p for name, p in self.named_parameters()}
-
-
-Windows: TypeAlias = Iterator[tuple[Tensor, Tensor]]  # inputs and targets, each (B, T)
-
-
-def windows(ids: np.ndarray, block_size: int, batch_size: int, most: int | None = None) -> Windows:
-    """Yield (inputs, targets), each (B, T), that cover `ids`, (n,), in order, each target once.
-
-    All windows have T = block_size, but for the last one, which takes what is left.
-    most: of a text with more targets so many, in whole windows that are spread over all of it.
-    Raises ValueError for fewer than two ids.
-    """
-    if len(ids) < 2:
-        raise ValueError("a loss needs at least two characters")
-    whole = (len(ids) - 1) // block_size
-    starts = np.arange(whole) * block_size
-    rest = ids[whole * block_size :]
-    if most is not None and len(ids) - 1 > most:
-        count = max(1, most // block_size)
-        starts = starts[np.arange(count) * whole // count]
-        rest = rest[:0]
-    for first in range(0, len(starts), batch_size):
-        places = starts[first : first + batch_size, None] + np.arange(block_size + 1)
-        pieces = torch.from_numpy(ids[places].astype(np.int64))  # (B, T + 1)
-        yield pieces[:, :-1], pieces[:, 1:]
-    if len(rest) > 1:
-        piece = torch.from_numpy(rest.astype(np.int64))
-        yield piece[None, :-1], piece[None, 1:]
-
-
-def character_losses(
-    model: GPT, ids: np.ndarray, batch_size: int = 16, threads: int = 1
-) -> np.ndarray:
-    """Return −ln p of each id but the first, in nats: (n,) -> (n − 1,) float32.
-
-    Each is predicted in its window (see `windows`), with dropout off. On a CPU threads share the
-    windows. Raises ValueError for fewer than two ids.
-    """
-    on_cpu = model.head.weight.device.type == "cpu"
-    with thread_pool(threads) if on_cpu else nullcontext(serial_map) as parallel_map:
-        batches = windows(ids, model.config.block_size, batch_size)
-        return np.concatenate([*losses_in_groups(model, batches, threads, parallel_map)])
-
-
-def losses_in_groups(
-    model: GPT,
-    batches: Windows,
-    group_size: int,
-    parallel_map: ParallelMap,
-    world: World = World(),
-    autocast: Callable[[], AbstractContextManager] = nullcontext,
-) -> Iterator[np.ndarray]:
-    """Yield −ln p of the targets of some windows, (N,) float32 in nats, a group after the other.
-
-    A group has `group_size` batches for each process, which yields the losses that it computes.
-    """
-    device = model.head.weight.device
-
-    @torch.inference_mode()
-    def losses_of(batch: tuple[Tensor, Tensor]) -> np.ndarray:
-        inputs, targets = (part.to(device) for part in batch)
-        with autocast():
-            return cross_entropy(model(inputs), targets, reduction="none").cpu().numpy()
-
-    was_training = model.training
-    try:
-        model.eval()
-        while group := list(islice(batches, world.size * group_size)):
-            mine = group[world.rank :: world.size]
-            yield np.concatenate([np.empty(0, np.float32), *parallel_map(losses_of, mine)])
-    finally:
-        model.train(was_training)
-
-
-def validation_loss(model: GPT, ids: np.ndarray, batch_size: int = 16, threads: int = 1) -> float:
-    """Return the mean of `character_losses`, in nats per character."""
-    return float(character_losses(model, ids, batch_size, threads).mean(dtype=np.float64))
-
-
-class NonFiniteLoss(FailedInAllProcesses):
+class NonFiniteLoss(UserError):
     """The loss, the gradient or the weights became infinite or not a number, at a step (from 1)."""
 
     def __init__(self, step: int) -> None:
@@ -168,7 +44,7 @@ class NonFiniteLoss(FailedInAllProcesses):
 
 @dataclass(frozen=True, kw_only=True)
 class Report:
-    """What fit() tells after a step, and while it evaluates. Losses in nats per character."""
+    """What fit() tells after a step, and after an evaluation. Losses in nats per character."""
 
     step: int
     tokens: int
@@ -178,18 +54,15 @@ class Report:
     lr: float
     """Learning rate of AdamW in this step."""
     tokens_per_second: float
-    """Since the last report with a train_loss, without evaluations."""
-    evaluated: float | None = None
-    """How much of an evaluation is done, from 0 to 1, where one goes on; then there is no loss."""
+    """In the steps since the last report with a train_loss."""
     train_loss: float | None = None
-    """Mean since the last one; every log_interval steps and where an evaluation has ended. It is
-    that of logits multiplied by logit_scale, so the val_loss may be less."""
+    """Mean since the last one; every log_interval steps and after an evaluation. It is that of
+    logits multiplied by logit_scale, so the val_loss may be less."""
     val_loss: float | None = None
-    """Of the validation part, or of EVALUATED characters all over it; only where an evaluation has
-    ended, as all that follows."""
+    """Of the validation part, or of EVALUATED characters all over it; only after an evaluation."""
     is_best: bool = False
     sample: str | None = None
-    """What the model writes after the first character of the validation part."""
+    """What the model writes after the first character of the validation part, if evaluated."""
 
     @property
     def val_bpc(self) -> float | None:
@@ -203,50 +76,49 @@ class TrainingState:
 
     objective: Objective
     optimizers: list[optim.Optimizer]
-    config: TrainConfig
-    run: RunConfig = field(default_factory=RunConfig)
+    train_config: TrainConfig
+    device: Device
     progress: Progress = field(default_factory=Progress)
     unread_losses: list[Tensor] = field(default_factory=list)
     """Training losses, (), of the newest steps: to read one from a GPU makes the GPU wait."""
 
     @classmethod
     def start(
-        cls,
-        config: ModelConfig,
-        train: TrainConfig,
-        device: Device,
-        text: np.ndarray | None = None,
+        cls, model_config: ModelConfig, train_config: TrainConfig, device: Device, text: np.ndarray
     ) -> "TrainingState":
-        """Return the state of a new run, its weights decided by train.seed.
+        """Return the state of a new run, its weights decided by the seed.
 
-        text: the training part, (n,) ids, from which a vocabulary of n-grams is learned.
-        Raises ValueError where the model has one and there is no text.
+        text: the training part, (n,) ids, whose n-grams an n-gram table learns.
         """
-        with torch_seed(torch.device("cpu"), train.seed, Purpose.INITIALISATION):
-            model = GPT(config)
-        if config.ngram_size > 1 and config.ngram_vocabulary:
-            if text is None:
-                raise ValueError("a vocabulary of n-grams is learned from a text; give one")
+        with torch_seed(torch.device("cpu"), train_config.seed, Purpose.INITIALISATION):
+            model = GPT(model_config)
+        if model_config.ngram_size > 1:
             model.ngram_embedding.learn_vocabulary(text)
-        return cls.from_model(model, train, device)
+        return cls.from_model(model, train_config, device)
 
     @classmethod
-    def from_model(cls, model: GPT, config: TrainConfig, device: Device) -> "TrainingState":
+    def from_model(cls, model: GPT, train_config: TrainConfig, device: Device) -> "TrainingState":
         """Return the state of a new run that begins with this model.
 
-        Where config.threads is 0, the number of threads is decided here, once for the whole run.
+        Decides what threads=0 means; raises UserError for a model whose weights no file holds.
         """
-        if not config.threads:
-            cores = torch.get_num_threads() if device.on_cpu else 1
-            config = replace(config, threads=min(cores, config.batch_size))
-        objective = Objective(model.to(device.torch_device), config)
-        optimizers = optim.make_optimizers(model, config, list(objective.look_ahead))
-        return cls(objective, optimizers, config)
+        unknown = model.arrays().keys() ^ weight_shapes(model.config).keys()
+        if unknown:
+            advice = "name its weights in sancho/weights.py, too"
+            raise UserError(f"the model in sancho/model.py has other weights: {unknown}; {advice}")
+        if not train_config.threads:
+            threads = min(cores(), train_config.batch_size) if device.on_cpu else 1
+            train_config = replace(train_config, threads=threads)
+        objective = Objective(model.to(device.torch_device), train_config)
+        optimizers = optim.make_optimizers(model, train_config, list(objective.look_ahead))
+        return cls(objective, optimizers, train_config, device)
 
     @classmethod
-    def restore(cls, saved: Checkpoint, config: TrainConfig, device: Device) -> "TrainingState":
-        """Return the state that `to_checkpoint` saved, to go on with `config`."""
-        state = cls.from_model(saved.build_model(), config, device)
+    def restore(
+        cls, saved: Checkpoint, train_config: TrainConfig, device: Device
+    ) -> "TrainingState":
+        """Return the state that `to_checkpoint` saved, to go on with these options."""
+        state = cls.from_model(saved.build_model(), train_config, device)
         arrays = dict(saved.optimizer)
         for j, head in enumerate(state.objective.look_ahead):
             head.data.copy_(torch.from_numpy(arrays.pop(f"look_ahead.{j}.weight")))
@@ -271,10 +143,10 @@ class TrainingState:
             for j, head in enumerate(self.objective.look_ahead):
                 optimizer[f"look_ahead.{j}.weight"] = head.detach().cpu().numpy()
         return Checkpoint(
-            model=self.model.config,
+            model_config=self.model.config,
             characters=corpus.tokenizer.characters,
-            train=self.config,
-            run=self.run,
+            train_config=self.train_config,
+            device_config=self.device.config,
             progress=deepcopy(self.progress),
             corpus_name=corpus.name,
             corpus_sha256=corpus.sha256,
@@ -284,21 +156,19 @@ class TrainingState:
 
     @property
     def is_evaluation_due(self) -> bool:
-        """Whether an evaluation follows the last step: every eval_interval steps and at the end."""
+        """Whether an evaluation comes next: every eval_interval steps and at the end."""
+        config = self.train_config
         step = self.progress.step
-        is_its_turn = step == self.config.max_iters or step % self.config.eval_interval == 0
-        return is_its_turn and step > self.progress.evaluated_step
+        is_its_turn = step == config.max_iters or step % config.eval_interval == 0
+        return is_its_turn and step > 0 and not self.progress.is_evaluated
 
     @property
     def is_done(self) -> bool:
-        """Whether all steps are done, or config.patience evaluations passed without a better."""
-        out_of_patience = 0 < self.config.patience <= self.progress.evaluations_since_best
-        return out_of_patience or self.progress.step >= self.config.max_iters
-
-    @property
-    def is_over(self) -> bool:
-        """Whether nothing is left to do, neither a step nor an evaluation."""
-        return self.is_done and not self.is_evaluation_due
+        """Whether nothing is left to do: all steps, or config.patience evaluations in vain."""
+        patience = self.train_config.patience
+        is_out_of_patience = 0 < patience <= self.progress.evaluations_since_best
+        is_at_end = is_out_of_patience or self.progress.step >= self.train_config.max_iters
+        return is_at_end and not self.is_evaluation_due
 
     def sync_losses(self) -> None:
         """Read the unread losses. Raises NonFiniteLoss naming the step of a bad one."""
@@ -309,19 +179,17 @@ class TrainingState:
         self.progress.recent_losses += losses
         self.unread_losses = []
 
-    def take_evaluation(self, val_loss: float) -> bool:
-        """Note a validation loss; return whether it is the best so far."""
+    def take_evaluation(self, val_loss: float) -> None:
+        """Note a validation loss, and whether it is the best so far."""
         progress = self.progress
         if not math.isfinite(val_loss):
             raise NonFiniteLoss(progress.step)
-        progress.evaluated_step = progress.step
+        progress.is_evaluated = True
         progress.val_loss = val_loss
         progress.evaluations_since_best += 1
-        if progress.best_val_loss is not None and val_loss >= progress.best_val_loss:
-            return False
-        progress.best_val_loss = val_loss
-        progress.evaluations_since_best = 0
-        return True
+        if progress.best_val_loss is None or val_loss < progress.best_val_loss:
+            progress.best_val_loss = val_loss
+            progress.evaluations_since_best = 0
 
 
 class Batches:
@@ -363,48 +231,31 @@ class Batches:
         number = step * self.config.gradient_accumulation_steps + micro_step
         first = number * self.config.batch_size
         indices = range(first, first + self.config.batch_size)
-        starts = torch.tensor([self.window_start(index) for index in indices])
-        if self.device.type == "cuda":  # from pinned memory, so that nobody waits for the copy
-            starts = starts.pin_memory().to(self.device, non_blocking=True)
-        windows = self.ids[starts.to(self.device)[:, None] + self.offsets].long()  # (B, T + 1)
+        on_cuda = self.device.type == "cuda"  # where nobody waits for a copy of pinned memory
+        starts = torch.tensor([self.window_start(i) for i in indices], pin_memory=on_cuda)
+        starts = starts.to(self.device, non_blocking=on_cuda)
+        windows = self.ids[starts[:, None] + self.offsets].long()  # (B, T + 1)
         windows &= 0xFFFF  # ids past 32767 come as negative numbers
         return windows[:, :-1], windows[:, 1:]
 
 
-def fit(
-    state: TrainingState, corpus: Corpus, device: Device, *, world: World = World()
-) -> Iterator[Report]:
-    """Train until state.config.max_iters steps are done; report after every step.
+def fit(state: TrainingState, corpus: Corpus, *, world: World = World()) -> Iterator[Report]:
+    """Train to the end of `state.train_config`; report after every step and every evaluation.
 
-    A step with an evaluation after it has several reports: one before the evaluation, others while
-    it goes on, and one with its losses. Whenever it yields, `state` may be saved: a run that goes
-    on from there makes the same steps and evaluations. Stops early if state.config.patience asks
-    for it. All processes of a `world` call it and get the same reports, but for the seconds.
-    Raises UserError at once for a corpus that is too short or a batch that can't be shared; later
-    NonFiniteLoss, or UserError where torch.compile was asked for and fails.
+    Whenever it has yielded, `state` may be saved: a run that goes on from there makes the same
+    steps and evaluations. Where `state.is_evaluation_due` after a step, that evaluation comes next.
+    All processes of a `world` call it and get the same reports, but for the seconds; each makes as
+    many of the micro-batches.
+    Raises UserError for a corpus that is too short, and NonFiniteLoss.
     """
-    config = state.config
     require_length(corpus, state.model.config.block_size)
-    if config.gradient_accumulation_steps % world.size:
-        raise UserError(
-            f"--gradient_accumulation_steps is {config.gradient_accumulation_steps}; the processes "
-            f"share them, so it must be a multiple of {world.size} (and --batch_size so much "
-            "smaller)"
-        )
-    return _train(state, corpus, device, world)
-
-
-def _train(state: TrainingState, corpus: Corpus, device: Device, world: World) -> Iterator[Report]:
-    on_cores = device.on_cpu and not state.run.compile
-    threads = min(state.config.threads, state.config.batch_size) if on_cores else 1
+    config = state.train_config
+    on_cores = state.device.on_cpu and not config.compile
+    threads = min(config.threads, config.batch_size) if on_cores else 1
     with thread_pool(threads) if on_cores else nullcontext(serial_map) as parallel_map:
-        loop = TrainingLoop(state, corpus, device, world, threads, parallel_map)
-        while True:
-            if state.is_evaluation_due:
-                yield from loop.evaluate()
-            if state.is_done:
-                return
-            yield loop.advance()
+        loop = TrainingLoop(state, corpus, world, threads, parallel_map)
+        while not state.is_done:
+            yield loop.evaluate() if state.is_evaluation_due else loop.advance()
 
 
 @dataclass
@@ -413,110 +264,107 @@ class TrainingLoop:
 
     state: TrainingState
     corpus: Corpus
-    device: Device
     world: World
     threads: int
     parallel_map: ParallelMap
-    seconds: float = 0.0
-    """Of the steps since the last report with a train_loss."""
-    tokens: int = 0
+    times: list[float] = field(default_factory=list)
+    """Seconds of each step since the last report with a train_loss."""
 
     def __post_init__(self) -> None:
-        state = self.state
-        block_size = state.model.config.block_size
-        self.batches = Batches(
-            self.corpus.train, block_size, state.config, self.device.torch_device
-        )
-        self.parameters = list(state.objective.parameters())
-        state.objective.train()
-        state.objective.zero_grad()  # a step that was interrupted has left some
-        self.objective: nn.Module = state.objective
-        if state.run.compile:
-            self.objective = compiled(state.objective)
+        objective = self.state.objective
+        config = self.state.train_config
+        self.device = self.state.device
+        block_size = self.state.model.config.block_size
+        self.batches = Batches(self.corpus.train, block_size, config, self.device.torch_device)
+        self.parameters = list(objective.parameters())
+        objective.train()
+        objective.zero_grad()
+        self.objective: Callable = torch.compile(objective) if config.compile else objective
 
     def advance(self) -> Report:
         """Make a step."""
         state = self.state
         progress = state.progress
-        characters = state.config.characters_per_step(state.model.config)
+        config = state.train_config
         begin = time.perf_counter()
-        loss = self._step()
-        # Only a call can be interrupted: all three lines are done, or none.
+        state.unread_losses.append(self._step())
         progress.step += 1
-        progress.tokens += characters
-        state.unread_losses.append(loss)
-        is_log = progress.step % state.config.log_interval == 0
+        progress.tokens += config.characters_per_step(state.model.config)
+        progress.is_evaluated = False
+        is_log = progress.step % config.log_interval == 0
         if is_log or state.is_evaluation_due or self.device.on_cpu:
             state.sync_losses()
-        seconds = time.perf_counter() - begin
-        self.tokens += characters
-        self.seconds += seconds
-        progress.seconds += seconds
-        if state.is_evaluation_due:
-            return self._report(evaluated=0.0)
-        return self._report_losses() if is_log else self._report()
+        self.times.append(time.perf_counter() - begin)
+        progress.seconds += self.times[-1]
+        # Before an evaluation the losses wait for its report.
+        return self._report(with_losses=is_log and not state.is_evaluation_due)
 
-    def evaluate(self) -> Iterator[Report]:
+    def evaluate(self) -> Report:
         """Compute the validation loss and let the model write a little."""
+        progress = self.state.progress
+        begin = time.perf_counter()
+        with self.device.autocast():
+            val_loss = self._validation_loss()
+            sample = self._sample()
+        self.state.take_evaluation(val_loss)
+        progress.seconds += time.perf_counter() - begin
+        is_best = progress.evaluations_since_best == 0
+        return self._report(with_losses=True, val_loss=val_loss, is_best=is_best, sample=sample)
+
+    def _validation_loss(self) -> float:
+        """Return the mean loss of the validation part; the processes share its windows."""
+        model = self.state.model
+        every = windows(self.corpus.val, model.config.block_size, most=EVALUATED)
+        mine = islice(every, self.world.rank, None, self.world.size)
+        losses = losses_of_windows(model, mine, self.parallel_map)
+        total = sum(part.sum(dtype=np.float64) for part in losses)
+        count = sum(map(len, losses))
+        sums = self.world.sum(torch.tensor([total, count], dtype=torch.float64))
+        return (sums[0] / sums[1]).item()
+
+    def _sample(self) -> str:
+        """Return what the model writes; note whether NumPy's model is the same function."""
         state = self.state
         val = self.corpus.val
-        batches = windows(val, state.model.config.block_size, EVALUATED_AT_ONCE, EVALUATED)
-        sums = torch.zeros(2, dtype=torch.float64)  # of the losses, and how many they are
-        begin = time.perf_counter()
-        for losses in losses_in_groups(
-            state.model,
-            batches,
-            self.threads,
-            self.parallel_map,
-            self.world,
-            self.device.autocast,
-        ):
-            group = [losses.sum(dtype=np.float64), len(losses)]
-            sums += self.world.sum(torch.tensor(group, dtype=torch.float64))
-            state.progress.seconds += time.perf_counter() - begin
-            yield self._report(evaluated=sums[1].item() / min(len(val) - 1, EVALUATED))
-            begin = time.perf_counter()
-        with self.device.autocast():
-            seed = state.config.seed
-            ids = generate(state.model, val[:1], max_new_tokens=SAMPLE_LENGTH, seed=seed)
-            sample = self.corpus.tokenizer.decode([new for (new,) in ids])
-        state.progress.seconds += time.perf_counter() - begin
-        val_loss = (sums[0] / sums[1]).item()
-        is_best = state.take_evaluation(val_loss)
-        yield self._report_losses(val_loss=val_loss, is_best=is_best, sample=sample)
+        twin = numpy_twin(state.model, val[: state.model.config.block_size])
+        state.progress.numpy_agrees = twin is not None
+        if twin is None:
+            note(
+                "sancho/model.py computes another function than sancho/numpy_model.py, which "
+                "writes faster and is on the page: change it too; until then PyTorch writes"
+            )
+        seed = state.train_config.seed
+        ids = generate(twin or state.model, val[:1], max_new_tokens=SAMPLE_LENGTH, seed=seed)
+        return self.corpus.tokenizer.decode([new for (new,) in ids])
 
-    def _report_losses(self, **found: Any) -> Report:
-        losses = self.state.progress.recent_losses
-        train_loss = sum(losses) / len(losses) if losses else None
-        report = self._report(train_loss=train_loss, **found)
-        self.state.progress.recent_losses = []
-        self.seconds = 0.0
-        self.tokens = 0
-        return report
-
-    def _report(self, **found: Any) -> Report:
-        config = self.state.config
+    def _report(self, *, with_losses: bool, **evaluation: Any) -> Report:
+        config = self.state.train_config
         progress = self.state.progress
-        return Report(
+        characters = len(self.times) * config.characters_per_step(self.state.model.config)
+        losses = progress.recent_losses if with_losses else []
+        report = Report(
             step=progress.step,
             tokens=progress.tokens,
             seconds=progress.seconds,
             lr=config.learning_rate * optim.learning_rate_factor(progress.step - 1, config),
-            tokens_per_second=self.tokens / max(self.seconds, 1e-9),
-            **found,
+            tokens_per_second=characters / max(sum(self.times), 1e-9),
+            train_loss=sum(losses) / len(losses) if losses else None,
+            **evaluation,
         )
+        if with_losses:
+            progress.recent_losses = []
+            self.times = []
+        return report
 
     def _step(self) -> Tensor:
-        config = self.state.config
+        config = self.state.train_config
         optimizers = self.state.optimizers
         factor = optim.learning_rate_factor(self.state.progress.step, config)
         optim.set_learning_rate(optimizers, factor)
         step_loss = torch.zeros((), device=self.device.torch_device)
-        for micro_step in range(
-            self.world.rank, config.gradient_accumulation_steps, self.world.size
-        ):
-            with explaining_compiler():
-                step_loss += self._add_gradients(micro_step)
+        mine = range(self.world.rank, config.gradient_accumulation_steps, self.world.size)
+        for micro_step in mine:
+            step_loss += self._add_gradients(micro_step)
         self.world.sum_gradients(self.parameters)
         self.world.sum(step_loss)
         # The rows of the n-gram table are left out: their optimizer sets the length of their steps.
@@ -534,20 +382,22 @@ class TrainingLoop:
 
         Each thread takes some windows; their gradients are added in the order of the windows.
         """
+        state = self.state
+        config = state.train_config
+        step = state.progress.step
+        weight = state.objective.look_ahead_weight(step, config.max_iters)
 
-        def gradients(
-            ids: Tensor, targets: Tensor, numbers: Tensor
-        ) -> tuple[Tensor, Sequence[Tensor | None]]:
-            with self._dropout(micro_step, numbers):
-                reported, minimised = self._losses(ids, targets)
-            found = torch.autograd.grad(minimised, self.parameters, allow_unused=True)
-            return reported.detach(), found
+        def gradients(ids: Tensor, targets: Tensor, numbers: Tensor) -> tuple[Tensor, tuple]:
+            with self._dropout(micro_step, numbers), self.device.autocast(training=True):
+                reported, minimised = self.objective(ids, targets, weight)
+            fraction = len(ids) / (config.batch_size * config.gradient_accumulation_steps)
+            found = torch.autograd.grad(minimised * fraction, self.parameters, allow_unused=True)
+            return reported.detach() * fraction, found
 
-        ids, targets = self.batches.get(self.state.progress.step, micro_step)
+        ids, targets = self.batches.get(step, micro_step)
         numbers = torch.arange(len(ids))
         parts = [each.tensor_split(self.threads) for each in (ids, targets, numbers)]
-        found = self.parallel_map(gradients, *parts)
-        losses, by_thread = zip(*found, strict=True)
+        losses, by_thread = zip(*self.parallel_map(gradients, *parts), strict=True)
         for p, *grads in zip(self.parameters, *by_thread, strict=True):
             if grads[0] is not None:
                 total = reduce(torch.add, grads)
@@ -556,28 +406,18 @@ class TrainingLoop:
                 p.grad = total if p.grad is None else p.grad + total
         return reduce(torch.add, losses)
 
-    def _losses(self, ids: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
-        """Return what windows add to the reported loss of the step and to the minimised one, ()."""
-        state = self.state
-        config = state.config
-        weight = state.objective.look_ahead_weight(state.progress.step, config.max_iters)
-        with self.device.autocast(training=True):
-            reported, minimised = self.objective(ids, targets, weight)
-        fraction = len(ids) / (config.batch_size * config.gradient_accumulation_steps)
-        return reported * fraction, minimised * fraction
-
     def _dropout(self, micro_step: int, numbers: Tensor) -> AbstractContextManager[None]:
         """Return a context for the forward pass of the windows of these numbers in a micro-batch.
 
         On a CPU the masks of a window depend on its number in the step alone, so not on how many
         threads, processes or micro-batches share the step.
         """
-        config = self.state.config
+        config = self.state.train_config
         step = self.state.progress.step
         model = self.state.model.config
         if not (model.dropout or model.ngram_dropout):
             return nullcontext()
-        if self.state.run.compile or not self.device.on_cpu:
+        if config.compile or not self.device.on_cpu:
             place = (step, micro_step)
             return torch_seed(self.device.torch_device, config.seed, Purpose.DROPOUT, *place)
         generators = []

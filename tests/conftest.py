@@ -8,13 +8,12 @@ import os
 import shutil
 import sys
 import threading
-import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import redirect_stderr, redirect_stdout
+from dataclasses import is_dataclass
 from multiprocessing import forkserver
 from pathlib import Path
 from types import SimpleNamespace
-from typing import TypeVar
 
 # One thread for all, subprocesses too, said before anybody imports PyTorch or NumPy: sums come in
 # one order, small models are faster so, and several processes don't fight for the cores.
@@ -31,20 +30,21 @@ import evaluate
 import sample
 import train
 from sancho import checkpoint, cli
-from sancho.config import ModelConfig, TrainConfig, TrainOptions, with_values
+from sancho.config import BeginOptions, FolderConfig, ModelConfig, TrainOptions
 from sancho.corpus import Corpus, prepare, prepare_files
-from sancho.machine.device import Device
+from sancho.device import Device
+from sancho.folder import RunFolder
 from sancho.model import GPT
-from sancho.run.folder import RunFolder
-from sancho.run.plan import preset_options
+from sancho.plan import default_options
+from sancho.text import clean_text
 from sancho.training import Report
 
 ROOT = Path(__file__).resolve().parent.parent
 TEXT = "En un lugar de la Mancha, de cuyo nombre no quiero acordarme.\n" * 30
+CPU = Device(torch.device("cpu"), torch.float32)
 HERE = "here: "  # so begins the reason of a skip that is the machine's and no fault
 MEMORY = Path("/dev/shm")
 """Where Linux has a file system in memory."""
-Module = TypeVar("Module", bound=torch.nn.Module)
 
 # The same examples each time, on a machine that may be busy.
 settings.register_profile("steady", deadline=None, derandomize=True)
@@ -61,9 +61,6 @@ def pytest_configure() -> None:
         os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", str(MEMORY))
 
 
-# --- skipped tests --------------------------------------------------------------------------
-
-
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport():
     """Under SANCHO_NO_SKIPS=1, let a skip fail, but for those of this system or machine."""
@@ -71,18 +68,16 @@ def pytest_runtest_makereport():
     if report.skipped and isinstance(report.longrepr, tuple):  # and not expected to fail
         reason = report.longrepr[2].removeprefix("Skipped: ")
         if os.environ.get("SANCHO_NO_SKIPS") == "1" and not reason.startswith(HERE):
-            report.outcome, report.longrepr = "failed", f"skipped: {reason} (SANCHO_NO_SKIPS=1)"
+            report.outcome = "failed"
+            report.longrepr = f"skipped: {reason} (SANCHO_NO_SKIPS=1)"
     return report
 
 
 pytest_make_collect_report = pytest_runtest_makereport
 
 
-# --- models ---------------------------------------------------------------------------------
-
-
 @torch.no_grad()
-def randomise(module: Module, std: float = 0.3, seed: int = 0) -> Module:
+def randomise(module: torch.nn.Module, std: float = 0.3, seed: int = 0) -> torch.nn.Module:
     """Draw every weight anew, so that none is zero; return the module."""
     random = torch.Generator().manual_seed(seed)
     for parameter in module.parameters():
@@ -107,35 +102,14 @@ def assert_same_arrays(ours: dict[str, np.ndarray], theirs: dict[str, np.ndarray
         assert array.tobytes() == other.tobytes(), name
 
 
-@pytest.fixture(scope="session", autouse=True)
-def one_thread() -> None:
-    assert torch.get_num_threads() == 1
-
-
-# --- a small run ----------------------------------------------------------------------------
-
-CPU = Device(torch.device("cpu"), torch.float32)
-
-
 def prepared(text: str, folder: Path) -> Corpus:
-    return prepare([("a text", io.BytesIO(text.encode()))], folder, "a test")
+    return prepare(clean_text(text), folder, "a test")
 
 
 @pytest.fixture(scope="session")
 def corpus(tmp_path_factory) -> Corpus:
     text = "La razón de la sinrazón que a mi razón se hace.\n" * 20
     return prepared(text, tmp_path_factory.mktemp("data") / "tiny")
-
-
-def small_options(**train) -> TrainOptions:
-    """Return options for six steps of a model with every kind of weight."""
-    shape = {"block_size": 8, "n_layer": 1, "n_head": 1, "n_embd": 4}
-    shape |= {"ngram_size": 3, "ngram_rows": 16}
-    train = {"max_iters": 6, "batch_size": 2, "eval_interval": 3, "log_interval": 2} | train
-    return TrainOptions(model=ModelConfig(**shape), train=TrainConfig(**train))
-
-
-# --- scripts --------------------------------------------------------------------------------
 
 
 SCRIPTS = {f"{each.__name__}.py": each for each in (train, sample, evaluate, convert)}
@@ -157,50 +131,32 @@ def use_data(patch: pytest.MonkeyPatch, data: Path) -> None:
         patch.setattr(SCRIPTS[name], "DATA", data)
 
 
-@pytest.fixture(scope="session")
-def pristine_project(tmp_path_factory) -> Path:
-    """A project to copy, which is faster."""
-    return make_project(tmp_path_factory.mktemp("prepared"))
-
-
 @pytest.fixture
-def project(pristine_project, tmp_path, monkeypatch) -> Path:
+def project(tmp_path, monkeypatch) -> Path:
     """A folder to work in, with a data/tiny that is used, where no network answers."""
     monkeypatch.setenv("https_proxy", "http://127.0.0.1:9")
     use_data(monkeypatch, tmp_path / "data")
     monkeypatch.chdir(tmp_path)
-    return shutil.copytree(pristine_project, tmp_path, dirs_exist_ok=True)
+    return make_project(tmp_path)
 
 
-class Pipe(io.BytesIO):
-    """Bytes that can be read once, as those of a pipe."""
-
-    def seekable(self) -> bool:
-        return False
-
-
-class Bytes(io.TextIOWrapper):
-    """A text stream over bytes, as the real stdout and stdin are."""
-
-    def __init__(self, raw: bytes = b"") -> None:
-        super().__init__(Pipe(raw), encoding="utf-8", newline="")
-
-    def text(self) -> str:
-        self.flush()
-        return self.buffer.getvalue().decode()
+def stream(raw: bytes = b"") -> io.TextIOWrapper:
+    """Return a text stream over bytes, as the real stdout and stdin are."""
+    return io.TextIOWrapper(io.BytesIO(raw), encoding="utf-8", newline="", write_through=True)
 
 
 def run(name: str, *args: str | Path, stdin: bytes = b"") -> SimpleNamespace:
     """Run one of SCRIPTS as the shell would, in this process."""
-    out, err = Bytes(), Bytes()
+    out = stream()
+    err = stream()
     with pytest.MonkeyPatch.context() as patch:
-        for stream, value in (("stdin", Bytes(stdin)), ("stdout", out), ("stderr", err)):
-            patch.setattr(sys, stream, value)
+        for where, file in (("stdin", stream(stdin)), ("stdout", out), ("stderr", err)):
+            patch.setattr(sys, where, file)
         patch.setattr(sys, "argv", [f"some/where/{name}", *map(str, args)])
-        patch.setattr(warnings, "showwarning", warnings.showwarning)
         with pytest.raises(SystemExit) as stop:
             cli.exit_with(SCRIPTS[name].main)
-    return SimpleNamespace(status=stop.value.code or 0, out=out.text(), err=err.text())
+    said = {"out": out.buffer.getvalue().decode(), "err": err.buffer.getvalue().decode()}
+    return SimpleNamespace(status=stop.value.code or 0, **said)
 
 
 def succeed(name: str, *args: str | Path, stdin: bytes = b"") -> SimpleNamespace:
@@ -211,12 +167,27 @@ def succeed(name: str, *args: str | Path, stdin: bytes = b"") -> SimpleNamespace
 
 
 def assert_refused(result: SimpleNamespace, name: str, *parts: str) -> None:
-    """Assert status 2, nothing on stdout, and one line on stderr that holds `parts`."""
+    """Assert status 2, nothing on stdout, and one line on stderr that holds `parts`.
+
+    Before it a text that was prepared may have been shown.
+    """
     assert (result.status, result.out) == (2, ""), result.err
-    assert result.err.startswith(f"{name}: error: ")
-    assert result.err.count("\n") == 1 and result.err.endswith("\n")
+    assert result.err.endswith("\n")
+    *before, said = result.err.splitlines(keepends=True)
+    assert all(" begins with «" in line for line in before), result.err
+    assert said.startswith(f"{name}: error: ")
     for part in parts:
-        assert part in result.err
+        assert part in said
+
+
+class Hostile:
+    """A pickle of it makes a folder when it is opened."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = str(folder)
+
+    def __reduce__(self) -> tuple:
+        return os.mkdir, (self.folder,)
 
 
 def names_in(folder: Path) -> list[str]:
@@ -234,10 +205,17 @@ def contents(folder: Path) -> dict[str, bytes]:
     return {path.name: raw for path, raw in everything(folder).items() if len(path.parts) == 1}
 
 
+def option_names(options: object) -> set[str]:
+    """Return the fields of a dataclass and of those in it, but for what no user decides."""
+    names = set()
+    for name, value in vars(options).items():
+        names |= option_names(value) if is_dataclass(value) else {name}
+    return names - {"vocab_size"}
+
+
 def parse_train(args: Sequence[str]) -> TrainOptions:
     """Return the options of train.py before it sees the text."""
-    typed = cli.parse_typed(TrainOptions(), args)
-    return with_values(preset_options(typed), typed)
+    return cli.parse(default_options(cli.parse_known(BeginOptions(), args)), args)
 
 
 @pytest.fixture(scope="session")
@@ -247,9 +225,6 @@ def book() -> Path:
     paths = ROOT / os.environ.get("SANCHO_BOOK", ""), quijote / "pg2000.txt", quijote / "input.txt"
     found = next((path for path in paths if path.is_file()), None)
     return found or pytest.skip("no Don Quijote: SANCHO_BOOK names no file, data/quijote is empty")
-
-
-# --- processes ------------------------------------------------------------------------------
 
 
 @pytest.fixture(scope="session")
@@ -271,9 +246,7 @@ def start_process(target: Callable, *args: object) -> multiprocessing.Process:
     return process
 
 
-# --- training runs --------------------------------------------------------------------------
-
-# All that has a state: dropout, parts of a step, both optimizers and the table; saved every step.
+# All that has a state: dropout, parts of a step, both optimizers and the table.
 ARGS = (
     "--dataset tiny --n_layer 1 --n_head 2 --n_embd 8 --block_size 8 --ngram_rows 16 --batch_size 2"
     " --dropout 0.1 --gradient_accumulation_steps 2 --eval_interval 1 --log_interval 1 --device cpu"
@@ -300,15 +273,19 @@ def watch_reports(patch: pytest.MonkeyPatch, act: Callable[[Report], object]) ->
     patch.setattr(cli, "with_progress", watched)
 
 
+def folder_at(out: Path, **options: bool) -> RunFolder:
+    return RunFolder(FolderConfig(out_dir=out, **options))
+
+
 def what_was_saved(out: Path) -> list[checkpoint.Checkpoint]:
     """Load every checkpoint that is there."""
-    folder = RunFolder(out)
+    folder = folder_at(out)
     return [checkpoint.load(path) for path in (folder.best, folder.last) if path.exists()]
 
 
 def metrics_of(out: Path) -> list[dict]:
     """Read metrics.jsonl without what depends on the clock."""
-    lines = RunFolder(out).metrics.read_text("utf-8").splitlines()
+    lines = folder_at(out).metrics.read_text("utf-8").splitlines()
     clock = {"seconds", "tokens_per_second"}
     return [{k: v for k, v in json.loads(line).items() if k not in clock} for line in lines]
 

@@ -11,7 +11,7 @@ from conftest import CPU
 from sancho import checkpoint
 from sancho.config import ModelConfig, TrainConfig
 from sancho.corpus import Corpus
-from sancho.machine.device import Device, has_bfloat16
+from sancho.device import Device, has_bfloat16
 from sancho.optim import optimizer_arrays
 from sancho.presets import PRESETS
 from sancho.tokenizer import CharTokenizer
@@ -39,15 +39,14 @@ TOKENS_PER_STEP = 8 * 4
 
 def corpus_of(text: str) -> Corpus:
     tokenizer = CharTokenizer.from_text(text)
-    ids, n_val = tokenizer.encode(text), int(len(text) * 0.1)
-    cut = len(ids) - n_val
+    ids = tokenizer.encode(text)
+    cut = len(ids) - int(len(ids) * 0.1)
     return Corpus("hand-made", tokenizer, ids[:cut], ids[cut:], "0" * 64)
 
 
 def train_config(**options) -> TrainConfig:
-    return TrainConfig(
-        **({"max_iters": 8, "batch_size": 4, "warmup_iters": 3, "look_ahead": 0} | options)
-    )
+    defaults = {"max_iters": 8, "batch_size": 4, "warmup_iters": 3, "look_ahead": 0}
+    return TrainConfig(**defaults | options)
 
 
 def start(
@@ -75,16 +74,13 @@ def figures(report: Report) -> tuple:
     return (report.step, report.tokens, report.lr, *losses)
 
 
-def run(
-    state: TrainingState, corpus: Corpus, steps: int | None = None, device: Device = CPU
-) -> list[tuple]:
-    """Train to the end, or until `steps` steps are done; return the figures of each."""
+def run(state: TrainingState, corpus: Corpus, steps: int | None = None) -> list[tuple]:
+    """Train to the end, or until `steps` steps are done; return the figures of each report."""
     seen = []
-    for report in fit(state, corpus, device):
-        if report.evaluated is None:
-            seen.append(figures(report))
-            if report.step == steps:
-                break
+    for report in fit(state, corpus):
+        seen.append(figures(report))
+        if report.step == steps and not state.is_evaluation_due:
+            break
     return seen
 
 
@@ -102,13 +98,10 @@ def bits(arrays: dict[str, np.ndarray]) -> dict[str, bytes]:
     return {name: array.tobytes() for name, array in arrays.items()}
 
 
-def optimizer_of(state: TrainingState) -> dict[str, np.ndarray]:
-    return optimizer_arrays(state.objective.named_trained(), state.optimizers)
-
-
 def bits_of(state: TrainingState) -> dict[str, bytes]:
     """Return the bytes of all weights and of the optimizers' states."""
-    return bits(state.model.arrays() | optimizer_of(state))
+    states = optimizer_arrays(state.objective.named_trained(), state.optimizers)
+    return bits(state.model.arrays() | states)
 
 
 def save(path: Path, state: TrainingState, corpus: Corpus) -> Path:
@@ -118,6 +111,4 @@ def save(path: Path, state: TrainingState, corpus: Corpus) -> Path:
 
 def resume(path: Path, device: Device = CPU) -> TrainingState:
     saved = checkpoint.load(path)
-    state = TrainingState.restore(saved, saved.train, device)
-    state.run = saved.run
-    return state
+    return TrainingState.restore(saved, saved.train_config, device)

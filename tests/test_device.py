@@ -1,4 +1,4 @@
-"""Which device and type is chosen, what is compiled, and from which generator PyTorch draws."""
+"""Which device and type is chosen, and from which generator PyTorch draws."""
 
 from collections.abc import Callable, Iterator
 
@@ -6,10 +6,11 @@ import pytest
 import torch
 from runs import GPU, needs_gpu
 
+from sancho import device as device_module
 from sancho.config import DeviceConfig
+from sancho.device import choose_device, torch_seed
 from sancho.errors import UserError
-from sancho.machine.device import choose_device, explaining_compiler, torch_seed
-from sancho.machine.seeds import Purpose
+from sancho.seeds import Purpose
 
 CPU = torch.device("cpu")
 
@@ -30,7 +31,10 @@ def machine(monkeypatch) -> Callable:
         def supported(including_emulation: bool = True) -> bool:
             return including_emulation or bfloat16
 
-        monkeypatch.setattr(torch.cpu, "get_capabilities", lambda: features or {})
+        monkeypatch.setattr(torch.cpu, "get_capabilities", lambda: features, raising=False)
+        if features is None:
+            monkeypatch.delattr(torch.cpu, "get_capabilities")
+        monkeypatch.setattr("sancho.device._refusal", lambda device: "")
         monkeypatch.setattr(torch.cuda, "is_available", lambda: "cuda" in devices)
         monkeypatch.setattr(torch.backends.mps, "is_available", lambda: "mps" in devices)
         monkeypatch.setattr(torch.cuda, "is_bf16_supported", supported)
@@ -38,16 +42,15 @@ def machine(monkeypatch) -> Callable:
     return has
 
 
-# --- where ----------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize(
     ("devices", "expected"), [((), "cpu"), (("mps",), "cpu"), (("cuda", "mps"), "cuda")]
 )
 def test_auto_is_cuda_where_it_is_and_else_the_cpu(machine, devices, expected):
-    """And mps only for who asks for it."""
+    """And mps only for who asks for it. A run that goes on asks again."""
     machine(*devices)
-    assert choose_device(DeviceConfig()).torch_device == torch.device(expected)
+    device = choose_device(DeviceConfig())
+    assert device.torch_device == torch.device(expected)
+    assert device.config == DeviceConfig(device="auto", dtype=device.dtype_name)
 
 
 @pytest.mark.parametrize(("name", "other"), [("cuda", "mps"), ("mps", "cuda")])
@@ -61,13 +64,27 @@ def test_a_device_can_be_asked_for_where_it_is_and_is_refused_elsewhere(machine,
         assert part in str(caught.value)
 
 
-# --- in which type --------------------------------------------------------------------------
+def test_a_gpu_that_this_torch_has_no_code_for(machine, monkeypatch, caplog):
+    """torch finds it, and its first operation fails: the CPU trains, or one line says so."""
+    refusal = device_module._refusal.__wrapped__
+    machine("cuda")
+    monkeypatch.setattr("sancho.device._refusal", refusal)
+
+    def fail(*size: int, device: str) -> None:
+        raise RuntimeError(f"{device} error: no kernel image is available\nCompile with")
+
+    monkeypatch.setattr(torch, "ones", fail)
+    assert choose_device(DeviceConfig()).on_cpu
+    assert caplog.messages == ["note: cuda can't be used: cuda error: no kernel image is available"]
+    with pytest.raises(UserError, match=r"^--device cuda: torch .* can't compute on it; use --dev"):
+        choose_device(DeviceConfig(device="cuda"))
 
 
 @pytest.mark.parametrize(
     ("name", "bfloat16", "features", "expected"),
     [
         ("cpu", True, {"avx512_f": True, "avx512_bf16": False}, torch.float32),
+        ("cpu", True, None, torch.float32),  # where torch is too old to say
         ("cpu", False, {"avx512_bf16": True}, torch.bfloat16),
         ("cpu", False, {"avx512_bf16": False, "amx_bf16": True}, torch.bfloat16),
         ("mps", True, {}, torch.float32),
@@ -81,12 +98,6 @@ def test_auto_is_bfloat16_where_the_device_has_it(machine, name, bfloat16, featu
     assert choose_device(DeviceConfig(device=name, dtype="float32")).dtype == torch.float32
 
 
-def test_auto_is_float32_where_torch_is_too_old_to_say(machine, monkeypatch):
-    machine()
-    monkeypatch.delattr(torch.cpu, "get_capabilities")
-    assert choose_device(DeviceConfig()).dtype == torch.float32
-
-
 def test_bfloat16_can_be_asked_for_but_not_on_mps(machine):
     machine("cuda", "mps", bfloat16=False)
     for name in ("cpu", "cuda"):
@@ -97,60 +108,33 @@ def test_bfloat16_can_be_asked_for_but_not_on_mps(machine):
 
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16", "auto"])
-@pytest.mark.parametrize("bfloat16", [True, False])
-def test_float32_on_a_gpu_is_float32_where_it_was_asked_for(machine, dtype, bfloat16):
-    machine("cuda", bfloat16=bfloat16)
+@pytest.mark.parametrize("before", ["highest", "high"])
+def test_float32_on_a_gpu_is_float32_where_it_was_asked_for(machine, dtype, before):
+    machine("cuda", bfloat16=False)
+    torch.set_float32_matmul_precision(before)
+    choose_device(DeviceConfig(device="cpu", dtype=dtype))
+    assert torch.get_float32_matmul_precision() == before
+    choose_device(DeviceConfig(dtype=dtype))
     expected = "highest" if dtype == "float32" else "high"  # which is TF32
-    for before in ("highest", "high"):
-        torch.set_float32_matmul_precision(before)
-        choose_device(DeviceConfig(device="cpu", dtype=dtype))
-        assert torch.get_float32_matmul_precision() == before
-        choose_device(DeviceConfig(dtype=dtype))
-        assert torch.get_float32_matmul_precision() == expected
-
-
-# --- compiled: test_training.py has what works ------------------------------------------------
-
-
-def test_what_the_compiler_fails_with_is_one_line_and_no_other_error_is():
-    of_compiler = type("Failed", (RuntimeError,), {"__module__": "torch._inductor.exc"})
-    words = r"--compile does not work here \(no compiler was found\); leave it out$"
-    with pytest.raises(UserError, match=words), explaining_compiler():
-        raise of_compiler("no compiler\nwas found")
-    for error in (KeyboardInterrupt, RuntimeError):
-        with pytest.raises(error), explaining_compiler():
-            raise error
-
-
-# --- seeds ----------------------------------------------------------------------------------
-
-
-def draw(device: torch.device, count: int) -> list[float]:
-    return torch.rand(count, device=device).tolist()
-
-
-def draw_at(device: torch.device, seed: int, *place: int) -> list[float]:
-    with torch_seed(device, seed, Purpose.DROPOUT, *place):
-        return draw(device, 5)
+    assert torch.get_float32_matmul_precision() == expected
 
 
 @pytest.mark.parametrize("device", [CPU, pytest.param(GPU.torch_device, marks=needs_gpu)], ids=str)
 def test_a_place_has_its_own_numbers_and_after_it_torch_goes_on_as_before(device):
+    def draw(count: int = 5) -> list[float]:
+        return torch.rand(count, device=device).tolist()
+
     torch.manual_seed(5)
-    expected = draw(device, 4)
+    expected = draw(4)
     torch.manual_seed(5)
-    found = draw(device, 2)
-    places = [(7, 3, 1), (7, 3, 2), (7, 4, 1), (7, 3), (8, 3, 1)]
-    numbers = [draw_at(device, *place) for place in [*places, places[0]]]
-    assert numbers[0] == numbers[-1]
-    assert len(set(map(tuple, numbers))) == len(places)
+    found = draw(2)
+    numbers = []
+    for seed, *place in ((7, 3, 1), (7, 3, 2), (7, 4, 1), (7, 3), (8, 3, 1), (7, 3, 1)):
+        with torch_seed(device, seed, Purpose.DROPOUT, *place):
+            numbers.append(draw())
+    assert numbers[0] == numbers.pop()
+    assert len(set(map(tuple, numbers))) == 5
     with pytest.raises(KeyboardInterrupt), torch_seed(device, 7, Purpose.INITIALISATION):
-        draw(device, 9)
+        draw()
         raise KeyboardInterrupt
-    assert found + draw(device, 2) == expected
-
-
-def test_a_seed_on_the_cpu_does_not_start_cuda(monkeypatch):
-    monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
-    monkeypatch.setattr(torch.cuda, "get_rng_state", lambda where: pytest.fail("it was started"))
-    draw_at(CPU, 7)
+    assert found + draw(2) == expected

@@ -4,188 +4,138 @@ import errno
 import multiprocessing
 import os
 import re
-import warnings
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, nullcontext, suppress
+import stat
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from functools import partial
 from multiprocessing.connection import Connection
 from pathlib import Path
-from types import SimpleNamespace
 
+import filelock
 import pytest
-from conftest import contents, names_in, start_process
-from faults import Disk, fail
-from filelock import FileLock
+from conftest import names_in, start_process
 
-from sancho.errors import UserError
-from sancho.machine import files
-from sancho.machine.files import atomic_write, locked
+from sancho import files
+from sancho.errors import MissingFile, UserError
+from sancho.files import atomic_write, existing_file, locked
 
 pytestmark = pytest.mark.usefixtures("server_of_processes")
 
 
-# --- another process ------------------------------------------------------------------------
-
-
-def hear(pipe: Connection) -> None:
-    """Wait until the other end is closed."""
-    with suppress(BrokenPipeError):  # Windows calls it so
-        pipe.poll(None)
-
-
 def stay(pipe: Connection, folder: Path) -> None:
-    """Say "in", or why not, and stay in the folder."""
+    """Say "in", or why not, and stay in the folder until told to go."""
     try:
         with locked(folder):
             pipe.send("in")
-            hear(pipe)
+            pipe.recv()
     except UserError as error:
         pipe.send(str(error))
 
 
-def write_slowly(pipe: Connection, path: Path) -> None:
-    """Say "half", and write the other half when it is time to go."""
-    with atomic_write(path) as out:
-        out.write(b"theirs, ")
-        out.flush()
-        pipe.send("half")
-        hear(pipe)
-        out.write(b"whole")
-
-
 @contextmanager
-def somebody(path: Path, says: str = "in", does: Callable = stay) -> Iterator[SimpleNamespace]:
-    """Let another process do something until the block ends, or it is told to go.
-
-    Yields its kill(), its go(), and its leave(), which waits until it has gone.
-    """
+def somebody(folder: Path, says: str = "in") -> Iterator[tuple]:
+    """Let another process try to be in a folder; yield it, and the pipe by which it is told."""
     here, there = multiprocessing.Pipe()
-    process = start_process(does, there, path)
+    process = start_process(stay, there, folder)
     there.close()
-    assert re.search(says, here.recv())
-
-    def leave() -> None:
-        here.close()
-        process.join()
-
-    def kill() -> None:
-        process.kill()
-        process.join()
-
     try:
-        yield SimpleNamespace(kill=kill, go=here.close, leave=leave)
+        assert says in here.recv()
+        yield process, here
     finally:
-        leave()
-
-
-def assert_free(folder: Path) -> None:
-    """Let another process come to the folder and leave at once."""
-    with somebody(folder, "^in$"):
-        pass
-
-
-def assert_taken(folder: Path) -> None:
-    with somebody(folder, f"{folder.name} is in use by another process"):
-        pass
-
-
-# --- whole or not at all --------------------------------------------------------------------
+        with suppress(OSError):  # it may be gone
+            here.send("go")
+        process.join()
 
 
 def test_a_file_is_replaced_when_the_block_ends_well(tmp_path):
+    """What a killed process has left is overwritten, and nothing of others is touched."""
     path = tmp_path / "x"
+    (tmp_path / "x.sancho-tmp").write_bytes(b"never whole")
+    (tmp_path / "y.sancho-tmp").write_bytes(b"another program's")
     for content in (b"old", b"new and longer"):
         before = path.read_bytes() if path.exists() else None
-        with atomic_write(path) as out:
+        with atomic_write(str(path)) as out:
             out.write(content)
             out.flush()
             assert (path.read_bytes() if path.exists() else None) == before
         assert path.read_bytes() == content
-        assert names_in(tmp_path) == ["x"]
-    with pytest.raises(KeyboardInterrupt), atomic_write(path) as out:
-        out.write(b"never whole")
-        raise KeyboardInterrupt
-    assert path.read_bytes() == b"new and longer"
-    assert names_in(tmp_path) == ["x"]
+        assert names_in(tmp_path) == ["x", "y.sancho-tmp"]
+    assert (tmp_path / "y.sancho-tmp").read_bytes() == b"another program's"
 
 
 @pytest.mark.skipif(os.name == "nt", reason="here: Windows has no such call for folders")
-@pytest.mark.parametrize("can_sync_folders", [True, False])  # some file systems of networks can't
-def test_what_is_whole_is_on_the_disk_before_it_takes_its_place(
-    tmp_path, monkeypatch, can_sync_folders
-):
-    """And its new name is there, too, before anybody is told so."""
-    disk = Disk(monkeypatch, tmp_path)
-    if not can_sync_folders:
-        disk.refuse = lambda operation, path: path == tmp_path and fail(errno.EINVAL)
+def test_what_is_whole_is_on_the_disk_before_it_takes_its_place(tmp_path, monkeypatch):
+    """And then its new name, where the file system has a call for that."""
+    asked: list[object] = []
+    replace = Path.replace
+
+    def sync(descriptor: int) -> None:
+        status = os.fstat(descriptor)
+        asked.append("folder" if stat.S_ISDIR(status.st_mode) else status.st_size)
+        if asked[-1] == "folder":
+            raise OSError(errno.EINVAL, "Invalid argument")
+
+    monkeypatch.setattr(os, "fsync", sync)
+    monkeypatch.setattr(Path, "replace", lambda *paths: asked.append("replace") or replace(*paths))
     with atomic_write(tmp_path / "x") as out:
         out.write(b"new")
-    temporary = disk.asked[0][1]
-    assert temporary.parent == tmp_path
-    assert disk.asked == [
-        ("write", temporary),
-        ("sync", temporary),
-        ("replace", tmp_path / "x"),
-        ("sync", tmp_path),
-    ]
-    assert (tmp_path / "x").read_bytes() == b"new"
+    assert asked == [3, "replace", "folder"]
 
 
-@pytest.mark.parametrize("refusals", [0, 3, 100])
-def test_a_file_that_is_open_on_windows_is_waited_for(tmp_path, monkeypatch, refusals):
-    path, waits, disk = tmp_path / "x", [], Disk(monkeypatch, tmp_path)
+@pytest.mark.parametrize("refused", ["write", "fsync", "replace"])
+def test_whatever_is_refused_the_old_file_stays(tmp_path, monkeypatch, refused):
+    path = tmp_path / "x"
     path.write_bytes(b"old")
-    disk.refuse = lambda *_: 0 < disk.count("replace") <= refusals and fail(errno.EACCES)
-    monkeypatch.setattr(files.time, "sleep", waits.append)
-    expected = pytest.raises(PermissionError) if refusals == 100 else nullcontext()
-    with expected, atomic_write(path) as out:
-        out.write(b"new")
-    assert path.read_bytes() == (b"old" if refusals == 100 else b"new")
+
+    def refuse(*args: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    if refused != "write":
+        monkeypatch.setattr({"fsync": os, "replace": Path}[refused], refused, refuse)
+    with pytest.raises(OSError, match="No space left"), atomic_write(path) as out:
+        out.write(b"never whole")
+        if refused == "write":
+            refuse()
+    assert path.read_bytes() == b"old"
     assert names_in(tmp_path) == ["x"]
-    assert 0 <= min(waits, default=0) <= max(waits, default=0) < 0.5
-    assert 1.5 < sum(waits) < 3 if refusals == 100 else len(waits) == refusals
-
-
-def test_what_a_kill_has_left_is_overwritten_and_nothing_of_others_is_touched(tmp_path):
-    theirs = tmp_path / "y.sancho-tmp"
-    theirs.write_bytes(b"another program's")
-    with somebody(tmp_path / "x", says="half", does=write_slowly) as other:
-        other.kill()
-    assert names_in(tmp_path) == ["x.sancho-tmp", "y.sancho-tmp"]
-    with locked(tmp_path), atomic_write(str(tmp_path / "x")) as out:
-        out.write(b"ours")
-    assert set(names_in(tmp_path)) - {".lock"} == {"x", "y.sancho-tmp"}
-    assert theirs.read_bytes() == b"another program's"
-    assert (tmp_path / "x").read_bytes() == b"ours"
-
-
-# --- one process at a time ------------------------------------------------------------------
 
 
 def test_another_process_is_kept_out_until_it_goes_or_is_killed(tmp_path):
     folder = tmp_path / "a folder"
-    for ends in ("leave", "kill"):
-        with somebody(folder) as other:
-            (folder / "x").touch()
-            before = contents(folder)
-            with pytest.raises(UserError) as caught, locked(str(folder)):
+    for way in ("go", "kill"):
+        with somebody(folder) as (other, pipe):
+            with pytest.raises(UserError) as caught, locked(str(folder), 0.01):
                 pytest.fail("two are in")
             assert str(caught.value).startswith(f"{folder} is in use by another process; wait for")
-            assert "\n" not in str(caught.value)
-            assert contents(folder) == before
-            getattr(other, ends)()
-            with locked(folder):
-                assert_taken(folder)
-    assert_free(folder)
+            leave = other.kill if way == "kill" else partial(pipe.send, "go")
+            threading.Timer(0.2, leave).start()
+            with locked(folder, 60), somebody(folder, "is in use by another process"):
+                pass
 
 
-def test_another_process_is_waited_for_but_not_for_ever(tmp_path, monkeypatch):
-    with somebody(tmp_path / "x") as other:
-        waits = pytest.warns(UserWarning, match="x is in use by another process; waiting for up to")
-        with waits, pytest.raises(UserError, match="wait for it"), locked(tmp_path / "x", 0.01):
-            pytest.fail("two are in")
-        monkeypatch.setattr(warnings, "warn", lambda *args, **options: other.go())
-        with locked(tmp_path / "x", 60):
-            assert_taken(tmp_path / "x")
+@pytest.mark.skipif(sys.platform == "win32", reason="here: Windows has other locks")
+@pytest.mark.parametrize("number", [errno.ENOLCK, errno.EOPNOTSUPP])
+def test_where_a_file_system_knows_no_locks_a_note_says_so(tmp_path, monkeypatch, caplog, number):
+    def refuse(*_: int) -> None:
+        raise OSError(number, os.strerror(number))
+
+    monkeypatch.setattr("fcntl.flock", refuse)
+    with locked(tmp_path):
+        (said,) = caplog.messages
+    assert (
+        said == f"note: {tmp_path} can't be locked ({os.strerror(number)}): let no other run use it"
+    )
+
+
+def test_a_lock_that_a_computer_left_names_its_file(tmp_path, monkeypatch):
+    """A file instead of a lock, where the system has none."""
+    monkeypatch.setattr(files, "FileLock", filelock.SoftFileLock)
+    (tmp_path / ".lock").write_text("4711\nnodo-17\n")
+    words = f"; if it was on another computer and has ended, remove {tmp_path / '.lock'}"
+    with pytest.raises(UserError, match=re.escape(words)), locked(tmp_path):
+        pytest.fail("it is taken")
 
 
 def test_blocks_can_be_nested_and_the_outermost_lets_go(tmp_path, monkeypatch):
@@ -193,10 +143,12 @@ def test_blocks_can_be_nested_and_the_outermost_lets_go(tmp_path, monkeypatch):
     with locked("x"):
         with locked(tmp_path / "x"), locked(Path("x")):
             pass
-        with pytest.raises(ValueError, match="inside"), locked("x"):
-            raise ValueError("inside")
-        assert_taken(tmp_path / "x")
-    assert_free(tmp_path / "x")
+        with pytest.raises(PermissionError, match="mine"), locked("x"):
+            raise PermissionError(errno.EACCES, "mine")  # of the block, not of the folder
+        with somebody(tmp_path / "x", "in use"):
+            pass
+    with somebody(tmp_path / "x"):
+        pass
 
 
 @pytest.mark.parametrize("below", ["", "deeper/still"])
@@ -208,14 +160,14 @@ def test_a_folder_that_cannot_be_made(tmp_path, below):
     assert (tmp_path / "file").read_text() == "mine"
 
 
-def test_a_folder_that_is_not_ours_to_write(tmp_path, monkeypatch):
-    monkeypatch.setattr(FileLock, "acquire", lambda *args, **options: fail(errno.EACCES))
-    words = r"x can't be written \(Permission denied\); choose another folder$"
-    with pytest.raises(UserError, match=words), locked(tmp_path / "x"):
-        pytest.fail("nobody may write there")
-
-
-def test_an_error_in_the_block_is_not_taken_for_one_of_the_folder(tmp_path):
-    for error in (PermissionError(errno.EACCES, "mine"), TimeoutError("mine")):
-        with pytest.raises(type(error), match="mine"), locked(tmp_path / "x"):
-            raise error
+@pytest.mark.skipif(os.name == "nt", reason="here: no pipes of POSIX")
+def test_only_a_file_is_read(tmp_path):
+    """Who opened the pipe would wait for ever."""
+    os.mkfifo(tmp_path / "pipe")
+    for path, words in (("pipe", "a pipe or"), (os.devnull, "a pipe or"), ("", "a folder")):
+        with pytest.raises(UserError, match=f"^the text .* is {words}.*; give the path of a file"):
+            existing_file(tmp_path / path, "the text")
+    (tmp_path / "circle").symlink_to("circle")
+    with pytest.raises(MissingFile, match=r"circle does not exist; check the path$"):
+        existing_file(tmp_path / "circle", "the text")
+    assert existing_file(__file__, "the text") == Path(__file__)

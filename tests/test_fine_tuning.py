@@ -10,7 +10,6 @@ from conftest import ARGS, assert_same_run, run, succeed, watch_reports
 from sancho import checkpoint
 
 NEW_TEXT = "¿Qué kilómetro 8 dice el œil?\n" * 30
-GREEK = "Μῆνιν ἄειδε, θεά, Πηληϊάδεω Ἀχιλῆος.\n" * 30
 SHORT = "--max_iters 3 --batch_size 2 --eval_interval 1 --log_interval 1 --device cpu".split()
 
 
@@ -31,20 +30,19 @@ def new_characters(result: SimpleNamespace) -> list[str]:
     return [line for line in result.err.splitlines() if "did not know: " in line]
 
 
-@pytest.mark.parametrize("text", [NEW_TEXT, GREEK], ids=["a few letters", "another script"])
-def test_a_text_with_new_characters(trained, text):
+def test_a_text_with_new_characters(trained):
     before = checkpoint.load(Path("out/best.safetensors"))
-    tuned = tune(text)
+    tuned = tune(NEW_TEXT)
     assert tuned.status == 0, tuned.err
     (said,) = new_characters(tuned)
     best = checkpoint.load(Path("tuned/best.safetensors"))
     new = best.characters.removeprefix(before.characters)
-    assert new == "".join(sorted(set(text) - set(before.characters)))
+    assert new == "".join(sorted(set(NEW_TEXT) - set(before.characters)))
     assert said.endswith(f": {' '.join(map(repr, new))}")
     this = "--checkpoint=tuned/best.safetensors"
     assert succeed("sample.py", this, "--start", new).out.startswith(new)
     succeed("convert.py", "to-page", this, "--output=page.html")
-    again = tune(text, "--init_from=tuned/best.safetensors", "--out_dir=again")
+    again = tune(NEW_TEXT, "--init_from=tuned/best.safetensors", "--out_dir=again")
     assert again.status == 0, again.err
     assert not new_characters(again)
 

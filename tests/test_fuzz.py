@@ -1,23 +1,16 @@
-"""Whatever is typed or handed over: it works, or it is refused in one clear line.
+"""Whatever is typed or handed over: it works, or it is refused in one clear line."""
 
-And nothing in it is executed: the audit hook of Python sees no code, no import and no process.
-"""
-
-import importlib
-import os
-import pickle
 import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
-from audit import nothing_executed
-from conftest import ARGS, assert_same_arrays, make_project, run, succeed, use_data
-from hypothesis import HealthCheck, example, given, settings
+from conftest import ARGS, assert_same_arrays, make_project, option_names, run, succeed, use_data
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from sancho import checkpoint, cli
+from sancho import checkpoint
 from sancho.config import TrainOptions
 from sancho.corpus import prepare_files
 from sancho.errors import UserError
@@ -27,10 +20,9 @@ ANYTHING = [HealthCheck.too_slow, HealthCheck.function_scoped_fixture]
 
 def few_and_many(check: Callable, few: int, many: int, **strategies: st.SearchStrategy) -> list:
     """Return a test of some examples, always the same, and a slow one of thousands of others."""
-    fast, slow = given(**strategies)(check), given(**strategies)(check)
-    others = settings(max_examples=many, suppress_health_check=ANYTHING, derandomize=False)(slow)
-    some = settings(max_examples=few, suppress_health_check=ANYTHING)(fast)
-    return [some, pytest.mark.slow(others)]
+    some = settings(max_examples=few, suppress_health_check=ANYTHING)
+    others = settings(max_examples=many, suppress_health_check=ANYTHING, derandomize=False)
+    return [some(given(**strategies)(check)), pytest.mark.slow(others(given(**strategies)(check)))]
 
 
 @pytest.fixture(scope="module")
@@ -48,124 +40,68 @@ def assert_clean(result: SimpleNamespace) -> None:
     """Assert success, or status 2 and one line that says what is wrong."""
     assert result.status in (0, 2), result.err
     if result.status == 2:
-        last = result.err.splitlines()[-1]
-        assert last.partition(": error: ")[0] in ("train.py", "sample.py"), result.err
-        assert len(last) > 30
+        assert re.match(r"(train|sample)\.py: error: .{15}", result.err.splitlines()[-1])
 
 
-@pytest.mark.parametrize(
-    "execute",
-    [
-        lambda: exec("1"),
-        lambda: pickle.loads(b"cos\ngetcwd\n."),
-        lambda: importlib.import_module("this"),
-        lambda: os.system("exit"),
-    ],
-)
-def test_what_is_executed_would_be_seen(execute):
-    with pytest.raises(AssertionError), nothing_executed():
-        execute()
-
-
+MARKS = "*** START OF THE PROJECT GUTENBERG EBOOK X ***\n*** END OF THE PROJECT GUTENBERG EBOOK *"
 PIECES = st.one_of(
     st.text(max_size=60).map(lambda text: text.encode("utf-8", "surrogatepass")),
     st.binary(max_size=60),
     st.sampled_from([b"\xef\xbb\xbf", b"\xff\xfe", b"\0", b"\r\n", b"\n" * 50, b"a" * 5000]),
-    st.sampled_from(
-        [
-            " \t\u00a0\u2028".encode(),
-            "e\u0301".encode() * 30,
-            "En un lugar de la Mancha ".encode("utf-16"),
-            b"*** START OF THE PROJECT GUTENBERG EBOOK X ***\n",
-            b"*** END OF THE PROJECT GUTENBERG EBOOK X ***\n",
-            "".join(map(chr, range(0x4E00, 0x5E00))).encode(),
-        ]
-    ),
+    st.sampled_from([MARKS.encode(), MARKS[:47].encode(), MARKS[47:].encode()]),
+    st.sampled_from(["e\u0301" * 30, "".join(map(chr, range(0x4E00, 0x5E00)))]).map(str.encode),
 )
-
-
-# --- command lines --------------------------------------------------------------------------
-
-OPTIONS = st.sampled_from(
-    "start num_samples max_new_tokens temperature top_k top_p min_p stop seed "
-    "device dtype unknown checkpoint".split()
-)
-VALUES = st.one_of(
+WORDS = st.one_of(
     st.sampled_from(
         "0 1 -1 2 1e-8 0.01 1e308 1e-308 nan inf -inf None true 0.5 1,5 ½ ٣ 1_0 0x1 cpu bfloat16 "
-        "skip nearest error out out/last.safetensors FILE:tiny.txt FILE: - ñ".split()
+        "skip nearest error auto out out/last.safetensors FILE:tiny.txt FILE: - ñ tiny ../tiny "
+        "layernorm rope gelu swiglu adamw mini classic".split()
     ),
-    st.integers(-3, 9).map(str),
+    st.integers(-3, 20).map(str),
     st.floats().map(str),
     st.text(max_size=12),
 )
-
-
-def sampling_line(pairs: list[tuple[str, str]]) -> list[str]:
-    line = ["--max_new_tokens=3"]
-    for name, value in pairs:
-        # More characters than a test has time for are no error.
-        if name in ("max_new_tokens", "num_samples") and value.strip("+-_0123456789") == "":
-            value = value[-1:]
-        line.append(f"--{name}={value}")
-    return line
-
-
-@example(line=["--checkpoint="], stdin=b"", unknown="error")
-def check_sampling(project: Path, line: list[str], stdin: bytes, unknown: str) -> None:
-    start = ["--start=-", f"--unknown={unknown}"] if stdin else []
-    with nothing_executed():
-        result = run("sample.py", *start, *line, stdin=stdin)
-    assert_clean(result)
-
-
-test_command_lines, test_thousands_of_command_lines = few_and_many(
-    check_sampling,
-    150,
-    4000,
-    line=st.lists(st.tuples(OPTIONS, VALUES), max_size=4).map(sampling_line),
-    stdin=st.lists(PIECES, max_size=3).map(b"".join),
-    unknown=st.sampled_from(["error", "skip", "nearest"]),
-)
-
+SAMPLING = "start temperature top_k top_p min_p stop seed device dtype unknown checkpoint".split()
 LEFT_OUT = {"out_dir", "corpus", "max_iters", "threads", "device", "compile", "tensorboard"}
-SWITCHES = "bias no_bias qk_norm tie_embeddings resume overwrite embedding_skip".split()
-TRAINING = st.sampled_from(
-    sorted({*cli.option_names(TrainOptions()), *SWITCHES, "nothing"} - LEFT_OUT)
-)
-TRAINING_VALUES = st.one_of(
-    st.integers(-2, 20).map(str),
-    st.floats(-2, 2).map(str),
-    st.sampled_from(
-        "0 1e308 nan inf None layernorm rope sinusoidal gelu swiglu adamw tiny nada ../tiny out "
-        "out/best.safetensors auto mini classic ½".split()
-    ),
+SWITCHES = "bias no-bias qk_norm tie_embeddings resume overwrite no-embedding_skip".split()
+TRAINING = sorted({*option_names(TrainOptions()), *SWITCHES, "nothing"} - LEFT_OUT)
+
+
+def lines_of(names: list[str]) -> st.SearchStrategy:
+    """Return command lines of up to four options."""
+    option = st.tuples(st.sampled_from(names), WORDS)
+    return st.lists(
+        option.map(lambda pair: f"--{pair[0]}" + ("" if pair[0] in SWITCHES else f"={pair[1]}")),
+        max_size=4,
+    )
+
+
+def check_sampling(project: Path, line: list[str], stdin: bytes) -> None:
+    start = ["--start=-"] if stdin else []
+    assert_clean(run("sample.py", "--max_new_tokens=3", *start, *line, stdin=stdin))
+
+
+TEXTS = st.lists(PIECES, max_size=6).map(b"".join)
+test_sampling_lines, test_thousands_of_sampling_lines = few_and_many(
+    check_sampling, 150, 4000, line=lines_of(SAMPLING), stdin=TEXTS
 )
 
 
-def check_training(project: Path, pairs: list[tuple[str, str]]) -> None:
-    line = [*ARGS, "--out_dir=fuzzed", "--overwrite", "--max_iters=1"]
-    line += [f"--{name}" if name in SWITCHES else f"--{name}={value}" for name, value in pairs]
-    assert_clean(run("train.py", *line))
+def check_training(project: Path, line: list[str]) -> None:
+    args = [*ARGS, "--out_dir=fuzzed", "--overwrite", "--max_iters=1", *line]
+    assert_clean(run("train.py", *args))
 
 
 test_training_lines, test_thousands_of_training_lines = few_and_many(
-    check_training,
-    40,
-    1500,
-    pairs=st.lists(st.tuples(TRAINING, TRAINING_VALUES), max_size=4),
+    check_training, 40, 1500, line=lines_of(TRAINING)
 )
 
 
-# --- texts ----------------------------------------------------------------------------------
-
-
-def check_text(project, content):
+def check_text(project: Path, content: bytes) -> None:
     path = project / "fuzzed.txt"
     path.write_bytes(content)
     try:
-        with nothing_executed():
-            corpus = prepare_files([path], project / "data" / "fuzzed")
+        corpus = prepare_files([path], project / "data" / "fuzzed")
     except UserError as error:
         assert re.fullmatch(".{20,}", str(error))
         return
@@ -174,13 +110,7 @@ def check_text(project, content):
     assert len(corpus.val) == len(clean) // 10
 
 
-test_texts, test_thousands_of_texts = few_and_many(
-    check_text, 150, 2500, content=st.lists(PIECES, max_size=6).map(b"".join)
-)
-
-
-# --- checkpoints ----------------------------------------------------------------------------
-
+test_texts, test_thousands_of_texts = few_and_many(check_text, 150, 2500, content=TEXTS)
 PLACES = st.floats(0, 1, exclude_max=True)
 GROWTHS = st.sampled_from([0, 0, 0, 0, 5, -5, -(10**9)])
 """How many bytes longer a file is after a change; it seldom is, or all would be found by that."""
@@ -189,7 +119,7 @@ CHANGES = st.lists(
 )
 
 
-def check_changed_checkpoint(project, changes, in_head):
+def check_changed_checkpoint(project: Path, changes: list, in_head: bool) -> None:
     raw = (project / "out" / "last.safetensors").read_bytes()
     reach = 8 + int.from_bytes(raw[:8], "little") if in_head else len(raw)
     changed = bytearray(raw)
@@ -199,14 +129,13 @@ def check_changed_checkpoint(project, changes, in_head):
     path = project / "changed.safetensors"
     path.write_bytes(changed)
     try:
-        with nothing_executed():
-            found = checkpoint.load(path)
+        found = checkpoint.load(path)
     except UserError as error:
         assert re.fullmatch(r".*changed\.safetensors.*", str(error))
         return
     # What is not covered by the checksum (blanks in the head) may change, and nothing else.
     expected = checkpoint.load(project / "out" / "last.safetensors")
-    assert found.model == expected.model
+    assert found.model_config == expected.model_config
     assert_same_arrays(found.weights, expected.weights)
 
 

@@ -4,47 +4,41 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
-from architectures import behind_nothing, random_ids
+from architectures import SMALL, random_ids
 from conftest import random_gpt
 
 from sancho import ngrams
-from sancho.config import ModelConfig
 from sancho.ngrams import NO_KEY, NOTHING, signed_powers
 
 
-def rows_of(ids, size, rows):
-    """The table's rows at each place of texts (B, T): (B, T, size − 1), by NumPy and PyTorch."""
-    text = np.pad(ids, ((0, 0), (size - 1, 0)), constant_values=NOTHING)
-    newest_first = np.lib.stride_tricks.sliding_window_view(text, size, axis=1)[..., ::-1].copy()
-    powers = np.array(signed_powers(size))
-    found = ngrams.rows(newest_first, powers, None, rows, np)
-    in_torch = map(torch.from_numpy, (newest_first, powers))
-    in_torch = ngrams.rows(*in_torch, None, rows, torch)
-    assert np.array_equal(found, in_torch)
-    return found
+def key_by_hand(ngram):
+    """Return the key of an n-gram, oldest id first: whole numbers without end, cut to 32 bits.
 
-
-def key_by_hand(ngram, bits=32):
-    """Return the key of an n-gram, oldest id first: whole numbers without end, cut to `bits`."""
+    The weights of a checkpoint belong to these keys: another formula would be another model.
+    """
     key = sum((i + 2) * 0x9E3779B1**age for age, i in enumerate(reversed(ngram)))
-    return (key + 2 ** (bits - 1)) % 2**bits - 2 ** (bits - 1)
+    return (key + 2**31) % 2**32 - 2**31
 
 
-def row_by_hand(ngram, rows):
-    key = key_by_hand(ngram, 64)
-    return ((key ^ (key >> 17)) * 0x85EBCA6B) % 2**31 % rows
-
-
-@pytest.mark.parametrize("vocab_size", [3, 65536])
-@pytest.mark.parametrize(("size", "rows"), [(2, 61), (5, 65536), (16, 2**31 - 1), (4, 1)])
-def test_rows_equal_the_formula_by_hand(size, rows, vocab_size):
-    # The weights of a checkpoint belong to these rows: another formula would be another model.
-    texts = random_ids(3, 20, vocab_size=vocab_size)
-    for ids, found in zip(texts.tolist(), rows_of(texts, size, rows).tolist(), strict=True):
-        for t, of_each_size in enumerate(found):
-            read = [NOTHING] * size + ids[: t + 1]
-            by_hand = [row_by_hand(read[-n:], rows) for n in range(2, size + 1)]
-            assert of_each_size == by_hand
+@pytest.mark.parametrize("vocab_size", [4, 65536])
+@pytest.mark.parametrize(("size", "n_rows"), [(2, 30), (5, 100), (16, 300), (3, 1)])
+def test_an_ngram_of_the_vocabulary_has_its_row_and_any_other_the_last(size, n_rows, vocab_size):
+    shape = {"vocab_size": vocab_size, "ngram_size": size, "ngram_rows": n_rows, "n_embd": 4}
+    table = random_gpt(replace(SMALL, **shape)).ngram_embedding
+    texts = random_ids(3, 8, vocab_size=vocab_size)
+    behind_nothing = np.pad(texts, ((0, 0), (size - 1, 0)), constant_values=NOTHING)
+    table.learn_vocabulary(np.tile(behind_nothing[0], 3))
+    keys = table.keys.tolist()
+    found = table.rows(torch.from_numpy(texts)).numpy()  # (B, T, size − 1)
+    newest_first = np.lib.stride_tricks.sliding_window_view(behind_nothing, size, 1)[..., ::-1]
+    powers = np.array(signed_powers(size))
+    assert np.array_equal(ngrams.rows(newest_first, powers, table.keys.numpy(), np), found)
+    known = set()
+    for (text, t, n), row in np.ndenumerate(found):
+        key = key_by_hand(behind_nothing[text].tolist()[t + size - 2 - n : t + size])
+        known.add(key in keys[:-1])
+        assert row == (keys.index(key) if key in keys[:-1] else n_rows - 1)
+    assert known == ({True, False} if n_rows > 1 else {False})
 
 
 @pytest.mark.parametrize("kind", [np.uint8, np.uint16])
@@ -63,24 +57,6 @@ def test_the_vocabulary_has_the_most_frequent_ngrams(kind, size, n_rows):
     # What a text has the more often, and then the shorter, goes first; what occurs once, never.
     rank = {ngram: (-count, len(ngram)) for ngram, count in counts.items() if count > 1}
     assert sorted(rank[ngram] for ngram in chosen) == sorted(rank.values())[: n_rows - 1]
-
-
-@pytest.mark.parametrize("n_rows", [1, 30])
-def test_an_ngram_of_the_vocabulary_has_its_row_and_any_other_the_last(n_rows):
-    config = ModelConfig(ngram_size=3, ngram_rows=n_rows, ngram_vocabulary=True, vocab_size=4)
-    model, learned = random_gpt(replace(config, n_embd=4)), random_ids(99, vocab_size=4)
-    model.ngram_embedding.keys.fill_(NO_KEY)
-    model.ngram_embedding.learn_vocabulary(learned)
-    keys = model.ngram_embedding.keys.tolist()
-    text = random_ids(1, 60, vocab_size=4, seed=5)
-    rows = model.ngram_embedding.rows(behind_nothing(torch.from_numpy(text), 3))[0].tolist()
-    ids, known = [NOTHING, NOTHING, *text[0].tolist()], set()
-    for t, found in enumerate(rows, 2):
-        for n, row in zip((2, 3), found, strict=True):
-            key = key_by_hand(ids[t - n + 1 : t + 1])
-            known.add(key in keys[:-1])
-            assert row == (keys.index(key) if key in keys[:-1] else n_rows - 1)
-    assert known == ({True, False} if n_rows > 1 else {False})
 
 
 def test_of_a_long_text_pieces_from_all_over_it_are_counted(monkeypatch):

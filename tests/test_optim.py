@@ -1,24 +1,20 @@
 import math
-from collections.abc import Sequence
 from dataclasses import replace
 
-import numpy as np
 import pytest
 import torch
 from architectures import SMALL, assert_close, random_ids, random_tensor
 from conftest import randomise
 from runs import needs_bfloat16
 
-from sancho.config import ModelConfig, TrainConfig
-from sancho.errors import UserError
-from sancho.model import GPT, cross_entropy
+from sancho.config import TrainConfig
+from sancho.loss import cross_entropy
+from sancho.model import GPT
 from sancho.optim import (
     AdamW,
     Muon,
-    Optimizer,
     RowAdagrad,
     learning_rate_factor,
-    load_optimizer_arrays,
     make_optimizers,
     orthogonalise,
     set_learning_rate,
@@ -28,13 +24,9 @@ from sancho.presets import PRESETS
 CONFIG = replace(SMALL, norm="layernorm", position="learned", bias=True)
 
 
-def new_gpt(config: ModelConfig = CONFIG, seed: int = 0) -> GPT:
-    return randomise(GPT(config), seed=seed)
-
-
-def train(model: GPT, optimizers: list[Optimizer], steps: Sequence[int]) -> None:
-    """Make these steps, each with its own batch and learning rate."""
-    for step in steps:
+def train(model: GPT, optimizers: list) -> None:
+    """Make five steps, each with its own batch and learning rate."""
+    for step in range(5):
         ids = torch.from_numpy(random_ids(4, 9, seed=step))
         for optimizer in optimizers:
             optimizer.lr = 0.01 / (step + 1)
@@ -56,9 +48,7 @@ def train(model: GPT, optimizers: list[Optimizer], steps: Sequence[int]) -> None
         (6, 0, 0.5, [1, 1, 1, 1, 2 / 3, 1 / 3]),
         (6, 2, 0.0, [1 / 3, 2 / 3, 1, 1, 1, 1]),
         (4, 0, 1.0, [1, 0.75, 0.5, 0.25]),
-        (4, 99, 0.0, [0.01, 0.02, 0.03, 0.04]),
         (4, 4, 1.0, [0.2, 0.4, 0.5, 0.25]),
-        (1, 0, 1.0, [1]),
         (1, 3, 0.6, [0.25]),
     ],
 )
@@ -150,7 +140,9 @@ def row_gradient(rows, columns, seed=0):
 @pytest.mark.parametrize("columns", [1, 5])
 def test_row_adagrad_equals_the_formula_by_hand(columns, is_sparse):
     p = torch.nn.Parameter(random_tensor(7, columns))
-    optimizer, table, sums = RowAdagrad([p], lr=0.3), p.tolist(), [0.0] * 7
+    table = p.tolist()
+    sums = [0.0] * 7
+    optimizer = RowAdagrad([p], lr=0.3)
     for step, rows in enumerate([[0, 1, 1, 5], [1, 1, 1, 1], [5], [], [4, 0, 4, 2, 0], [1, 5]]):
         gradient = row_gradient(rows, columns, seed=step)
         p.grad = gradient if is_sparse else gradient.to_dense()
@@ -174,13 +166,13 @@ ADAMW = TrainConfig(optimizer="adamw", learning_rate=0.01, weight_decay=0.5, bet
 
 def test_adamw_equals_that_of_torch():
     config = replace(CONFIG, ngram_size=1)  # the table is not AdamW's
-    start, ours, theirs = (new_gpt(config) for _ in range(3))
+    start, ours, theirs = (randomise(GPT(config)) for _ in range(3))
     of_torch = []
     for axes, decay in ((2, 0.5), (1, 0.0)):
         params = [p for p in theirs.parameters() if p.dim() == axes]
         of_torch.append(torch.optim.AdamW(params, 0.01, (0.7, 0.9), 1e-8, decay, foreach=False))
-    train(ours, make_optimizers(ours, ADAMW), range(5))
-    train(theirs, of_torch, range(5))
+    train(ours, make_optimizers(ours, ADAMW))
+    train(theirs, of_torch)
     for name, p in ours.named_parameters():
         assert_close(p, theirs.get_parameter(name), atol=1e-5)
         assert (p - start.get_parameter(name)).abs().max() > 1e-3, name
@@ -203,16 +195,15 @@ def test_every_parameter_has_one_optimizer(preset, tie_embeddings, optimizer):
     assert sum(len(owner.params) for owner in optimizers) == len(owners)
     assert owners.keys() == {*model.parameters(), head}
     for name, p in [*model.named_parameters(), ("look_ahead.0", head)]:
-        kind, rate, decay = AdamW, 0.125, 0.25 if p.dim() == 2 else 0.0
+        expected = (AdamW, 0.125, 0.25 if p.dim() == 2 else 0.0)
         if name == "ngram_embedding.weight":
-            kind, rate, decay = RowAdagrad, 0.0625, 0.0
+            expected = (RowAdagrad, 0.0625, 0.0)
         elif optimizer == "muon" and name.startswith("blocks.") and p.dim() == 2:
-            kind, rate = Muon, 0.5
+            expected = (Muon, 0.5, 0.25)
         owner = owners[p]
-        assert type(owner) is kind, name
-        assert owner.lr == owner.peak_lr == rate, name
-        assert owner.weight_decay == decay, name
-        assert kind is not AdamW or owner.betas == (0.7, 0.9), name
+        assert (type(owner), owner.lr, owner.weight_decay) == expected, name
+        assert owner.peak_lr == owner.lr, name
+        assert getattr(owner, "betas", (0.7, 0.9)) == (0.7, 0.9), name
     of_muon = [{p.shape for p in owner.params} for owner in optimizers if type(owner) is Muon]
     assert all(len(shapes) == 1 for shapes in of_muon), "they are stacked"
     for factor in (0.5, 0.125, 1.0):
@@ -221,20 +212,3 @@ def test_every_parameter_has_one_optimizer(preset, tie_embeddings, optimizer):
 
 
 # State
-
-
-@pytest.mark.parametrize(
-    "names",
-    [
-        ["ngram_embedding.weight.exp_avg"],
-        ["ngram_embedding.weight.sum", "ngram_embedding.weight.step"],
-        ["head.weight.step", "head.weight.exp_avg"],  # a part is missing
-        ["blocks.1.attention.qkv.weight.exp_avg"],
-    ],
-)
-def test_state_of_another_kind_is_an_error(names):
-    model = new_gpt()
-    optimizers = make_optimizers(model, TrainConfig(optimizer="muon"))
-    with pytest.raises(UserError, match=r"^the checkpoint has another optimizer's state; [^\n]*$"):
-        arrays = dict.fromkeys(names, np.zeros((32, 16)))
-        load_optimizer_arrays(dict(model.named_parameters()), optimizers, arrays)

@@ -7,7 +7,7 @@ from functools import cache, partial
 from pathlib import Path
 
 import pytest
-from conftest import ROOT, SCRIPTS, parse_train
+from conftest import ROOT, SCRIPTS, option_names, parse_train
 
 import convert
 from evaluate import EvaluateOptions
@@ -105,21 +105,6 @@ def test_every_link_leads_somewhere(name):
     assert broken == []
 
 
-@pytest.mark.parametrize("name", ["README.md", "README.es.md"])
-def test_a_readme_is_short_and_with_contributing_leads_to_every_page_and_module(name):
-    text = page(name)
-    assert text.count("\n") <= 110
-    pages = PAIRS if name == "README.md" else PAIRS.values()
-    wanted = {path for path in pages if path.startswith("docs")}
-    for path in (ROOT / "sancho").rglob("*.py"):
-        is_page = "page" in path.relative_to(ROOT).parts  # one row for its files
-        module = path.parent if is_page else path
-        if module.stem != "__init__":
-            wanted.add(module.relative_to(ROOT).as_posix())
-    linked = {link.partition("#")[0] for link in LINK.findall(text + page("CONTRIBUTING.md"))}
-    assert wanted <= linked
-
-
 def named_options(text: str) -> set[str]:
     """Return our options that a page names outside its blocks, as --n_layer."""
     spans = re.findall(r"`([^`\n]+)`", prose(text))
@@ -146,7 +131,7 @@ def test_every_command_of_a_page_can_be_given(name, tmp_path, monkeypatch):
 @pytest.mark.parametrize("name", [*PAGES, *REPORTS])
 def test_every_option_that_a_page_names_exists(name):
     every = [TrainOptions(), *OPTIONS.values(), *COMMANDS.values()]
-    ours = {f"--{option}" for options in every for option in cli.option_names(options)}
+    ours = {f"--{option}" for options in every for option in option_names(options)}
     named = named_options(page(name))
     assert named <= {"--help"} | ours | {option.replace("--", "--no_") for option in ours}
 

@@ -1,6 +1,5 @@
 """What sancho/pretrained/README.md says of the pretrained model, computed anew."""
 
-import json
 import re
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -13,10 +12,11 @@ from conftest import ROOT, parse_train, succeed
 from sample import SampleOptions
 from sancho import checkpoint, corpus
 from sancho.checkpoint import PRETRAINED, Checkpoint
-from sancho.config import ModelConfig, SampleConfig, TrainConfig
+from sancho.config import SampleConfig, with_values
 from sancho.generate import continue_texts
+from sancho.loss import validation_loss
+from sancho.plan import shape_options
 from sancho.pretrained import make
-from sancho.training import validation_loss
 
 PAGE = (PRETRAINED.parent / "README.md").read_text(encoding="utf-8")
 
@@ -28,7 +28,7 @@ def stated(row: str) -> float:
 
 
 @pytest.fixture(scope="module")
-def box():
+def box() -> Checkpoint:
     return checkpoint.pretrained()
 
 
@@ -39,7 +39,7 @@ def test_it_is_small_and_in_half_precision():
 
 
 def test_it_is_a_plain_gpt_with_the_losses_that_are_stated(box):
-    assert (box.model.ngram_size, box.model.embedding_skip) == (1, False)
+    assert (box.model_config.ngram_size, box.model_config.embedding_skip) == (1, False)
     assert sum(array.size for array in box.weights.values()) == stated("weights")
     assert box.progress.step == stated("steps")
     assert box.corpus_sha256 in PAGE
@@ -67,30 +67,24 @@ def test_its_loss_on_the_book(box, book, tmp_path):
     assert found == pytest.approx(stated("validation loss, as it is here"), abs=2e-4)
 
 
-def test_its_greedy_text(box):
-    start, greedy = "En un lugar de la Mancha", SampleConfig(temperature=0)
+def text_of(box: Checkpoint, start: str, **options) -> str:
+    """Return a text that the model goes on with, as a page shows it."""
     prompt = box.tokenizer.encode(start)
-    (text,) = continue_texts(box.build_numpy(), box.tokenizer, prompt, greedy, max_new_tokens=200)
-    assert f"```text\n{start}{text}\n```" in PAGE
+    (text,) = continue_texts(box.build_numpy(), box.tokenizer, prompt, **options)
+    return f"```text\n{start}{text}\n```"
+
+
+def test_its_greedy_text(box):
+    greedy = SampleConfig(temperature=0)
+    assert text_of(box, "En un lugar de la Mancha", config=greedy, max_new_tokens=200) in PAGE
 
 
 @pytest.mark.parametrize("name", ["README.md", "README.es.md"])
 def test_the_first_page_that_it_writes(box, name):
     readme = (ROOT / name).read_text(encoding="utf-8")
     start, length = re.search(r'--start "(.+)" --max_new_tokens (\d+)', readme).groups()
-    options = {"max_new_tokens": int(length), "seed": SampleOptions().seed}
-    prompt = box.tokenizer.encode(start)
-    (text,) = continue_texts(box.build_numpy(), box.tokenizer, prompt, **options)
-    assert f"```text\n{start}{text}\n```" in readme
-
-
-def test_sample_lets_it_write_where_nothing_is_trained(project):
-    result = succeed("sample.py", "--max_new_tokens=50", "--seed=3")
-    (line,) = result.err.splitlines()
-    for part in ("best.safetensors yet", "comes with the project", " train.py"):
-        assert part in line
-    again = succeed("sample.py", "--checkpoint", PRETRAINED, "--max_new_tokens=50", "--seed=3")
-    assert (again.out, again.err) == (result.out, "")
+    seed = SampleOptions().seed
+    assert text_of(box, start, max_new_tokens=int(length), seed=seed) in readme
 
 
 def test_a_run_can_begin_with_it(project, box):
@@ -98,37 +92,16 @@ def test_a_run_can_begin_with_it(project, box):
     succeed("train.py", *line.split(), "pretrained")
     tuned = checkpoint.load(project / "new" / "best.safetensors")
     assert tuned.characters == box.characters
-    assert tuned.model == replace(box.model, dropout=0.0)  # in a run as short as this
+    assert tuned.model_config == replace(box.model_config, dropout=0.0)  # in so short a run
 
 
 # --- how it was made ------------------------------------------------------------------------
 
 
-def resolved(line: list[str]) -> tuple[ModelConfig, TrainConfig]:
-    """Return the model and the training that train.py makes of its options."""
-    options = parse_train(line)
-    return options.model, options.train
-
-
-def test_the_runs_that_make_it_are_those_that_made_it(box, tmp_path):
-    begin = tmp_path / "begin.safetensors"
-    first, train = resolved(make.options_of(make.RUNS[0], begin))
-    assert train == box.train  # which keeps the options of its first run
-    for name in asdict(first).keys() - {"ngram_rows", "ngram_dropout"}:  # there is no table
-        assert getattr(first, name) == getattr(box.model, name), name
-    checkpoint.save(begin, replace(box, model=first))
-    found = [resolved(make.options_of(run, begin)) for run in make.RUNS]
-    kept = json.loads((ROOT / "tests" / "pretrained_runs.json").read_text(encoding="utf-8"))
-    assert [{"model": asdict(m), "train": asdict(t)} for m, t in found] == kept
-
-
-def test_means_of_the_runs_begin_later_ones_and_are_saved(monkeypatch, tmp_path):
-    def best(folder: Path, number: int) -> Checkpoint:
-        """Return a model all of whose weights are 1, 2, 4, 8 or 16, by the run's number."""
-        saved = checkpoint.load(ROOT / "tests" / "golden" / "base.safetensors")
-        return replace(saved, weights={n: 0 * w + 2**number for n, w in saved.weights.items()})
-
-    monkeypatch.setattr(make, "best", best)
-    shares = [*(run.begins_with for run in make.RUNS[1:]), make.SAVED]
-    means = [make.mean(tmp_path, each).weights["skips"][0] for each in shares]
-    assert means == pytest.approx([1, 5 / 3, 17 / 6, 17 / 6, 161 / 18])
+def test_train_understands_the_runs_that_made_it(box):
+    plans = [parse_train(make.options_of(run, PRETRAINED)) for run in make.RUNS]
+    for plan in plans:
+        assert shape_options(plan.model) == shape_options(box.model_config)
+    said = {name: value for name, value in asdict(plans[0].auto).items() if value is not None}
+    assert with_values(plans[0].train, said) == box.train_config  # it keeps those of its first run
+    assert [plan.auto.max_iters for plan in plans] == [14_000, 4_500, 2_000, 500, 500]

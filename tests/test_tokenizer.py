@@ -107,15 +107,10 @@ def test_skip_leaves_out_the_unknown_characters_and_no_others():
         ("Eé", "É", "E"),  # its own letter without the accent, before the other case
         ("if.", "ﬁ…", "fi..."),
         ("oeas", "œæß", "oeaess"),
-        ("olOL", "øłØŁ", "olOL"),
         ("a b", "a\u00a0b\u202fb\u2003b\u3000b\tb", "a b b b b b"),
         ('"', "“”„‟«»″", '"' * 7),
-        ("'", "‘’‚‛′´`", "'" * 7),
-        ("-", "—–―−‐‑‒", "-" * 7),
         ("—", "-–", "——"),
         ("\n", "\u2028\u2029\x0b\x0c", "\n" * 4),
-        ("()", "[{}]", "(())"),
-        ("c", "kqç", "ccc"),
         ("kvCEOA", "qcwuÇÊŒÆ", "kkvvCEOEAE"),
     ],
 )

@@ -21,11 +21,12 @@ import numpy as np
 import safetensors.numpy
 
 from sancho import checkpoint
-from sancho.checkpoint import Checkpoint, count_parameters, weight_shapes
+from sancho.checkpoint import Checkpoint
 from sancho.config import DEFAULT_SAMPLING, CheckpointOption, ModelConfig
 from sancho.convert.nanogpt import gpt2_name
-from sancho.convert.output import new_folder
+from sancho.convert.output import check_known, new_folder
 from sancho.generate import continue_texts
+from sancho.weights import count_parameters, weight_shapes
 
 Weights = dict[str, np.ndarray]
 
@@ -72,10 +73,10 @@ class Export(NamedTuple):
 
 def to_huggingface(options: ToHuggingFaceOptions) -> list[str]:
     """Write the folder; return the lines to tell the user."""
-    saved = checkpoint.load_or_pretrained(options.checkpoint)
+    saved = checkpoint.load(checkpoint.find_checkpoint(options.checkpoint))
     export = write_folder(saved, options.output)
     return [
-        f"{options.output}: {export.name}, {count_parameters(saved.model):,} parameters",
+        f"{options.output}: {export.name}, {count_parameters(saved.model_config):,} parameters",
         f'open it with AutoModelForCausalLM.from_pretrained("{options.output}"{export.trust}); '
         "README.md in it says more",
     ]
@@ -86,12 +87,13 @@ def write_folder(saved: Checkpoint, output: str | Path) -> Export:
 
     Raises UserError where `output` can't be a new folder.
     """
+    check_known(saved)
     export = export_of(saved)
     # safetensors writes an array as it lies in memory.
     weights = {name: np.ascontiguousarray(array) for name, array in export.weights.items()}
     common = {
-        "vocab_size": saved.model.vocab_size,
-        "tie_word_embeddings": saved.model.tie_embeddings,
+        "vocab_size": saved.model_config.vocab_size,
+        "tie_word_embeddings": saved.model_config.tie_embeddings,
         "dtype": "float32",
         **NO_SPECIAL_TOKENS,
     }
@@ -99,7 +101,7 @@ def write_folder(saved: Checkpoint, output: str | Path) -> Export:
         "config.json": _json(common | export.config),
         "generation_config.json": _json(NO_SPECIAL_TOKENS),
         "tokenizer.json": _json(tokenizer(saved.characters)),
-        "tokenizer_config.json": _json(_tokenizer_config(saved.model)),
+        "tokenizer_config.json": _json(_tokenizer_config(saved.model_config)),
         "README.md": model_card(saved, export).encode(),
         # transformers asks for this mark.
         "model.safetensors": safetensors.numpy.save(weights, {"format": "pt"}),
@@ -114,7 +116,7 @@ def write_folder(saved: Checkpoint, output: str | Path) -> Export:
 
 def export_of(saved: Checkpoint) -> Export:
     """Return the model as GPT-2 or Qwen 3 where they compute the same, else with its own code."""
-    config = saved.model
+    config = saved.model_config
     weights = dict(saved.weights)
     if config.tie_embeddings:
         del weights["head.weight"]
@@ -219,7 +221,7 @@ def as_qwen3(config: ModelConfig, weights: Weights) -> Export:
 
 
 def as_sancho(config: ModelConfig, weights: Weights) -> Export:
-    """Return the model as modeling_sancho.py reads it, with the names of checkpoint.py.
+    """Return the model as modeling_sancho.py reads it, with the names of weights.py.
 
     The tables of its positions lie beside the weights, in the same bits as here.
     """
@@ -232,7 +234,7 @@ def as_sancho(config: ModelConfig, weights: Weights) -> Export:
         found["positions"] = config.sinusoids.astype(np.float32)
     own = (
         "block_size n_layer n_head n_embd bias norm position activation qk_norm ngram_size "
-        "ngram_rows ngram_vocabulary embedding_skip"
+        "ngram_rows embedding_skip"
     ).split()
     facts = {
         "architectures": ["SanchoForCausalLM"],
@@ -293,7 +295,7 @@ def _tokenizer_config(config: ModelConfig) -> dict:
 
 def model_card(saved: Checkpoint, export: Export) -> str:
     """Return the README.md of the folder, in Spanish and in English."""
-    config = saved.model
+    config = saved.model_config
     progress = saved.progress
     start = START if set(START) <= set(saved.characters) else saved.characters[0]
     quarter = max(1, config.block_size // 4)

@@ -22,8 +22,7 @@ class SanchoConfig(PretrainedConfig):
     vocab_size, block_size (longest context), n_layer, n_head, n_embd, hidden_units (of the
     feed-forward layer), bias; norm: layernorm or rmsnorm; position: learned, sinusoidal or rope;
     activation: relu, gelu, silu, relu2, geglu or swiglu; qk_norm; ngram_size and ngram_rows of the
-    n-gram table (1: no table); ngram_vocabulary: whether keys say whose its rows are, or a hash;
-    embedding_skip.
+    n-gram table (1: no table); embedding_skip.
     """
 
     model_type = "sancho"
@@ -146,7 +145,7 @@ class SanchoForCausalLM(PreTrainedModel, GenerationMixin):
         if config.ngram_size > 1:
             self.ngram_embedding = nn.Embedding(config.ngram_rows, config.n_embd)
             keys = torch.full((config.ngram_rows,), NO_KEY, dtype=torch.int32)  # ascending
-            self.ngram_embedding.register_buffer("keys", keys if config.ngram_vocabulary else None)
+            self.ngram_embedding.register_buffer("keys", keys)
         # Positions are saved with the weights: transformers does not compute them when it loads.
         if config.position == "learned":
             self.position_embedding = nn.Embedding(config.block_size, config.n_embd)
@@ -236,15 +235,12 @@ class SanchoForCausalLM(PreTrainedModel, GenerationMixin):
     def ngram_rows(self, key: Tensor) -> Tensor:
         """Return the rows of n-grams by their keys, (B, T): the last one for an unknown n-gram.
 
-        A vocabulary knows the lower 32 bits of a key; without one, a hash says the row.
+        The table knows the lower 32 bits of a key.
         """
         keys = self.ngram_embedding.keys
-        n_rows = self.config.ngram_rows
-        if keys is None:
-            return (((key ^ (key >> 17)) * 0x85EBCA6B) & 0x7FFFFFFF) % n_rows
         key = key.int()
         rows = torch.searchsorted(keys, key)
-        return torch.where(keys[rows] == key, rows, n_rows - 1)
+        return torch.where(keys[rows] == key, rows, len(keys) - 1)
 
     def ngram_keys(self, ids: Tensor, previous_ids: Tensor | None, real: Tensor) -> list[Tensor]:
         """Return the keys of the n-grams of 2, 3, … ngram_size ids at each place, each (B, T).

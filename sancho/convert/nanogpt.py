@@ -20,11 +20,12 @@ from typing import NoReturn, TypeVar
 import numpy as np
 
 from sancho import checkpoint
-from sancho.checkpoint import Checkpoint, Progress, count_parameters, weight_shapes
+from sancho.checkpoint import Checkpoint, Progress
 from sancho.config import Checked, ModelConfig, TrainConfig, from_dict
 from sancho.convert.output import check_new
 from sancho.errors import UserError
-from sancho.machine.files import existing_file
+from sancho.files import existing_file
+from sancho.weights import count_parameters, weight_shapes
 
 Config = TypeVar("Config")
 GPT2_VOCABULARIES = (50257, 50304)
@@ -69,8 +70,8 @@ def from_nanogpt(options: FromNanogptOptions) -> list[str]:
     loss = saved.progress.val_loss
     known = f", validation loss {loss:.4f}" if loss is not None else ""
     return [
-        f"{options.output}: {count_parameters(saved.model):,} parameters, "
-        f"{saved.model.vocab_size} characters, {saved.progress.step:,} steps{known}",
+        f"{options.output}: {count_parameters(saved.model_config):,} parameters, "
+        f"{saved.model_config.vocab_size} characters, {saved.progress.step:,} steps{known}",
         note,
     ]
 
@@ -94,9 +95,9 @@ def load_nanogpt(path: str | Path, meta: str | Path | None) -> tuple[Checkpoint,
         config = content.get("config", {})
         train = _train_config(config)
         saved = Checkpoint(
-            model=model,
+            model_config=model,
             characters=characters,
-            train=train,
+            train_config=train,
             progress=_progress(content, train.characters_per_step(model)),
             corpus_name=str(config.get("dataset", "")),
             corpus_sha256="",
@@ -140,7 +141,6 @@ def _model_config(arguments: dict, tensors: dict[str, np.ndarray]) -> ModelConfi
         "position": "learned",
         "activation": "gelu",
         "ngram_size": 1,
-        "ngram_vocabulary": False,
         "embedding_skip": False,
         "qk_norm": False,
         "tie_embeddings": np.array_equal(

@@ -16,11 +16,12 @@ from pathlib import Path
 from typing import Any
 
 from sancho import checkpoint
-from sancho.checkpoint import Checkpoint, count_parameters
+from sancho.checkpoint import Checkpoint
 from sancho.config import CheckpointOption
 from sancho.convert.output import check_new
 from sancho.errors import UserError
-from sancho.machine.files import atomic_write
+from sancho.files import atomic_write
+from sancho.weights import count_parameters
 
 LARGEST = 500_000_000  # parameters, of 4 bytes each: an ONNX file has 2 GB at most
 
@@ -43,16 +44,16 @@ def to_onnx(options: ToOnnxOptions) -> list[str]:
     importlib.import_module("torch")
     if not all(map(importlib.util.find_spec, ("onnx", "onnxscript"))):
         raise UserError('to-onnx needs onnx and onnxscript; install them: pip install ".[convert]"')
-    saved = checkpoint.load_or_pretrained(options.checkpoint)
+    saved = checkpoint.load(checkpoint.find_checkpoint(options.checkpoint))
     check_new(options.output)
-    if count_parameters(saved.model) > LARGEST:
+    if count_parameters(saved.model_config) > LARGEST:
         raise UserError("the model is too large: an ONNX file ends at 2 GB")
     content = onnx_file(saved)
     with atomic_write(options.output) as file:
         file.write(content)
     return [
         f"{options.output}: {len(content) / 1e6:.2f} MB; ids (B, T) → logits (B, T, "
-        f"{saved.model.vocab_size}), T up to {saved.model.block_size}"
+        f"{saved.model_config.vocab_size}), T up to {saved.model_config.block_size}"
     ]
 
 
@@ -62,8 +63,9 @@ def onnx_file(saved: Checkpoint) -> bytes:
 
     from sancho.model import MultiHeadAttention
 
+    config = saved.model_config
     model = saved.build_model()
-    if saved.model.position == "rope":  # one rotary table in the file, not one for each block
+    if config.position == "rope":  # one rotary table in the file, not one for each block
         layers = [m for m in model.modules() if isinstance(m, MultiHeadAttention)]
         for attention in layers:
             attention.rotations = layers[0].rotations
@@ -81,7 +83,7 @@ def onnx_file(saved: Checkpoint) -> bytes:
         )
     assert program is not None  # it is for every export with dynamo
     program.model.metadata_props["characters"] = json.dumps(saved.characters)
-    program.model.metadata_props["config"] = json.dumps(asdict(saved.model))
+    program.model.metadata_props["config"] = json.dumps(asdict(config))
     return program.model_proto.SerializeToString()
 
 

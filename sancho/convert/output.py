@@ -6,8 +6,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from sancho.checkpoint import Checkpoint
 from sancho.errors import UserError
-from sancho.machine.files import replace, sync_folder
+from sancho.files import sync_folder
 
 
 def check_new(path: str | Path) -> None:
@@ -17,6 +18,15 @@ def check_new(path: str | Path) -> None:
         raise UserError(f"--output {path}: the folder {path.parent} does not exist; make it first")
     if path.exists() or path.is_symlink():
         raise UserError(f"--output {path} is there already; choose another name")
+
+
+def check_known(saved: Checkpoint) -> None:
+    """Raise UserError for a model that an export, which has its own code, would not compute."""
+    if not saved.progress.numpy_agrees:
+        raise UserError(
+            "the model was trained with a sancho/model.py that sancho/numpy_model.py does not "
+            "follow, nor would the export; change both alike and train again"
+        )
 
 
 @contextmanager
@@ -45,7 +55,7 @@ def new_folder(path: str | Path) -> Iterator[Path]:
         sync_folder(new)
         if is_folder:
             path.rmdir()  # Windows replaces no folder
-        replace(new, path)
+        new.replace(path)
         sync_folder(path.parent)
     finally:
         shutil.rmtree(new, ignore_errors=True)

@@ -21,13 +21,12 @@ sys.path.insert(0, str(ROOT))
 from sancho import checkpoint  # noqa: E402
 from sancho.checkpoint import PRETRAINED, Checkpoint, Progress  # noqa: E402
 from sancho.corpus import open_prepared  # noqa: E402
-from sancho.training import validation_loss  # noqa: E402
+from sancho.loss import validation_loss  # noqa: E402
 
 # All that decides a run stands here, so that no default of today changes it.
 MODEL = (
     "--n_layer 5 --n_head 4 --n_embd 184 --block_size 512 --no-bias --norm rmsnorm --position rope "
-    "--activation relu2 --qk_norm --ngram_size 1 --no-ngram_vocabulary --no-embedding_skip "
-    "--no-tie_embeddings"
+    "--activation relu2 --qk_norm --ngram_size 1 --no-embedding_skip --no-tie_embeddings"
 )
 TRAINING = (
     "--preset mini --optimizer muon --beta1 0.8 --beta2 0.95 --grad_clip 1 --logit_scale 1 "

@@ -25,9 +25,9 @@ from pathlib import Path
 import numpy as np
 
 from sancho import checkpoint
-from sancho.checkpoint import Checkpoint, count_parameters
+from sancho.checkpoint import Checkpoint
 from sancho.config import DEFAULT_SAMPLING, CheckpointOption, ModelConfig
-from sancho.convert.output import check_new
+from sancho.convert.output import check_known, check_new
 from sancho.convert.page.packing import (
     PackingCost,
     PagePrecision,
@@ -38,10 +38,12 @@ from sancho.convert.page.packing import (
     stored_shapes,
 )
 from sancho.convert.page.passages import find_passages
+from sancho.curve import read_metrics
 from sancho.errors import UserError
-from sancho.machine.files import atomic_write, existing_file
+from sancho.files import atomic_write, existing_file
 from sancho.presets import MINI
 from sancho.tokenizer import CharTokenizer
+from sancho.weights import count_parameters
 
 FOLDER = Path(__file__).resolve().parent
 ENGINE = "vocabulary model random tools sampler kernel gradients train worker".split()
@@ -111,17 +113,15 @@ def to_page(options: ToPageOptions, data: str | Path) -> list[str]:
     data: the folder of the prepared texts, one of which measures what packing costs; if it is the
     model's own, the page has a game with passages of it.
     """
-    saved = checkpoint.load_or_pretrained(options.checkpoint)
-    read = options.checkpoint or checkpoint.DEFAULT_CHECKPOINT
-    if not read.exists():
-        read = checkpoint.PRETRAINED
+    path = checkpoint.find_checkpoint(options.checkpoint)
+    saved = checkpoint.load(path)
     links = Links.to_repository(options.repository) if options.repository else NOWHERE
     size, cost = write_page(
         saved,
         options.output,
         precision=options.precision,
         text=measuring_text(saved, data),
-        metrics=read_metrics(read.with_name("metrics.jsonl")),
+        metrics=read_metrics(path.with_name("metrics.jsonl")),
         links=links,
         passages=find_passages(saved, data),
         data=data,
@@ -131,16 +131,6 @@ def to_page(options: ToPageOptions, data: str | Path) -> list[str]:
         change = f"{cost.before:.5f} → {cost.after:.5f} nats per character"
         lines.append(f"packing: loss {change}, on {cost.characters} characters of {cost.text}")
     return [*lines, "open it with a double click, or send it to a friend: it needs no network"]
-
-
-def read_metrics(path: str | Path) -> list[dict]:
-    """Return the lines of a metrics.jsonl; none where there is no such file or it is damaged."""
-    try:
-        lines = Path(path).read_text(encoding="utf-8").splitlines()
-        values = [json.loads(line) for line in lines]
-        return [value for value in values if isinstance(value, dict)]
-    except (OSError, ValueError):
-        return []
 
 
 def write_page(
@@ -162,6 +152,7 @@ def write_page(
     Raises UserError where `output` is something else than a page, or can't be.
     """
     output = Path(output)
+    check_known(saved)
     _check_output(output)
     packed = rounded(saved, precision)
     cost = packing_cost(saved, packed, text[1], text[0]) if text else None
@@ -182,7 +173,7 @@ def page_facts(
     data: str | Path = "",
 ) -> dict:
     """Return what the page knows besides the weights."""
-    config = saved.model
+    config = saved.model_config
     known = all(c in saved.characters for c in START)
     measured = asdict(cost) | {"text": title(cost.text)} if cost else None
     return {

@@ -9,10 +9,9 @@ const SLICE = 64; // positions whose scores are computed at once, up to the last
 
 /** Returns whether a model is of a kind that can be trained here. */
 function canBeTrained(config) {
-  const { activation, norm, position, ngram_size, ngram_vocabulary, tie_embeddings } = config;
-  const table = ngram_size === 1 || ngram_vocabulary;
+  const { activation, norm, position, tie_embeddings } = config;
   const known = ['relu', 'relu2'].includes(activation) && ['rope', 'learned'].includes(position);
-  return known && norm in NORM_EPSILON && table && !tie_embeddings;
+  return known && norm in NORM_EPSILON && !tie_embeddings;
 }
 
 /** Returns how many numbers the memory holds for a model: weights thrice, and what a window needs. */

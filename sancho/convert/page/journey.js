@@ -257,7 +257,7 @@ function embeddingStation() {
 function tableStation() {
   const { ngram_size, n_embd } = app.model.config;
   const keys = app.model.weights[NGRAM_KEYS];
-  const known = keys && countLess(keys, NO_KEY);
+  const known = countLess(keys, NO_KEY);
   const added = ({ notes }, sum = new Float32Array(n_embd)) => {
     for (const row of notes.tableRows) add(sum, app.model.row('ngram_embedding.weight', row));
     return sum;
@@ -265,13 +265,13 @@ function tableStation() {
   return {
     name: say('station_table'),
     chapters: ['06_bloque_y_gpt'],
-    say: () => say(keys ? 'say_known_rows' : 'say_hashed_rows', { longest: ngram_size, known }),
+    say: () => say('say_known_rows', { longest: ngram_size, known }),
     show: ({ notes, i, start }) => {
       const rows = notes.tableRows.map((row, n) => {
         const from = Math.max(start, i - n - 2);
         const sequence = story.ids.slice(from, i).map(characterOf).map(visible);
         const vector = app.model.row('ngram_embedding.weight', row);
-        const isShared = keys && row === keys.length - 1;
+        const isShared = row === keys.length - 1;
         const place = isShared ? say('last_row') : thousands(row);
         return [glyph(sequence.join('')), place, decimals(lengthOf(vector))];
       });

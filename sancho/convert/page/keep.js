@@ -74,7 +74,7 @@ async function checkpointOf(weights, config, content) {
   }
   const digest = await crypto.subtle.digest('SHA-256', await new Blob(hashed).arrayBuffer());
   const hex = Array.from(new Uint8Array(digest), (byte) => byte.toString(16).padStart(2, '0')).join('');
-  const metadata = { format: 'sancho-mini', version: '3', content: json, sha256: hex };
+  const metadata = { format: 'sancho-mini', version: '4', content: json, sha256: hex };
   const header = new TextEncoder().encode(JSON.stringify({ __metadata__: metadata, ...tensors }));
   const padded = new Uint8Array(Math.ceil(header.length / 8) * 8).fill(32);
   padded.set(header);

@@ -1,6 +1,6 @@
 // The GPT of model.py, a few characters at a time: ids in, logits out.
 //
-// Weights have the names and shapes of checkpoint.py. C channels, H heads, D head size, V characters;
+// Weights have the names and shapes of weights.py. C channels, H heads, D head size, V characters;
 // t is a position in the context, n characters are read at once, their vectors one after another.
 // Sums are in double precision, what is kept in single precision.
 
@@ -430,11 +430,10 @@ class Reader {
 
   /** Returns the rows of the table for the last 2, 3, … characters at t, as ngrams.py. */
   tableRows(t) {
-    const { ngram_size, ngram_rows } = this.model.config;
+    const { ngram_size } = this.model.config;
     const symbol = (age) => (age <= t ? this.ids[t - age] + 2 : 1);
     const newestFirst = Array.from({ length: ngram_size }, (_, age) => symbol(age));
-    const keys = this.model.weights[NGRAM_KEYS];
-    return keys ? knownRows(newestFirst, keys) : hashedRows(newestFirst, ngram_rows);
+    return knownRows(newestFirst, this.model.weights[NGRAM_KEYS]);
   }
 
   /** Returns what leaves the last block at n positions from t on; tells `note` of every step. */
@@ -544,17 +543,4 @@ function countLess(ascending, number) {
     else high = middle;
   }
   return low;
-}
-
-/** Returns the row of each n-gram by its hash, of a key of 64 bits. */
-function hashedRows(newestFirst, n_rows) {
-  let key = 0n;
-  let power = 1n;
-  const rows = newestFirst.map((symbol) => {
-    key = BigInt.asIntN(64, key + BigInt(symbol) * power);
-    power = BigInt.asUintN(64, power * 0x9e3779b1n);
-    const hash = ((key ^ (key >> 17n)) * 0x85ebca6bn) & 0x7fffffffn;
-    return Number(hash % BigInt(n_rows));
-  });
-  return rows.slice(1);
 }

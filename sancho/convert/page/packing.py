@@ -15,10 +15,11 @@ from typing import Literal
 import numpy as np
 
 from sancho import corpus
-from sancho.checkpoint import NGRAM_KEYS, Checkpoint, weight_shapes
+from sancho.checkpoint import Checkpoint
 from sancho.config import ModelConfig
 from sancho.corpus import Corpus
 from sancho.errors import UserError
+from sancho.weights import NGRAM_KEYS, weight_shapes
 
 PagePrecision = Literal["float16", "float32"]
 TYPES: dict[PagePrecision, np.dtype] = {"float16": np.dtype("<f2"), "float32": np.dtype("<f4")}
@@ -72,7 +73,7 @@ def stored_shapes(config: ModelConfig) -> list[tuple[str, tuple[int, ...]]]:
 
 def pack(saved: Checkpoint, precision: PagePrecision) -> str:
     """Return the weights in base64: their numbers' bytes, plane after plane, compressed."""
-    names = [name for name, _ in stored_shapes(saved.model)]
+    names = [name for name, _ in stored_shapes(saved.model_config)]
     numbers = np.concatenate([saved.weights[name].reshape(-1) for name in names])
     keys = saved.weights.get(NGRAM_KEYS, np.empty(0, np.int32))
     differences = np.diff(keys, prepend=np.int32(0))  # modulo 2^32
@@ -100,9 +101,9 @@ def packing_cost(
 
 
 def _loss(saved: Checkpoint, ids: np.ndarray) -> float:
-    """Return the validation loss on (n,) ids, as training.validation_loss(), without PyTorch."""
+    """Return the validation loss on (n,) ids, as loss.validation_loss(), without PyTorch."""
     model = saved.build_numpy()
-    T = saved.model.block_size
+    T = saved.model_config.block_size
     ids = ids.astype(np.int64)
     total = 0.0
     for first in range(0, len(ids) - 1, T):

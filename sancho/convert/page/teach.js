@@ -368,6 +368,7 @@ async function keepCheckpoint() {
   const content = {
     model: { ...model, ngram_dropout },
     train: options,
+    device: {},
     progress: { step: result.memory.step },
     characters: text.characters.join(''),
     corpus: { name: '', sha256: '' },

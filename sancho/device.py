@@ -1,16 +1,15 @@
-"""Devices and types: CPU or GPU, float32 or bfloat16, compiled or not."""
+"""Devices and types: CPU or GPU, float32 or bfloat16."""
 
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
-from typing import cast
+from functools import cache
 
 import torch
-from torch import nn
 
-from sancho.config import DeviceConfig, DType
-from sancho.errors import UserError
-from sancho.machine.seeds import Purpose, seed_of
+from sancho.config import DeviceConfig, DeviceName, DType
+from sancho.errors import UserError, note
+from sancho.seeds import Purpose, seed_of
 
 
 @dataclass(frozen=True)
@@ -19,6 +18,7 @@ class Device:
 
     torch_device: torch.device
     dtype: torch.dtype
+    asked: DeviceName = "auto"  # --device: a run that goes on elsewhere chooses again
 
     def __str__(self) -> str:
         return f"{self.dtype_name} on {self.torch_device.type}"
@@ -27,6 +27,11 @@ class Device:
     def dtype_name(self) -> DType:
         """The type as --dtype calls it."""
         return "float32" if self.dtype == torch.float32 else "bfloat16"
+
+    @property
+    def config(self) -> DeviceConfig:
+        """The options with which a run goes on: its type stays, for its bits depend on it."""
+        return DeviceConfig(device=self.asked, dtype=self.dtype_name)
 
     @property
     def on_cpu(self) -> bool:
@@ -48,17 +53,15 @@ def choose_device(config: DeviceConfig) -> Device:
 
     Raises UserError for what this machine, or this build of torch, does not have.
     """
-    has = {
-        "cpu": True,
-        "cuda": torch.cuda.is_available(),
-        "mps": torch.backends.mps.is_available(),
-    }
     name: str = config.device
     if name == "auto":
-        name = "cuda" if has["cuda"] else "cpu"
-    if not has[name]:
-        problem = f"torch {torch.__version__} finds none on this machine"
-        raise UserError(f"--device {name}: {problem}; use --device cpu, or --device auto")
+        name = "cuda" if torch.cuda.is_available() and not _refusal("cuda") else "cpu"
+    elif name != "cpu":
+        backend = torch.cuda if name == "cuda" else torch.backends.mps
+        why = _refusal(name) if backend.is_available() else "finds none on this machine"
+        if why:
+            advice = "use --device cpu, or --device auto"
+            raise UserError(f"--device {name}: torch {torch.__version__} {why}; {advice}")
     if name == "mps" and config.dtype == "bfloat16":
         raise UserError("--dtype bfloat16 does not work on mps; use --dtype float32")
     kind = config.dtype
@@ -66,7 +69,18 @@ def choose_device(config: DeviceConfig) -> Device:
         kind = "bfloat16" if has_bfloat16(name) else "float32"
     if name == "cuda":  # "high" is TF32, which has the precision of bfloat16's products
         torch.set_float32_matmul_precision("highest" if config.dtype == "float32" else "high")
-    return Device(torch.device(name), getattr(torch, kind))
+    return Device(torch.device(name), getattr(torch, kind), config.device)
+
+
+@cache
+def _refusal(device: str) -> str:
+    """Return what torch can't do with a GPU that is there, or ""; it may have no code for it."""
+    try:
+        torch.ones(1, device=device).add(1).item()
+        return ""
+    except (RuntimeError, AssertionError) as error:
+        note(f"{device} can't be used: {str(error).splitlines()[0]}")
+        return "can't compute on it"
 
 
 def has_bfloat16(device: str) -> bool:
@@ -77,36 +91,13 @@ def has_bfloat16(device: str) -> bool:
     return device == "cuda" and torch.cuda.is_bf16_supported(including_emulation=False)
 
 
-def compiled(model: nn.Module) -> nn.Module:
-    """Return torch.compile(model). A module whose class says `compilable = False` stays eager."""
-    for module in model.modules():
-        if not getattr(module, "compilable", True):
-            module.forward = torch.compiler.disable(module.forward)
-    return cast(nn.Module, torch.compile(model))
-
-
-@contextmanager
-def explaining_compiler() -> Iterator[None]:
-    """Inside the block, what torch.compile fails with becomes a UserError."""
-    try:
-        yield
-    except Exception as error:
-        if not type(error).__module__.startswith(("torch._dynamo", "torch._inductor")):
-            raise
-        reason = " ".join(str(error).split())[:200]
-        raise UserError(f"--compile does not work here ({reason}); leave it out") from None
-
-
 @contextmanager
 def torch_seed(device: torch.device, seed: int, purpose: Purpose, *index: int) -> Iterator[None]:
     """Inside the block torch draws what belongs to one purpose and place; after it, as before."""
-    on_cuda = device.type == "cuda"
     # Without `devices`, fork_rng would start CUDA for a run on the CPU.
-    with torch.random.fork_rng(devices=[device] if on_cuda else []):
+    with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
         number = seed_of(seed, purpose, *index)
         torch.default_generator.manual_seed(number)
-        if on_cuda:
-            torch.cuda.manual_seed(number)
-        elif device.type == "mps":
-            torch.mps.manual_seed(number)
+        if device.type != "cpu":
+            getattr(torch, device.type).manual_seed(number)
         yield

@@ -5,16 +5,17 @@ nanogpt.json has the logits of nanoGPT's own code for the models below.
 
 import json
 import pickle
+import sys
 from collections import OrderedDict
 from dataclasses import asdict
+from functools import cache
 from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
 import torch
-from audit import Hostile, nothing_executed
-from conftest import ROOT, assert_refused, assert_same_arrays, run
+from conftest import ROOT, Hostile, assert_refused, assert_same_arrays, run
 
 from sancho import checkpoint
 from sancho.checkpoint import Checkpoint
@@ -30,6 +31,15 @@ CONFIG |= {"batch_size": 64, "gradient_accumulation_steps": 2, "grad_clip": 1.0}
 CONFIG |= {"dataset": "shakespeare_char", "decay_lr": True, "device": "cpu"}
 IDS = np.random.Generator(np.random.PCG64(7)).integers(0, V, BLOCK).tolist()
 GOLDEN = json.loads((ROOT / "tests" / "nanogpt.json").read_text("utf-8"))
+EXECUTES = "exec import marshal.loads pickle.find_class subprocess.Popen os.system os.fork".split()
+
+
+@cache
+def executed() -> list[str]:
+    """What Python is asked to execute from now on; such a hook stays for as long as the process."""
+    asked: list[str] = []
+    sys.addaudithook(lambda event, args: event in EXECUTES and asked.append(event))
+    return asked
 
 
 def their_weights(bias: bool = True) -> dict[str, torch.Tensor]:
@@ -92,8 +102,10 @@ def convert(
 
 def command(folder: Path, *args: str | Path) -> SimpleNamespace:
     paths = ("--checkpoint", folder / "ckpt.pt", "--output", folder / "ours.safetensors")
-    with nothing_executed():
-        return run("convert.py", "from-nanogpt", *paths, *args)
+    executed().clear()
+    done = run("convert.py", "from-nanogpt", *paths, *args)
+    assert executed() == []
+    return done
 
 
 def converted(folder: Path, **changes) -> Checkpoint:
@@ -126,12 +138,12 @@ def test_what_is_known_of_the_run_comes_along(tmp_path):
     assert "validation loss 1.7500" in done.err
     saved = checkpoint.load(tmp_path / "ours.safetensors")
     assert saved.characters == CHARACTERS
-    assert asdict(saved.model).items() >= (ARGUMENTS | {"bias": True}).items()
-    assert saved.model.tie_embeddings
+    assert asdict(saved.model_config).items() >= (ARGUMENTS | {"bias": True}).items()
+    assert saved.model_config.tie_embeddings
     assert saved.corpus_name == "shakespeare_char"
     assert (saved.progress.step, saved.progress.val_loss) == (250, 1.75)
     assert saved.progress.tokens == 250 * 2 * 64 * BLOCK
-    train = asdict(saved.train)
+    train = asdict(saved.train_config)
     assert train["optimizer"] == "adamw"
     known = CONFIG.keys() & train.keys()
     assert len(known) == 11
@@ -148,7 +160,7 @@ def test_what_torch_compile_and_old_versions_add_is_dropped(tmp_path):
 
 def test_a_head_that_is_not_tied_stays_so(tmp_path):
     saved = converted(tmp_path, model=their_weights() | {"lm_head.weight": torch.ones(V, C)})
-    assert not saved.model.tie_embeddings
+    assert not saved.model_config.tie_embeddings
     assert (saved.weights["head.weight"] == 1).all()
 
 
@@ -191,7 +203,6 @@ def test_without_meta_it_says_what_is_missing(tmp_path):
         (their_meta(CHARACTERS[1:]), "has 27 characters"),
         ({"vocab_size": 3}, "'itos'"),
         (7, "no meta.pkl"),
-        ({"itos": {0: "a", 2: "b"}}, "no meta.pkl"),
         ({"itos": ["ab", "c"]}, "not single characters"),
         ({"itos": ["a", "a"]}, "a character twice"),
         ({"itos": ["a", "\ud800"]}, "no meta.pkl"),
@@ -208,12 +219,10 @@ NOT_FINITE = torch.full((BLOCK, C), torch.inf)
     ("changes", "words"),
     [
         ({"model_args": {"n_layer": 2}}, "'vocab_size' is missing"),
-        ({"model": {}}, "'lm_head.weight' is missing"),
         ({"model_args": ARGUMENTS | {"vocab_size": 50257}}, "GPT-2's 50257 tokens, which are"),
         ({"model_args": ARGUMENTS | {"vocab_size": 50304}}, "GPT-2's 50304 tokens, which are"),
         ({"model_args": ARGUMENTS | {"vocab_size": 65537}}, "ckpt.pt has 65537 different char"),
         ({"model_args": ARGUMENTS | {"n_layer": 1}}, "tensor transformer.h.1.attn.c_attn.bias"),
-        ({"model_args": ARGUMENTS | {"n_layer": 3}}, "'transformer.h.2.ln_1.weight' is missing"),
         ({"model_args": ARGUMENTS | {"n_layer": 900}}, "too few tensors"),
         ({"model_args": ARGUMENTS | {"n_layer": 10**9}}, "damaged: n_layer is 1000000000; it must"),
         ({"config": CONFIG | {"batch_size": 0}}, "damaged: batch_size is 0; it must"),
@@ -221,7 +230,6 @@ NOT_FINITE = torch.full((BLOCK, C), torch.inf)
         ({"model": their_weights() | {"transformer.wpe.weight": NOT_FINITE}}, "not finite"),
         ({"model_args": ARGUMENTS | {"block_size": 13}}, "transformer.wpe.weight has shape"),
         ({"best_val_loss": torch.tensor(float("nan"))}, "a loss after it"),
-        ({"iter_num": -1}, "step -1"),
     ],
 )
 def test_another_checkpoint_is_refused(tmp_path, changes, words):

@@ -4,9 +4,10 @@ import os
 from pathlib import Path
 
 import pytest
-from conftest import names_in
-from faults import Disk
+from conftest import assert_refused, names_in, run
+from golden.make import FOLDER
 
+from sancho import checkpoint
 from sancho.convert.output import new_folder
 from sancho.errors import UserError
 
@@ -34,18 +35,19 @@ def test_a_folder_appears_when_the_block_ends_well(tmp_path, empty):
 
 @pytest.mark.skipif(os.name == "nt", reason="here: Windows has no such call for folders")
 def test_what_is_whole_is_on_the_disk_before_it_takes_its_place(tmp_path, monkeypatch):
-    disk = Disk(monkeypatch, tmp_path)
+    asked: list[object] = []
+    replace = Path.replace
+
+    def sync(descriptor: int) -> None:
+        status = os.fstat(descriptor)
+        for path in (tmp_path, *tmp_path.rglob("*")):
+            asked.extend([path] * os.path.samestat(path.stat(), status))
+
+    monkeypatch.setattr(os, "fsync", sync)
+    monkeypatch.setattr(Path, "replace", lambda *paths: asked.append("replace") or replace(*paths))
     with new_folder(tmp_path / "x") as folder:
-        inside = folder / "inside"
-        with open(inside, "wb") as file:  # Python 3.10's write_bytes has an open() of its own
-            file.write(b"new")
-    assert disk.asked == [
-        ("write", inside),
-        ("sync", inside),
-        ("sync", folder),
-        ("replace", tmp_path / "x"),
-        ("sync", tmp_path),
-    ]
+        (folder / "inside").write_text("new")
+    assert asked == [folder / "inside", folder, "replace", tmp_path]
 
 
 def test_a_folder_takes_no_place_of_anything(tmp_path, monkeypatch):
@@ -72,3 +74,14 @@ def test_a_folder_takes_no_place_of_anything(tmp_path, monkeypatch):
             pytest.fail("it can't be made")
     assert names_in(tmp_path) == before
     assert (full / "mine").read_text() == file.read_text() == "mine"
+
+
+@pytest.mark.parametrize("command", ["to-page", "to-huggingface"])
+def test_what_a_model_py_of_ones_own_computes_is_refused(tmp_path, command):
+    saved = checkpoint.load(FOLDER / "mini.safetensors")
+    saved.progress.numpy_agrees = False
+    checkpoint.save(tmp_path / "own", saved)
+    args = ("--checkpoint", tmp_path / "own", "--output", tmp_path / "x")
+    done = run("convert.py", command, *args)
+    assert_refused(done, "convert.py", "sancho/numpy_model.py")
+    assert names_in(tmp_path) == ["own"]

@@ -1,7 +1,9 @@
-"""The learning curve of a run as an SVG picture: training and validation loss over the steps."""
+"""The learning curve of a run: metrics.jsonl, and a picture of its losses in SVG."""
 
+import json
 import math
 from collections.abc import Sequence
+from contextlib import suppress
 from datetime import timedelta
 from pathlib import Path
 from string import Template
@@ -11,10 +13,24 @@ LEFT, RIGHT, TOP, BOTTOM = 56, 48, 56, 48  # margins around the plot
 POINTS = 600  # a line of more can't be told from one of so many
 
 
+def read_metrics(path: str | Path) -> list[dict]:
+    """Return the lines of a metrics.jsonl that are whole; none where there is no such file."""
+    records = []
+    with suppress(OSError):
+        for line in Path(path).read_bytes().splitlines():
+            with suppress(ValueError):
+                record = json.loads(line)
+                if isinstance(record, dict) and isinstance(record.get("step"), int):
+                    records.append(record)
+    return records
+
+
 def draw_curve(records: Sequence[dict]) -> str:
     """Return the picture of the lines of metrics.jsonl, one or more, in their order."""
-    train = [(r["step"], r["train_loss"]) for r in records if r["train_loss"] is not None]
-    val = [(r["step"], r["val_loss"]) for r in records if r["val_loss"] is not None]
+    train, val = (
+        [(r["step"], r[name]) for r in records if r.get(name) is not None]
+        for name in ("train_loss", "val_loss")
+    )
     last = records[-1]["step"]
     seconds = records[-1]["seconds"]
     losses = [max(loss, 1e-4) for _, loss in train + val]

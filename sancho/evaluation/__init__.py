@@ -1,1 +1,0 @@
-"""What evaluate.py says of a model."""

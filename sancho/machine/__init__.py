@@ -1,1 +1,0 @@
-"""What a computer gives: device, processes, seeds, files, network. Nothing here knows a model."""

@@ -1,0 +1,180 @@
+"""Text from bytes: what a file is, its characters in some encoding, and the clean text."""
+
+import codecs
+import re
+import unicodedata
+from contextlib import suppress
+from itertools import zip_longest
+
+from sancho.errors import UserError
+
+# How files begin that hold no plain text.
+SIGNATURES = {
+    b"PK\x03\x04": "a zip file, as .docx, .odt and .epub are",
+    b"%PDF-": "a PDF file",
+    b"{\\rtf": "an RTF file",
+    b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1": "a file of an older Word or Excel",
+    b"\x1f\x8b": "a gzip file",
+    b"BZh": "a bzip2 file",
+    b"\xfd7zXZ": "an xz file",
+    b"\x28\xb5\x2f\xfd": "a zstd file",
+    b"7z\xbc\xaf": "a 7z file",
+    b"Rar!\x1a": "a rar file",
+    b"\x89PNG": "a picture",
+    b"\xff\xd8\xff": "a picture",
+    b"GIF8": "a picture",
+    b"%!PS": "a PostScript file",
+    b"SQLite format 3": "a database",
+    b"\x7fELF": "a program",
+}
+WEB_PAGE = re.compile(rb"\s*(?:<!--.*?-->\s*)?<(?:!doctype html|html|\?xml)\b", re.I | re.S)
+BYTE_ORDER_MARKS = {  # the longer ones first
+    codecs.BOM_UTF32_LE: "UTF-32",
+    codecs.BOM_UTF32_BE: "UTF-32",
+    codecs.BOM_UTF16_LE: "UTF-16",
+    codecs.BOM_UTF16_BE: "UTF-16",
+    codecs.BOM_UTF8: "UTF-8",
+    b"\x84\x31\x95\x33": "GB18030",
+}
+CANDIDATES = ("UTF-8", "windows-1252", "cp850", "mac_roman")
+"""Encodings in which texts in Spanish are found, the likelier first."""
+SHOWN = 60  # characters of a line that are shown
+# A thousand of the marks that Unicode sorts where they follow a letter.
+ACCENTS = re.compile(
+    r"[\u0300-\u036f\u0483-\u0487\u0591-\u05bd\u064b-\u065f\u1ab0-\u1aff\u1dc0-\u1dff\u20d0-\u20ff]"
+    r"{1000}"
+)
+# What cannot be seen in a text, or is seldom meant.
+SUSPICIOUS = {
+    "NUL": r"\0",
+    "control characters": r"[\x01-\x08\x0b-\x1f\x7f]",
+    "C1 control characters (windows-1252 read as latin-1?)": r"[\x80-\x9f]",
+    "byte order marks (U+FEFF)": r"\ufeff",
+    "lost characters (U+FFFD)": r"\ufffd",
+    "soft hyphens (U+00AD)": r"\xad",
+    "zero-width or direction marks": r"[\u200b-\u200f\u202a-\u202e\u2060-\u206f]",
+    "private use characters": r"[\ue000-\uf8ff]",
+    "escapes as \\u00f1 or &ntilde;": r"\\u[0-9a-fA-F]{4}|&(?:[a-zA-Z]{2,8}|#\d+);",
+    "pairs as Ã± (UTF-8 in another encoding?)": r"[ÃÂ][\x80-\xbf\u0152-\u02dc\u2013-\u2122]|â€",
+}
+# Project Gutenberg's marks, in their forms of thirty years: a title may go on in the next lines.
+MARK = re.compile(
+    r"^[ \t]*(?:"
+    r"(?P<start>\*[* ]* ?START OF (?:THE |THIS )?(?:COPYRIGHTED )?PROJECT GUTENBERG"
+    r"|\*END[* ]*THE SMALL PRINT)"
+    r"|(?:\*[* ]*)?(?:END OF|FIN DEL?|ENDE DIESES) (?:THE |THIS )?(?:COPYRIGHTED )?"
+    r"PRO[JY]E[CK]TO? GUTENBERG)"
+    r"(?:(?:[^*\n]*\n){0,2}[^*\n]*\*\*\*[ \t]*$|[^\n]*)\n?",
+    re.IGNORECASE | re.MULTILINE,
+)
+
+
+def read_text(raw: bytes, name: str, encoding: str = "") -> str:
+    """Return the text of a file's bytes, without BOM, its lines ended by LF.
+
+    encoding: empty where it can only be UTF-8, as that of a prompt.
+    Raises UserError for bytes that are no text, or not of that encoding, with what they may be, and
+    for thousands of accents on one letter.
+    """
+    asked = encoding or "UTF-8"
+    codec = codec_name(asked)
+    kinds = [what for signature, what in SIGNATURES.items() if raw.startswith(signature)]
+    if WEB_PAGE.match(raw.removeprefix(codecs.BOM_UTF8)):
+        kinds = ["a web page"]
+    if kinds:
+        raise UserError(f"{name} is {kinds[0]}: open it in its program and save it as plain text")
+    if (found := _unicode_of(raw)) and not codec.startswith(codecs.lookup(found).name):
+        advice = f"give --encoding {found}, or save it as UTF-8" if encoding else "save it as UTF-8"
+        raise UserError(f"{name} is {found}, not {asked}: {advice}")
+    try:
+        text = raw.decode(codec)
+    except UnicodeError as error:
+        start = error.start if isinstance(error, UnicodeDecodeError) else 0
+        place = f"byte 0x{raw[start]:02x} at offset {start}"
+        advice = "save it as UTF-8"
+        readings = _readings(raw, start, codec)
+        if encoding and readings:
+            advice = f"it may be {' or '.join(readings)}"
+        raise UserError(f"{name} is not {asked}: {place}; {advice}") from None
+    # NFC sorts accents in as many steps as their square: hours for a megabyte of them.
+    if ACCENTS.search(text):
+        raise UserError(f"{name} has thousands of accents on one letter; take them out")
+    return text.removeprefix("\ufeff").replace("\r\n", "\n").replace("\r", "\n")
+
+
+def _unicode_of(raw: bytes) -> str:
+    """Return the encoding of which the first bytes are sure, by a BOM or by NULs; or ""."""
+    for mark, encoding in BYTE_ORDER_MARKS.items():
+        if raw.startswith(mark):
+            return encoding
+    begin = raw[:4096]
+    even = begin[::2].count(0)
+    odd = begin[1::2].count(0)
+    if max(even, odd) > len(begin) // 5 and min(even, odd) < len(begin) // 100 + 1:
+        return "UTF-16-LE" if odd > even else "UTF-16-BE"
+    return ""
+
+
+def _readings(raw: bytes, start: int, tried: str) -> list[str]:
+    """Return what the place of a bad byte would read as in other encodings, at most three."""
+    begin = max(raw.rfind(b"\n", 0, start) + 1, start - SHOWN // 2)
+    line = raw[begin : begin + SHOWN].partition(b"\n")[0]
+    found: dict[str, str] = {}
+    for encoding in CANDIDATES:
+        with suppress(UnicodeError):
+            raw.decode(encoding)
+            reading = line.decode(encoding, "ignore").strip()
+            if reading.isprintable() and codec_name(encoding) != tried:
+                found.setdefault(reading, f"--encoding {encoding} («{reading}»)")
+    return list(found.values())[:3]
+
+
+def codec_name(encoding: str) -> str:
+    """Return Python's name for an encoding of texts. Raises UserError where it knows none."""
+    with suppress(LookupError, ValueError):
+        codec = codecs.lookup(encoding).name
+        try:
+            "\ud800".encode(codec)  # half a character: an encoding of texts has none for it
+        except UnicodeEncodeError:
+            return codec
+    rule = "an encoding that Python knows, as UTF-8, windows-1252 or UTF-16"
+    raise UserError(f"--encoding is {encoding!r}; it must be {rule}")
+
+
+def without_licence(text: str) -> str:
+    """Leave out what Project Gutenberg puts around a text, or around each of several.
+
+    Where no mark says that a text begins, it begins at once and ends at the last mark.
+    """
+    marks = list(MARK.finditer(text))
+    if not any(mark["start"] for mark in marks):
+        return text[: marks[-1].start()] if marks else text
+    parts = []
+    for mark, next_mark in zip_longest(marks, marks[1:]):
+        if mark["start"]:
+            parts.append(text[mark.end() : next_mark.start() if next_mark else None])
+    return "".join(parts)
+
+
+def clean_text(text: str) -> str:
+    """Return the clean text of a raw one: no licence, NFC, no blanks at the ends of lines.
+
+    It has no blank lines around it and ends with one newline; of a text of nothing else, "" is
+    left.
+    """
+    lines = [line.rstrip(" \t") for line in without_licence(text).split("\n")]
+    text = unicodedata.normalize("NFC", "\n".join(lines)).strip("\n")
+    return f"{text}\n" if text else ""
+
+
+def what_is_odd(text: str) -> str:
+    """Return in a line how often a text has what cannot be seen, or is seldom meant; or ""."""
+    counts = {name: sum(1 for _ in re.finditer(x, text)) for name, x in SUSPICIOUS.items()}
+    return ", ".join(f"{count:,} {name}" for name, count in counts.items() if count)
+
+
+def beginning(text: str) -> str:
+    """Return the first line of a text, or so much of it as a terminal shows."""
+    line = text.partition("\n")[0]
+    shown = line if line.isprintable() else repr(line)[1:-1]
+    return f"«{shown[:SHOWN]}{'…' * (len(shown) > SHOWN)}»"
