@@ -15,7 +15,7 @@ from sancho.convert.page import ToPageOptions, to_page
 from sancho.errors import UserError, say
 
 DATA = Path(__file__).resolve().parent / "data"
-COMMANDS: dict[str, tuple[Any, Callable[[Any], list[str]]]] = {  # Python 2 stops: 3.10 is needed
+COMMANDS: dict[str, tuple[Any, Callable[[Any], list[str]]]] = {  # needs Python 3.10
     "to-page": (ToPageOptions(), lambda options: to_page(options, DATA)),
     "to-huggingface": (ToHuggingFaceOptions(), to_huggingface),
     "to-onnx": (ToOnnxOptions(), to_onnx),

@@ -47,7 +47,7 @@ SAMPLES = 10
 SAMPLE_LENGTH = 2000
 """Characters in each of them."""
 SEED = 1605
-LONGEST_TRAINING = 10_000_000  # here Python 2 stops: 3.10 or later is needed
+LONGEST_TRAINING = 10_000_000  # Python 2 quotes this line: 3.10 or later is needed
 """Characters at the end of the training part that texts are compared with: about 1 GB of memory."""
 LONGEST_VALIDATION = 500_000
 """Characters at the beginning of the validation part that are the author's text."""

@@ -1,5 +1,6 @@
 """Let a trained model write: python sample.py [--start TEXT] [--help]."""
 
+# Checks Python and packages, and may exit.
 import sancho.start  # isort: skip
 
 import sys
@@ -29,14 +30,17 @@ from sancho.text import read_text
 from sancho.tokenizer import CharTokenizer
 
 SAMPLES_AT_ONCE = 8
-"""Samples in a batch, each in its own cache."""
+"""Samples in a batch, whose caches take memory."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class SampleOptions(CheckpointOption):
-    """Let a trained model go on with a text. The text goes to stdout, all else to stderr."""
+    """Let a trained model go on with a text, which goes to stdout, and all else to stderr.
 
-    start: str = "\n"  # here Python 2 stops: 3.10 or later is needed
+    Where stdout is no terminal, a line as "--- 2 of 3" stands before each of several texts.
+    """
+
+    start: str = "\n"  # Python 2 quotes this line: 3.10 or later is needed
     """The text to go on with; FILE:path takes it from a file, - from standard input."""
     num_samples: Count = 1
     """How many continuations."""
@@ -110,10 +114,10 @@ def write(
 
 
 def open_model(saved: Checkpoint, options: DeviceConfig) -> tuple[Model, AbstractContextManager]:
-    """Return the model and the context to write in: NumPy's on a CPU, or PyTorch's."""
-    if options.device in ("auto", "cpu"):
+    """Return the model and the context to write in: what writes on a CPU, or PyTorch's model."""
+    if options.device in ("auto", "cpu"):  # a GPU only if it is asked for by name
         return saved.build_writer(), nullcontext()
-    from sancho.device import choose_device  # to import PyTorch takes longer than a page
+    from sancho.device import choose_device  # to import PyTorch takes longer than to write a page
 
     device = choose_device(options)
     return saved.build_model().to(device.torch_device), device.autocast()
@@ -123,7 +127,10 @@ def introduce(sample: int, num_samples: int) -> None:
     """Say which sample comes, where there are several: on stderr, or in the file that they fill."""
     if num_samples > 1:
         line = f"--- {sample + 1} of {num_samples}"
-        say(line) if sys.stdout.isatty() else print(line)
+        if sys.stdout.isatty():
+            say(line)
+        else:
+            print(line)
 
 
 def read_start(start: str) -> str:

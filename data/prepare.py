@@ -22,7 +22,7 @@ class PrepareOptions:
     Without --input: quijote or shakespeare, which is fetched.
     """
 
-    input: tuple[Path, ...] = ()  # here Python 2 stops: 3.10 or later is needed
+    input: tuple[Path, ...] = ()  # Python 2 quotes this line: 3.10 or later is needed
     """Text files, taken as one text in this order; - is standard input."""
     encoding: str = "UTF-8"
     """The encoding of these files, as windows-1252 or UTF-16."""

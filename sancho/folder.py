@@ -16,15 +16,15 @@ from sancho.errors import UserError, note
 from sancho.files import atomic_write, locked
 from sancho.training import Report, TrainingState
 
-SAVE_SECONDS = 60.0  # last.safetensors is never older, so a kill costs no more of a run
+SAVE_SECONDS = 60.0  # between saves, but for the step or evaluation under way
 FIGURES = "train_loss val_loss val_bpc lr tokens_per_second".split()
 
 
 class RunFolder(ExitStack):
     """best.safetensors, last.safetensors, metrics.jsonl and curve.svg of one run.
 
-    At the end of its block it lets go of the lock and of TensorBoard's file. Several processes may
-    have one; only that which `writes` locks, claims, begins, records and saves.
+    At the end of its block it lets go of the lock and of TensorBoard's file. Of several processes
+    one `writes`; the others may only load what is there.
     """
 
     def __init__(self, options: FolderConfig, *, writes: bool = True) -> None:
@@ -37,7 +37,7 @@ class RunFolder(ExitStack):
         self.metrics = self.path / "metrics.jsonl"
         self.curve = self.path / "curve.svg"
         self.events = self.path / "tensorboard"
-        self.goes_on = options.resume and self.last.exists()
+        self.resumes = options.resume and self.last.exists()
         """Whether the run in the folder goes on; else a new one begins."""
         self._is_refused = False  # the last save, or a line of metrics after it
         self._writer: Any = None
@@ -51,32 +51,32 @@ class RunFolder(ExitStack):
         return checkpoint.load(self.last)
 
     def claim(self) -> None:
-        """Lock the folder, if it is there. Raises UserError where a new run would lose another.
+        """Lock the folder, if it is there.
 
-        A folder without a checkpoint has nothing to lose.
+        Raises UserError where a new run would take the place of another unasked.
         """
         if self.path.exists():
             self.enter_context(locked(self.path))
         is_taken = self.best.exists() or self.last.exists()
-        if is_taken and not (self.goes_on or self.options.overwrite):
+        if is_taken and not (self.resumes or self.options.overwrite):
             ways = f"begin with its model (--init_from {self.best}, another --out_dir), "
             if self.last.exists():
                 ways = "go on with it (--resume), "
             ways += "replace it (--overwrite), or choose another --out_dir"
             raise UserError(f"{self.path} holds a run already; {ways}")
 
-    def begin(self, progress: Progress, *, tensorboard: bool) -> None:
-        """Lock the folder, and remove the run in it, or what came after `progress` if it goes on.
+    def make_room(self, progress: Progress, *, tensorboard: bool) -> None:
+        """Lock the folder; remove the old run in it, or of one that resumes what comes later.
 
         Only files of a run are removed.
         """
         self.enter_context(locked(self.path))
-        if self.goes_on:
+        if self.resumes:
             self._trim_metrics(progress)
             with suppress(UserError):  # it may be missing
                 self._best_loss = checkpoint.load(self.best).progress.val_loss or math.inf
         else:
-            # The checkpoints last: whatever can't be removed is met before them.
+            # The checkpoints last: where another file can't be removed, they are still there.
             events = self.events.glob("events.out.tfevents.*")
             for path in (*events, self.curve, self.metrics, self.last, self.best):
                 path.unlink(missing_ok=True)
@@ -98,14 +98,17 @@ class RunFolder(ExitStack):
             out.write("".join(kept).encode())
 
     def record(self, report: Report) -> None:
-        """Append a line to metrics.jsonl if the report has losses."""
+        """Append a line to metrics.jsonl if the report has losses; one that is refused is lost."""
         if report.train_loss is None and report.val_loss is None:
             return
         names = ("step", "tokens", "seconds", *FIGURES, "sample")
         line = {name: getattr(report, name) for name in names}
         line["seconds"] = round(report.seconds, 3)
         line["tokens_per_second"] = round(report.tokens_per_second)
-        with self._going_on(), open(self.metrics, "a", encoding="utf-8", newline="\n") as file:
+        with (
+            self._noting_refusals(),
+            open(self.metrics, "a", encoding="utf-8", newline="\n") as file,
+        ):
             file.write(json.dumps(line) + "\n")
         if self._writer:
             for name in FIGURES:
@@ -124,11 +127,11 @@ class RunFolder(ExitStack):
         What the system refuses is told, and tried at the next save.
         """
         self._is_refused = False
-        with self._going_on():
+        with self._noting_refusals():
             self._write(state, corpus)
         self._last_save = time.monotonic()
 
-    def finish(self, state: TrainingState, corpus: Corpus) -> None:
+    def retry_save(self, state: TrainingState, corpus: Corpus) -> None:
         """Try again what the last save could not write. Raises OSError if it is refused again."""
         if self._is_refused:
             self._write(state, corpus)
@@ -136,7 +139,7 @@ class RunFolder(ExitStack):
     def _write(self, state: TrainingState, corpus: Corpus) -> None:
         loss = state.progress.val_loss
         if state.progress.is_evaluated and loss is not None and loss < self._best_loss:
-            # Before the last one, which says how good the best one is.
+            # The best first: the last one says how good that is.
             checkpoint.save(self.best, state.to_checkpoint(corpus, with_optimizer=False))
             self._best_loss = loss
         checkpoint.save(self.last, state.to_checkpoint(corpus, with_optimizer=True))
@@ -145,10 +148,10 @@ class RunFolder(ExitStack):
                 out.write(draw_curve(records).encode())
 
     @contextmanager
-    def _going_on(self) -> Iterator[None]:
-        """Go on where the system refuses to write, and say what it says.
+    def _noting_refusals(self) -> Iterator[None]:
+        """Turn what the system refuses to write into a note.
 
-        A folder that is gone, moved or removed, is made again; what was in it is not there then.
+        A folder that is gone, moved or removed, is made again, without what was in it.
         """
         try:
             if not self.path.exists():

@@ -28,16 +28,16 @@ from sancho.presets import PRESETS
 from sancho.training import EVALUATED, TrainingState
 from sancho.weights import count_parameters
 
-# Options of a model that change no weight's shape or meaning.
+# Options of a model that may be others than in its checkpoint: the text decides the vocabulary.
 FREE_TO_CHANGE = {"vocab_size", "dropout", "ngram_dropout"}
 
-# Up to so many evaluations are made, so that all take a fifth of the characters of a run at most.
+# One evaluation is made, or more: so many at most, on a fifth of a run's characters at most.
 MOST_EVALUATIONS = 10
 EVALUATION_FRACTION = 1 / 5
 
 # Fine-tuning, measured on texts of 59,000 to 480,000 characters (docs/options.md): fractions of the
-# preset's peak learning rates and of its most epochs, and up to how many characters that are read
-# again dropout costs more than it saves.
+# preset's peak learning rates and of its most epochs; and where fewer characters than so many are
+# read again, dropout costs more than it saves.
 FINE_TUNING_RATE = 0.2
 FINE_TUNING_EPOCHS = 0.5
 READ_AGAIN = 200_000
@@ -47,7 +47,7 @@ SHOWN = 40  # new characters that are listed
 
 @dataclass(frozen=True)
 class Plan:
-    """A run before it begins."""
+    """A run before its first step: its model and its optimizers are built."""
 
     state: TrainingState
     corpus: Corpus
@@ -58,17 +58,17 @@ class Plan:
     """What the length of the text decided, by the names of options."""
 
 
-def initial_weights(options: FolderConfig) -> Checkpoint | None:
+def initial_checkpoint(options: FolderConfig) -> Checkpoint | None:
     """Return the checkpoint that a new run takes its first weights from, if one is asked for."""
     path = options.init_from
     return checkpoint.load(checkpoint.find_checkpoint(path)) if path else None
 
 
 def default_options(
-    begin: BeginOptions,
+    early: BeginOptions,
     initial: Checkpoint | None = None,
     *,
-    goes_on: bool = False,
+    resumes: bool = False,
     processes: int = 1,
 ) -> TrainOptions:
     """Return the options that hold where nothing is said.
@@ -77,15 +77,15 @@ def default_options(
     initial model, or what suits the device. On several GPUs each gets a micro-batch of the preset's
     size. On a GPU losses are read less often: it waits meanwhile.
     """
-    if goes_on and initial:
+    if resumes and initial:
         return TrainOptions(
             data=CorpusConfig(dataset=initial.corpus_name),
             model=initial.model_config,
             train=initial.train_config,
             device=initial.device_config,
         )
-    is_gpu = choose_device(begin.device).torch_device.type == "cuda"
-    name = begin.preset
+    is_gpu = choose_device(early.device).torch_device.type == "cuda"
+    name = early.preset
     if initial and name == "auto":
         name = preset_of(initial.model_config) or "auto"
     if name == "auto":  # a CUDA GPU without bfloat16 would take hours for base
@@ -110,28 +110,29 @@ def make_plan(
     device: Device,
     initial: Checkpoint | None = None,
     *,
-    goes_on: bool = False,
+    resumes: bool = False,
     processes: int = 1,
 ) -> Plan:
-    """Return the plan of a new run, or of the one of `initial`, which goes on.
+    """Return the plan of a new run or, if it `resumes`, of the one that saved `initial`.
 
     Raises UserError where options, checkpoint and text do not fit.
     """
-    found = {} if goes_on else follow_text(options, corpus)
+    found = {} if resumes else follow_text(options, corpus)
+    # What was typed of these five is in options.auto; options.model and .train have the preset's.
     said = {name: value for name, value in vars(options.auto).items() if value is not None}
     model = with_values(options.model, found | said)
     train = with_values(options.train, found | said)
     if initial:
-        _check_same(options, initial, goes_on)
-    if initial and goes_on:
-        _check_goes_on(train, initial, corpus)
+        _check_same(options, initial, resumes)
+    if initial and resumes:
+        _check_resumed(train, initial, corpus)
     _check_run(model, train, corpus, processes, is_trained=initial is not None)
     if initial is None:
         model = replace(model, vocab_size=corpus.tokenizer.vocab_size)
         state = TrainingState.start(model, train, device, corpus.train)
         return Plan(state, corpus, None, found)
     known = replace(initial, model_config=model)
-    if goes_on:
+    if resumes:
         state = TrainingState.restore(known, train, device)
     else:
         known = _with_new_characters(known, corpus)
@@ -142,8 +143,8 @@ def make_plan(
 def follow_text(options: TrainOptions, corpus: Corpus) -> dict[str, float]:
     """Return the values of a new run's options that the length of its text decides, by name.
 
-    What is said stays. A short text is read as often as the preset allows, at most. Evaluations
-    are few, but there is one at the end. The more often a text is read, the more of its n-grams are
+    What is said stays. A short text is read at most as often as the preset allows. Evaluations are
+    few, but there is one at the end. The more often a text is read, the more of its n-grams are
     dropped and the more the logits are scaled, else it would be learned by heart.
     """
     said = options.auto
@@ -187,13 +188,13 @@ def _check_run(
         raise UserError(f"--tensorboard needs the package tensorboard; {advice}")
 
 
-def _check_same(options: TrainOptions, initial: Checkpoint, goes_on: bool) -> None:
+def _check_same(options: TrainOptions, initial: Checkpoint, resumes: bool) -> None:
     ours = shape_options(options.model)
     theirs = shape_options(initial.model_config)
-    if goes_on:
+    if resumes:
         ours["look_ahead"] = options.train.look_ahead
         theirs["look_ahead"] = initial.train_config.look_ahead
-    if goes_on and options.preset != "auto":
+    if resumes and options.preset != "auto":
         ours["preset"] = options.preset
         theirs["preset"] = initial.train_config.preset
     for name, value in ours.items():
@@ -204,7 +205,7 @@ def _check_same(options: TrainOptions, initial: Checkpoint, goes_on: bool) -> No
             )
 
 
-def _check_goes_on(train: TrainConfig, last: Checkpoint, corpus: Corpus) -> None:
+def _check_resumed(train: TrainConfig, last: Checkpoint, corpus: Corpus) -> None:
     if not last.optimizer:
         advice = "begin a new run with its weights (--init_from) in another --out_dir"
         raise UserError(f"the run has no state of an optimizer to go on with; {advice}")
@@ -225,7 +226,7 @@ def preset_of(model: ModelConfig) -> PresetName | None:
 
 
 def shape_options(model: ModelConfig) -> dict[str, object]:
-    """Return the options of a model that its weights depend on."""
+    """Return the options of a model but for FREE_TO_CHANGE."""
     return {name: x for name, x in asdict(model).items() if name not in FREE_TO_CHANGE}
 
 
@@ -242,7 +243,7 @@ def _with_new_characters(initial: Checkpoint, corpus: Corpus) -> Checkpoint:
     weights = dict(initial.weights)
     for name in ("token_embedding.weight", "head.weight"):
         rows = weights[name]
-        with_mean = np.concatenate([rows, rows.mean(axis=0, keepdims=True)])
+        with_mean = np.concatenate([rows, rows.mean(axis=0, keepdims=True)])  # its place: −1
         weights[name] = np.concatenate([rows, with_mean[like]])
     characters = known.characters + "".join(new)
     config = replace(initial.model_config, vocab_size=len(characters))
@@ -250,24 +251,24 @@ def _with_new_characters(initial: Checkpoint, corpus: Corpus) -> Checkpoint:
 
 
 def describe(plan: Plan, out_dir: Path, *, processes: int) -> str:
-    """Say in a few lines where a run begins, what is trained on what, for how long, and where."""
+    """Return a few lines: where a run begins, what is trained on what, for how long, and where."""
     state = plan.state
     corpus = plan.corpus
     model = state.model.config
     train = state.train_config
     step = state.progress.step
-    begin = f"a new run in {out_dir}"
+    first_line = f"a new run in {out_dir}"
     if step:
-        begin = f"going on with the run in {out_dir} after step {step:,}"
+        first_line = f"going on with the run in {out_dir} after step {step:,}"
     if state.is_done:
-        begin += "; it is done: a larger --max_iters, or --patience 0, goes on"
+        first_line += "; it is done: a larger --max_iters, or --patience 0, goes on"
     elif plan.initial and step >= plan.initial.train_config.max_iters:
         factor = learning_rate_factor(step, train)
-        begin += f"; it was done: its learning rates rise again, to {factor:.2f} of the peak"
+        first_line += f"; it was done: its learning rates rise again, to {factor:.2f} of the peak"
     shape = f"{model.n_layer} layers × {model.n_head} heads × {model.n_embd} wide"
     epochs = train.max_iters * train.characters_per_step(model) / len(corpus.train)
     lines = [
-        begin,
+        first_line,
         f"{preset_of(model) or shape}: {count_parameters(model):,} parameters; "
         f"{corpus.name}: {len(corpus.train):,} characters to train on; {train.max_iters:,} steps, "
         f"{epochs:,.1f} times the text",

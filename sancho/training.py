@@ -29,7 +29,7 @@ from sancho.threads import ParallelMap, cores, serial_map, thread_pool
 from sancho.weights import weight_shapes
 
 SAMPLE_LENGTH = 80  # characters that are written at an evaluation
-EVALUATED = 1_000_000  # most characters of the validation part that an evaluation in a run reads
+EVALUATED = 1_000_000  # characters of the validation part that an evaluation reads at most
 
 
 class NonFiniteLoss(UserError):
@@ -56,8 +56,8 @@ class Report:
     tokens_per_second: float
     """In the steps since the last report with a train_loss."""
     train_loss: float | None = None
-    """Mean since the last one; every log_interval steps and after an evaluation. It is that of
-    logits multiplied by logit_scale, so the val_loss may be less."""
+    """Mean since the last one; every log_interval steps and after an evaluation. Its logits are
+    multiplied by logit_scale, so it may be more than val_loss."""
     val_loss: float | None = None
     """Of the validation part, or of EVALUATED characters all over it; only after an evaluation."""
     is_best: bool = False
@@ -100,7 +100,7 @@ class TrainingState:
     def from_model(cls, model: GPT, train_config: TrainConfig, device: Device) -> "TrainingState":
         """Return the state of a new run that begins with this model.
 
-        Decides what threads=0 means; raises UserError for a model whose weights no file holds.
+        Decides what threads=0 means. Raises UserError for a weight that weights.py does not list.
         """
         unknown = model.arrays().keys() ^ weight_shapes(model.config).keys()
         if unknown:
@@ -135,6 +135,7 @@ class TrainingState:
         """Return what a checkpoint file holds; only with the optimizer can training go on.
 
         On a CPU its arrays are those of the state: save it, or copy them, before the next step.
+        Raises NonFiniteLoss.
         """
         self.sync_losses()
         optimizer: dict[str, np.ndarray] = {}
@@ -193,7 +194,7 @@ class TrainingState:
 
 
 class Batches:
-    """Windows of a text in random order; in an epoch each is read once.
+    """Windows of a text in random order; in an epoch each is read once. One wraps around.
 
     Every epoch cuts the text at other places. Which windows a batch has depends on the seed and on
     how many windows come before it.
@@ -212,6 +213,7 @@ class Batches:
         self.starts = np.empty(0, np.int64)
         self.offsets = torch.arange(block_size + 1, device=device)
         # On the CPU the text stays on disk; a GPU holds it in its own memory.
+        # torch indexes no uint16: get() undoes the sign.
         self.ids = torch.from_numpy(ids if ids.dtype == np.uint8 else ids.view(np.int16))
         self.ids = self.ids.to(device)
 
@@ -221,7 +223,7 @@ class Batches:
         if epoch != self.epoch:
             random = generator(self.config.seed, Purpose.BATCHES, epoch)
             places = random.permutation(self.n_windows) * self.block_size
-            # What a shift moves past the end begins near the beginning.
+            # What the shift moves past the end wraps around.
             self.starts = (places + random.integers(self.block_size)) % self.n_starts
             self.epoch = epoch
         return self.starts[place]
@@ -234,9 +236,9 @@ class Batches:
         on_cuda = self.device.type == "cuda"  # where nobody waits for a copy of pinned memory
         starts = torch.tensor([self.window_start(i) for i in indices], pin_memory=on_cuda)
         starts = starts.to(self.device, non_blocking=on_cuda)
-        windows = self.ids[starts[:, None] + self.offsets].long()  # (B, T + 1)
-        windows &= 0xFFFF  # ids past 32767 come as negative numbers
-        return windows[:, :-1], windows[:, 1:]
+        pieces = self.ids[starts[:, None] + self.offsets].long()  # (B, T + 1)
+        pieces &= 0xFFFF  # ids past 32767 come as negative numbers
+        return pieces[:, :-1], pieces[:, 1:]
 
 
 def fit(state: TrainingState, corpus: Corpus, *, world: World = World()) -> Iterator[Report]:
@@ -244,8 +246,8 @@ def fit(state: TrainingState, corpus: Corpus, *, world: World = World()) -> Iter
 
     Whenever it has yielded, `state` may be saved: a run that goes on from there makes the same
     steps and evaluations. Where `state.is_evaluation_due` after a step, that evaluation comes next.
-    All processes of a `world` call it and get the same reports, but for the seconds; each makes as
-    many of the micro-batches.
+    All processes of a `world` call it and get the same reports, but for their times; each computes
+    an equal share of the micro-batches.
     Raises UserError for a corpus that is too short, and NonFiniteLoss.
     """
     require_length(corpus, state.model.config.block_size)
@@ -286,7 +288,7 @@ class TrainingLoop:
         state = self.state
         progress = state.progress
         config = state.train_config
-        begin = time.perf_counter()
+        started = time.perf_counter()
         state.unread_losses.append(self._step())
         progress.step += 1
         progress.tokens += config.characters_per_step(state.model.config)
@@ -294,20 +296,20 @@ class TrainingLoop:
         is_log = progress.step % config.log_interval == 0
         if is_log or state.is_evaluation_due or self.device.on_cpu:
             state.sync_losses()
-        self.times.append(time.perf_counter() - begin)
+        self.times.append(time.perf_counter() - started)
         progress.seconds += self.times[-1]
-        # Before an evaluation the losses wait for its report.
+        # Where an evaluation comes next, its report has the losses.
         return self._report(with_losses=is_log and not state.is_evaluation_due)
 
     def evaluate(self) -> Report:
         """Compute the validation loss and let the model write a little."""
         progress = self.state.progress
-        begin = time.perf_counter()
+        started = time.perf_counter()
         with self.device.autocast():
             val_loss = self._validation_loss()
             sample = self._sample()
         self.state.take_evaluation(val_loss)
-        progress.seconds += time.perf_counter() - begin
+        progress.seconds += time.perf_counter() - started
         is_best = progress.evaluations_since_best == 0
         return self._report(with_losses=True, val_loss=val_loss, is_best=is_best, sample=sample)
 
@@ -385,11 +387,11 @@ class TrainingLoop:
         state = self.state
         config = state.train_config
         step = state.progress.step
-        weight = state.objective.look_ahead_weight(step, config.max_iters)
+        look_ahead_weight = state.objective.look_ahead_weight(step, config.max_iters)
 
         def gradients(ids: Tensor, targets: Tensor, numbers: Tensor) -> tuple[Tensor, tuple]:
             with self._dropout(micro_step, numbers), self.device.autocast(training=True):
-                reported, minimised = self.objective(ids, targets, weight)
+                reported, minimised = self.objective(ids, targets, look_ahead_weight)
             fraction = len(ids) / (config.batch_size * config.gradient_accumulation_steps)
             found = torch.autograd.grad(minimised * fraction, self.parameters, allow_unused=True)
             return reported.detach() * fraction, found

@@ -33,7 +33,7 @@ def finished(tmp_path_factory, corpus) -> Path:
     train = TrainConfig(max_iters=6, batch_size=2, eval_interval=3, log_interval=2)
     state = TrainingState.start(model, train, CPU, corpus.train)
     with folder_at(tmp_path_factory.mktemp("runs") / "deeper" / "out") as folder:
-        folder.begin(state.progress, tensorboard=False)
+        folder.make_room(state.progress, tensorboard=False)
         for report in fit(state, corpus):
             folder.record(report)
             if report.val_loss is not None:
@@ -51,7 +51,7 @@ def going_on(out: Path) -> tuple[RunFolder, TrainingState]:
     folder = folder_at(out, resume=True)
     last = folder.load_last()
     state = TrainingState.restore(last, replace(last.train_config, max_iters=9), CPU)
-    folder.begin(state.progress, tensorboard=False)
+    folder.make_room(state.progress, tensorboard=False)
     return folder, state
 
 
@@ -142,7 +142,7 @@ def test_overwrite_loses_no_checkpoint_where_a_folder_is_in_the_way(out, name):
     (out / name).mkdir(parents=True)
     before = everything(out)
     with pytest.raises(OSError, match=Path(name).name):
-        folder_at(out, overwrite=True).begin(Progress(), tensorboard=False)
+        folder_at(out, overwrite=True).make_room(Progress(), tensorboard=False)
     assert everything(out) == before
 
 
@@ -162,7 +162,7 @@ def test_later_steps_and_incomplete_lines_are_dropped(out, tail):
         folder.record(report_at(step, train_loss=1.0))
     before = folder.metrics.read_bytes()
     folder.metrics.write_bytes(before + tail)
-    folder.begin(Progress(step=6), tensorboard=False)
+    folder.make_room(Progress(step=6), tensorboard=False)
     assert folder.metrics.read_bytes() == before
 
 
@@ -206,7 +206,7 @@ def test_a_save_that_is_refused_is_a_note_and_made_up_for(
         folder.save(state, corpus)
         assert (out / name).read_bytes() == before
         with pytest.raises(OSError, match=os.strerror(number)):
-            folder.finish(state, corpus)
+            folder.retry_save(state, corpus)
     (said,) = caplog.messages
     assert said.startswith(
         f"note: not saved ({os.strerror(number)}: {out / name}); the run goes on"
@@ -218,7 +218,7 @@ def test_a_save_that_is_refused_is_a_note_and_made_up_for(
     assert checkpoint.load(folder.last).progress.step == 8
     best = checkpoint.load(folder.best).progress
     assert best.step == (8 if name == "best.safetensors" else 7)
-    folder.finish(state, corpus)  # nothing is left to do
+    folder.retry_save(state, corpus)  # nothing is left to do
 
 
 def test_a_folder_that_is_moved_or_removed_under_a_run_is_made_again(out, corpus, caplog):
@@ -249,8 +249,8 @@ def test_tensorboard_shows_what_metrics_hold_after_a_resume_too(out):
     (out / "metrics.jsonl").unlink()
     for first, stop, options in ((1, 6, {"overwrite": True}), (3, 9, {"resume": True})):
         with folder_at(out, **options) as folder:
-            folder.goes_on = first > 1
-            folder.begin(Progress(step=first - 1, is_evaluated=True), tensorboard=True)
+            folder.resumes = first > 1
+            folder.make_room(Progress(step=first - 1, is_evaluated=True), tensorboard=True)
             for step in range(first, stop):
                 val_loss = 1 + step if step % 3 else None
                 folder.record(report_at(step, train_loss=first / step, val_loss=val_loss))

@@ -39,12 +39,12 @@ def corpus(tmp_path_factory) -> Corpus:
 
 
 def plan(
-    corpus: Corpus, *args: str, initial: Checkpoint | None = None, goes_on: bool = False
+    corpus: Corpus, *args: str, initial: Checkpoint | None = None, resumes: bool = False
 ) -> Plan:
     """Plan as train.py does."""
     begin = cli.parse_known(BeginOptions(device=ON_CPU), args)
-    options = cli.parse(default_options(begin, initial, goes_on=goes_on), args)
-    return make_plan(options, corpus, CPU, initial, goes_on=goes_on)
+    options = cli.parse(default_options(begin, initial, resumes=resumes), args)
+    return make_plan(options, corpus, CPU, initial, resumes=resumes)
 
 
 def trained(found: Plan) -> Checkpoint:
@@ -67,11 +67,11 @@ def refused(words: str) -> Any:
 def test_a_run_that_goes_on_has_its_own_options(corpus, initial):
     """And nothing is decided anew, but for what is said."""
     saved = replace(initial, device_config=DeviceConfig(device="cpu", dtype="bfloat16"))
-    options = default_options(BeginOptions(), saved, goes_on=True)
+    options = default_options(BeginOptions(), saved, resumes=True)
     assert (options.model, options.train) == (saved.model_config, saved.train_config)
     assert options.device == saved.device_config
     assert options.data == CorpusConfig(dataset="tiny")
-    found = plan(corpus, "--max_iters=9", "--dropout=0.5", initial=initial, goes_on=True)
+    found = plan(corpus, "--max_iters=9", "--dropout=0.5", initial=initial, resumes=True)
     assert found.state.train_config == replace(initial.train_config, max_iters=9)
     assert found.state.model.config == replace(initial.model_config, dropout=0.5)
     assert found.state.progress == initial.progress
@@ -230,7 +230,7 @@ def test_more_than_256_characters(tmp_path, corpus, tied):
     arrays = found.state.model.arrays()
     same = np.array_equal(arrays["token_embedding.weight"], arrays["head.weight"])
     assert same == (tied == "tie_embeddings")
-    again = plan(other, "--max_iters=10", initial=trained(found), goes_on=True)
+    again = plan(other, "--max_iters=10", initial=trained(found), resumes=True)
     assert np.array_equal(again.corpus.train, found.corpus.train)
 
 
@@ -245,13 +245,13 @@ def test_more_than_256_characters(tmp_path, corpus, tied):
 )
 def test_what_a_run_cannot_change_is_refused(corpus, initial, line, words):
     with refused(words):
-        plan(corpus, line, initial=initial, goes_on=True)
+        plan(corpus, line, initial=initial, resumes=True)
 
 
 def test_a_run_goes_on_with_its_optimizer_alone(corpus, initial):
     best = replace(initial, optimizer={})
     with refused("the run has no state of an optimizer to go on with; begin a new run"):
-        plan(corpus, initial=best, goes_on=True)
+        plan(corpus, initial=best, resumes=True)
 
 
 @pytest.mark.parametrize("option", fields(ModelConfig), ids=lambda option: option.name)
@@ -265,13 +265,13 @@ def test_every_option_that_changes_a_weight_counts(corpus, initial, option):
     else:
         new = {bool: not value, int: 2 * value, float: 0.5}[type(value)]
     said = f"--{name}={new}" if type(value) is not bool else f"--{'' if new else 'no-'}{name}"
-    for goes_on in (True, False):
+    for resumes in (True, False):
         if name in ("dropout", "ngram_dropout"):
-            found = plan(corpus, said, initial=initial, goes_on=goes_on)
+            found = plan(corpus, said, initial=initial, resumes=resumes)
             assert getattr(found.state.model.config, name) == new
             continue
         with refused(f"--{name} is {new}, but {value} in the checkpoint; leave it out"):
-            plan(corpus, said, initial=initial, goes_on=goes_on)
+            plan(corpus, said, initial=initial, resumes=resumes)
 
 
 @pytest.mark.parametrize(
