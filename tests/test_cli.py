@@ -609,6 +609,22 @@ def test_no_screen_that_goes_away_ends_a_run(project, way):
     assert last.progress.step == 40
 
 
+@posix
+@pytest.mark.parametrize(
+    ("closed", "status", "out"), [(0, 2, b""), (1, 0, b""), (2, 0, b"en")], ids="in out err".split()
+)
+def test_a_stream_that_is_closed_is_nothing_and_stays_so(tmp_path, closed, status, out):
+    """No file that is opened takes its place, and only sample.py's text goes to stdout."""
+    start = "-" if closed == 0 else "en"
+    line = ["--checkpoint", MODEL, "--start", start, "--max_new_tokens=0", "--seed=1"]
+    command = [sys.executable, ROOT / "sample.py", *line]
+    pipes = dict.fromkeys(("stdout", "stderr"), subprocess.PIPE)
+    process = subprocess.Popen(command, preexec_fn=lambda: os.close(closed), **pipes)
+    said, err = process.communicate(timeout=120)
+    assert (process.returncode, said.rstrip(b"\n")) == (status, out)
+    assert err.count(b"\n") == (closed == 0) and b"Traceback" not in err
+
+
 RUN_TRAIN = """
 import signal, sys
 from pathlib import Path

@@ -5,6 +5,7 @@ Where there is none, too: python -m pytest --noconftest tests/test_without_torch
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -61,6 +62,27 @@ def test_what_needs_torch_says_in_one_line_how_to_install_it(tmp_path, line):
     (said,) = done.stderr.splitlines()
     assert said.startswith(f"{line.split()[0]}: error: {sys.executable} lacks torch; ")
     assert f": {sys.executable} -m pip install torch --extra-index-url https://downl" in said
+
+
+@pytest.mark.parametrize("line", [*WRITING, *NEEDING])
+def test_all_that_is_missing_is_named_in_one_line(tmp_path, line):
+    hidden = MISSING.replace("sys.modules['torch']", "sys.modules['numpy'] = sys.modules['tqdm']")
+    done = run(tmp_path, line, "-c", hidden)
+    assert (done.returncode, done.stdout) == (2, "")
+    (said,) = done.stderr.splitlines()
+    assert " lacks numpy tqdm" in said and " -m pip install numpy tqdm" in said
+
+
+@pytest.mark.parametrize("version", ["2.7", "3.6", "3.8", "3.9"])
+def test_a_python_that_is_too_old_says_so(tmp_path, version):
+    python = shutil.which(f"python{version}")
+    if python is None or subprocess.run([python, "-V"], capture_output=True).returncode:
+        pytest.skip(f"here: there is no Python {version}")
+    command = [python, "-c", "import sys; sys.argv[0] = 'sample.py'; import sancho.start"]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr.startswith("sample.py: error: this needs Python 3.10 or later, and ")
+    assert f" is Python {version}" in done.stderr and done.stderr.count("\n") == 1
 
 
 @pytest.mark.parametrize("path", sorted(GOLDEN.glob("*.json")), ids=lambda path: path.stem)
