@@ -110,3 +110,8 @@ def test_of_a_long_text_whole_windows_all_over_it_are_read():
     assert inputs.tolist() == [list(range(start, start + 8)) for start in range(0, 192, 16)]
     assert torch.equal(torch.cat([targets for _, targets in found]), inputs + 1)
     assert sum(inputs.numel() for inputs, _ in windows(ids, 8, 3, 199)) == 199, "it is not longer"
+
+
+def test_cross_entropy_is_in_float32():
+    logits = torch.zeros(1, 2, 3, dtype=torch.bfloat16)
+    assert cross_entropy(logits, torch.zeros(1, 2, dtype=torch.long)).dtype == torch.float32

@@ -221,3 +221,19 @@ def test_arrays_are_the_weights_themselves_and_a_model_with_them_has_copies(tied
     assert count_parameters(first.config) == numbers
     for model in (first, second):
         assert (model.head.weight is model.token_embedding.weight) == tied
+
+
+def test_attention_is_in_float32_on_a_cpu_that_trains_in_bfloat16(monkeypatch):
+    """There its gradient takes longer in bfloat16."""
+    attend = torch.nn.functional.scaled_dot_product_attention
+    kinds = set()
+
+    def watched(*args: torch.Tensor, **options: object) -> torch.Tensor:
+        result = attend(*args, **options)
+        kinds.update(x.dtype for x in (*args, result))
+        return result
+
+    monkeypatch.setattr(torch.nn.functional, "scaled_dot_product_attention", watched)
+    with torch.autocast("cpu", torch.bfloat16):
+        assert random_gpt(SMALL)(random_ids(2, 8)).dtype == torch.bfloat16
+    assert kinds == {torch.float32}

@@ -105,6 +105,10 @@ def test_skip_leaves_out_the_unknown_characters_and_no_others():
         ("é", "e", "é"),
         ("ES", "es", "ES"),
         ("Eé", "É", "E"),  # its own letter without the accent, before the other case
+        ("éê", "è", "é"),  # of several with one base the first
+        ("éÈ", "è", "é"),  # another accent before the other case
+        ("E", "è", "E"),
+        ("1", "½", "1"),
         ("if.", "ﬁ…", "fi..."),
         ("oeas", "œæß", "oeaess"),
         ("a b", "a\u00a0b\u202fb\u2003b\u3000b\tb", "a b b b b b"),

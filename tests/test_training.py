@@ -40,6 +40,7 @@ from sancho.generate import continue_texts
 from sancho.loss import cross_entropy
 from sancho.model import GPT
 from sancho.numpy_model import NumpyGPT
+from sancho.seeds import Purpose
 from sancho.threads import cores, thread_pool
 from sancho.training import Batches, NonFiniteLoss, TrainingState, fit
 
@@ -540,3 +541,10 @@ def test_of_a_long_text_a_part_is_evaluated(corpus, monkeypatch):
     monkeypatch.setattr("sancho.training.generate", lambda *_, **__: [])
     *_, last = fit(state, corpus)
     assert sum(sizes) == 40 and last.val_loss is not None
+
+
+def test_masks_are_not_drawn_as_batches_are(corpus, monkeypatch):
+    purposes = []
+    monkeypatch.setattr("sancho.training.seed_of", lambda *place: purposes.append(place[1]) or 0)
+    run(start(corpus, train_config(max_iters=1, threads=1), dropout=0.2), corpus)
+    assert set(purposes) == {Purpose.DROPOUT}
