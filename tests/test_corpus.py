@@ -202,6 +202,11 @@ def test_the_length_that_is_asked_for_is_the_shortest_that_works(block_size):
     words = f"corpus breve has {needed - 1} characters, but --block_size {block_size} takes at lea"
     with pytest.raises(UserError, match=f"{words}st {needed}: "):
         require(needed - 1)
+    # A trained model's block can't be made smaller.
+    val, train = np.split(np.zeros(20), [2])
+    short = Corpus("breve", CharTokenizer("a"), train, val, "")
+    with pytest.raises(UserError, match=r"give a longer text, or train a model of your own$"):
+        corpus.require_length(short, block_size, is_fixed=True)
     with pytest.raises(UserError, match="breve has 19 characters, but a text takes at least 20:"):
         require(19)
 

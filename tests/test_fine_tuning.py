@@ -47,6 +47,13 @@ def test_a_text_with_new_characters(trained):
     assert not new_characters(again)
 
 
+def test_of_thousands_of_new_characters_forty_are_listed(trained):
+    ideographs = "".join(map(chr, range(0x4E00, 0x4E00 + 5000)))
+    (said,) = new_characters(tune(ideographs, "--max_iters=1"))
+    shown = " ".join(map(repr, ideographs[:40]))
+    assert said == f"5,000 characters that the model did not know: {shown} …"
+
+
 def test_such_a_run_goes_on_with_the_same_bits(trained, monkeypatch):
     tune(NEW_TEXT)
     Path("tuned").rename("at once")

@@ -73,6 +73,22 @@ def test_all_that_is_missing_is_named_in_one_line(tmp_path, line):
     assert " lacks numpy tqdm" in said and " -m pip install numpy tqdm" in said
 
 
+@pytest.mark.parametrize(
+    ("line", "words"),
+    [
+        ("train.py --lr 3", "unknown option --lr; here it is --learning_rate"),
+        ("train.py --n_layer x", "--n_layer: invalid int value: 'x'"),
+        ("train.py --preset base --n_head 6 mine.txt", "give it as --corpus mine.txt"),
+        ("evaluate.py --start x", "unknown option --start; --help lists all options"),
+    ],
+)
+def test_what_is_mistyped_is_told_before_torch_is_loaded(tmp_path, line, words):
+    done = run(tmp_path, line)
+    assert (done.returncode, done.stdout) == (2, "")
+    (said,) = done.stderr.splitlines()
+    assert words in said
+
+
 @pytest.mark.parametrize("version", ["2.7", "3.6", "3.8", "3.9"])
 def test_a_python_that_is_too_old_says_so(tmp_path, version):
     python = shutil.which(f"python{version}")
