@@ -200,6 +200,8 @@ def _add(target: argparse._ActionsContainer, option: Field[Any], default: Any, t
 
 def _path(word: str) -> Path:
     """Return a path as a shell would: it leaves the ~ of --name=~/x to us."""
+    if not word:
+        raise argparse.ArgumentTypeError("the path is empty")
     with suppress(RuntimeError):  # nobody's home is known
         return Path(word).expanduser()
     return Path(word)

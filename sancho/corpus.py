@@ -16,7 +16,14 @@ import numpy as np
 from sancho.config import CorpusConfig
 from sancho.errors import MissingFile, UserError, note, say
 from sancho.files import atomic_write, existing_file, locked
-from sancho.text import beginning, clean_text, codec_name, read_text, what_is_odd
+from sancho.text import (
+    beginning,
+    clean_text,
+    codec_name,
+    read_text,
+    what_is_odd,
+    without_licence,
+)
 from sancho.tokenizer import CharTokenizer
 
 BOOK = "quijote"
@@ -105,14 +112,19 @@ def text_files(path: str | Path) -> list[Path]:
     Raises MissingFile or UserError where there are none.
     """
     path = Path(path)
+    if path.is_file():
+        return [path]
+    inside = path.glob("*") if path.is_dir() else path.parent.glob(path.name)
+    # Not what macOS leaves beside a file.
+    found = sorted(each for each in inside if not each.name.startswith("."))
     if path.is_dir():
-        found = [each for each in path.iterdir() if each.suffix.lower() == ".txt"]
+        found = [each for each in found if each.suffix.lower() == ".txt"]
         if not found:
             raise UserError(f"the folder {path} has no .txt file; give the path of a text")
-    elif path.exists() or not (found := list(path.parent.glob(path.name))):
+    elif path.exists() or not found:
         return [existing_file(path, "the text")]
     note(f"{path}: {len(found):,} files, taken as one text in order of their names")
-    return [existing_file(each, "the text") for each in sorted(found)]
+    return [existing_file(each, "the text") for each in found]
 
 
 def folder_of(data: str | Path, name: str) -> Path:
@@ -185,7 +197,7 @@ def prepare_dataset(data: str | Path, name: str) -> Corpus:
     folder = folder_of(data, name)
     text = Path(data) / f"{name}.txt"
     if text.is_file():
-        return prepare_files([text], folder)
+        return prepare_files([text], folder, encoding="")  # none can be given for it
     with locked(folder):
         return prepare(fetch(name), folder, ONLINE[name].addresses[0])
 
@@ -273,7 +285,15 @@ def prepare_files(
             raws += [(each.name, each.read_bytes()) for each in text_files(path)]
     digest = hashlib.sha256(raws[0][1]).hexdigest() if len(raws) == 1 else ""
     source = ", ".join(name for name, _ in raws)
-    text = "".join(clean_text(read_text(raw, name, encoding)) for name, raw in raws)
+    texts = []
+    for name, raw in raws:
+        whole = read_text(raw, name, encoding)
+        body = without_licence(whole)
+        if len(body) < len(whole):
+            left_out = f"{len(whole) - len(body):,} characters"
+            note(f"{name}: {left_out} around Project Gutenberg's marks are left out")
+        texts.append(clean_text(body))
+    text = "".join(texts)
     with locked(folder):
         corpus = prepare(text, folder, source, digest)
     say(f"{corpus.name} begins with {beginning(text)}")

@@ -6,11 +6,11 @@ import unicodedata
 from contextlib import suppress
 from itertools import zip_longest
 
-from sancho.errors import UserError
+from sancho.errors import UserError, note
 
 # How files begin that hold no plain text.
 SIGNATURES = {
-    b"PK\x03\x04": "a zip file, as .docx, .odt and .epub are",
+    b"PK": "a zip file, as .docx, .odt and .epub are",
     b"%PDF-": "a PDF file",
     b"{\\rtf": "an RTF file",
     b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1": "a file of an older Word or Excel",
@@ -24,10 +24,12 @@ SIGNATURES = {
     b"\xff\xd8\xff": "a picture",
     b"GIF8": "a picture",
     b"%!PS": "a PostScript file",
+    b"AT&TFORM": "a DjVu file",
     b"SQLite format 3": "a database",
     b"\x7fELF": "a program",
 }
-WEB_PAGE = re.compile(rb"\s*(?:<!--.*?-->\s*)?<(?:!doctype html|html|\?xml)\b", re.I | re.S)
+WEB_PAGE = re.compile(r"\s*(?:<!--.*?-->\s*)?<(?:!doctype html|html|\?xml)\b", re.I | re.S)
+NO_TEXT = "open it in its program and save it as plain text"
 BYTE_ORDER_MARKS = {  # the longer ones first
     codecs.BOM_UTF32_LE: "UTF-32",
     codecs.BOM_UTF32_BE: "UTF-32",
@@ -53,17 +55,21 @@ SUSPICIOUS = {
     "lost characters (U+FFFD)": r"\ufffd",
     "soft hyphens (U+00AD)": r"\xad",
     "zero-width or direction marks": r"[\u200b-\u200f\u202a-\u202e\u2060-\u206f]",
+    "no-break or odd blanks": r"[\xa0\u2000-\u200a\u202f\u205f\u3000]",
+    "unseen separators or selectors": r"[\u2028\u2029\u3164\ufe00-\ufe0f\U000e0000-\U000e007f]",
     "private use characters": r"[\ue000-\uf8ff]",
     "escapes as \\u00f1 or &ntilde;": r"\\u[0-9a-fA-F]{4}|&(?:[a-zA-Z]{2,8}|#\d+);",
-    "pairs as Ã± (UTF-8 in another encoding?)": r"[ÃÂ][\x80-\xbf\u0152-\u02dc\u2013-\u2122]|â€",
+    "pairs as Ã± (UTF-8 in another encoding?)": (
+        r"[ÃÂ][\x80-\xbf\u0152-\u02dc\u2013-\u2122]|â€|[├┬][\u2500-\u25ff\xa1-\xbf]|√[°±©≠≥∫]"
+    ),
 }
 # Project Gutenberg's marks, in their forms of thirty years: a title may go on in the next lines.
 MARK = re.compile(
-    r"^[ \t]*(?:"
-    r"(?P<start>\*[* ]* ?START OF (?:THE |THIS )?(?:COPYRIGHTED )?PROJECT GUTENBERG"
+    r"^[ \t>\\<\[-]*(?:"
+    r"(?P<start>\*[\\* ]*START +OF +(?:THE +|THIS +)?(?:COPYRIGHTED +)?PROJECT +GUTENBERG"
     r"|\*END[* ]*THE SMALL PRINT)"
-    r"|(?:\*[* ]*)?(?:END OF|FIN DEL?|ENDE DIESES) (?:THE |THIS )?(?:COPYRIGHTED )?"
-    r"PRO[JY]E[CK]TO? GUTENBERG)"
+    r"|[\\* ]*(?:START: FULL LICEN|(?:(?:THIS IS )?THE )?(?:END +OF|FINE? +D(?:EL?|U)|ENDE DIESES)"
+    r" +(?:THE +|THIS +)?(?:E?TEXT +OF +)?(?:COPYRIGHTED +)?PRO[JYG]E[CKT]+O? +GUTENBERG))"
     r"(?:(?:[^*\n]*\n){0,2}[^*\n]*\*\*\*[ \t]*$|[^\n]*)\n?",
     re.IGNORECASE | re.MULTILINE,
 )
@@ -79,10 +85,12 @@ def read_text(raw: bytes, name: str, encoding: str = "") -> str:
     asked = encoding or "UTF-8"
     codec = codec_name(asked)
     kinds = [what for signature, what in SIGNATURES.items() if raw.startswith(signature)]
-    if WEB_PAGE.match(raw.removeprefix(codecs.BOM_UTF8)):
+    if raw[60:68] == b"BOOKMOBI":
+        kinds = ["an e-book"]
+    if WEB_PAGE.match(raw.removeprefix(codecs.BOM_UTF8)[:1000].decode("latin-1")):
         kinds = ["a web page"]
     if kinds:
-        raise UserError(f"{name} is {kinds[0]}: open it in its program and save it as plain text")
+        raise UserError(f"{name} is {kinds[0]}: {NO_TEXT}")
     if (found := _unicode_of(raw)) and not codec.startswith(codecs.lookup(found).name):
         advice = f"give --encoding {found}, or save it as UTF-8" if encoding else "save it as UTF-8"
         raise UserError(f"{name} is {found}, not {asked}: {advice}")
@@ -91,11 +99,12 @@ def read_text(raw: bytes, name: str, encoding: str = "") -> str:
     except UnicodeError as error:
         start = error.start if isinstance(error, UnicodeDecodeError) else 0
         place = f"byte 0x{raw[start]:02x} at offset {start}"
-        advice = "save it as UTF-8"
-        readings = _readings(raw, start, codec)
-        if encoding and readings:
-            advice = f"it may be {' or '.join(readings)}"
+        advice = _advice(raw, start, codec) if encoding else "save it as UTF-8"
         raise UserError(f"{name} is not {asked}: {place}; {advice}") from None
+    if WEB_PAGE.match(text.removeprefix("\ufeff")[:1000]):  # one in UTF-16
+        raise UserError(f"{name} is a web page: {NO_TEXT}")
+    if codec != "utf-8" and b"\0" not in raw and not raw.isascii() and _is_utf_8(raw):
+        note(f"{name} is read as {asked}, but its bytes are UTF-8, too")
     # NFC sorts accents in as many steps as their square: hours for a megabyte of them.
     if ACCENTS.search(text):
         raise UserError(f"{name} has thousands of accents on one letter; take them out")
@@ -115,18 +124,33 @@ def _unicode_of(raw: bytes) -> str:
     return ""
 
 
-def _readings(raw: bytes, start: int, tried: str) -> list[str]:
-    """Return what the place of a bad byte would read as in other encodings, at most three."""
-    begin = max(raw.rfind(b"\n", 0, start) + 1, start - SHOWN // 2)
-    line = raw[begin : begin + SHOWN].partition(b"\n")[0]
+def _is_utf_8(raw: bytes) -> bool:
+    with suppress(UnicodeError):
+        return bool(raw.decode())
+    return False
+
+
+def _advice(raw: bytes, start: int, tried: str) -> str:
+    """Return what to do about a byte at `start` that is not of the encoding that was tried."""
+    text = raw.decode("utf-8", "replace")
+    damaged = text.count("\ufffd")
+    if tried == "utf-8" and 2 * damaged < sum(c > "\x7f" for c in text):
+        return f"all but {damaged} places is UTF-8: mend them in an editor"
+    # What the line would read as in other encodings, two or three of them.
+    begin = max(raw.rfind(b"\n", 0, start), raw.rfind(b"\r", 0, start), start - SHOWN // 2 - 1) + 1
     found: dict[str, str] = {}
     for encoding in CANDIDATES:
         with suppress(UnicodeError):
             raw.decode(encoding)
-            reading = line.decode(encoding, "ignore").strip()
+            line = raw[begin : begin + SHOWN].decode(encoding, "ignore")
+            reading = re.sub(r"[\t\xa0\xad]+", " ", re.split(r"[\r\n]", line)[0]).strip()
             if reading.isprintable() and codec_name(encoding) != tried:
                 found.setdefault(reading, f"--encoding {encoding} («{reading}»)")
-    return list(found.values())[:3]
+    if not found and b"\0" in raw[:4096]:
+        return f"it is no plain text: {NO_TEXT}"
+    return (
+        f"it may be {', '.join([*found.values()][:3])}, or another" if found else "save it as UTF-8"
+    )
 
 
 def codec_name(encoding: str) -> str:
@@ -148,7 +172,8 @@ def without_licence(text: str) -> str:
     """
     marks = list(MARK.finditer(text))
     if not any(mark["start"] for mark in marks):
-        return text[: marks[-1].start()] if marks else text
+        ends = [mark for mark in marks if "LICEN" not in mark[0].upper()] or marks[:1]
+        return text[: ends[-1].start()] if ends else text
     parts = []
     for mark, next_mark in zip_longest(marks, marks[1:]):
         if mark["start"]:

@@ -371,7 +371,7 @@ def test_whatever_a_text_is_called_its_folder_is_one_under_data(tmp_path, data, 
 
 def test_a_folder_or_a_pattern_means_its_texts_in_order(tmp_path, data, caplog):
     mine = tmp_path / "mine"
-    for name in ("b.txt", "a.TXT", "c.md"):
+    for name in ("b.txt", "a.TXT", "c.md", "._b.txt"):
         write(mine / name, f"{name}\n")
     (mine / "more").mkdir()
     assert text_of(open_corpus(data, CorpusConfig(corpus=mine))) == "a.TXT\nb.txt\n"

@@ -153,12 +153,44 @@ def test_an_encoding_that_is_none_of_texts(name):
         ("\ue000", 1, "private use"),
         ("SeÃ±or, Â¿quÃ©?", 3, "pairs as Ã±"),
         ("donâ€™t", 1, "pairs as Ã±"),
+        ("se├▒or, se√±or", 2, "pairs as Ã±"),
+        ("a\xa0b\u3000", 2, "no-break or odd blanks"),
+        ("a\u2028\ufe0f", 2, "unseen separators or selectors"),
         (r"Se\u00f1or, Se&ntilde;or, Se&#241;or", 3, r"escapes as \u00f1"),
     ],
 )
 def test_what_cannot_be_seen_is_counted(part, count, name):
     assert what_is_odd(f"{LINE}{part}{LINE}{part}").startswith(f"{2 * count} {name}")
     assert what_is_odd(f"{LINE}ÂNIMO NÃO, R&D; y\n") == ""
+
+
+def test_a_damaged_place_in_utf_8_is_said_and_no_other_encoding():
+    raw = (LINE * 9).encode()
+    for bad in (raw + b"\xe9 fin\n", raw[:50] + b"\xff" + raw[50:], codecs.BOM_UTF8 + raw[:-8]):
+        said = refused(bad + b"\xc3")
+        assert re.search(r"; all but [12] places is UTF-8: mend them in an editor$", said)
+
+
+def test_a_line_with_blanks_of_word_or_ended_as_on_a_mac_is_shown_too():
+    for text in ("El\xa0señor\tdijo: «Sí».\n", "Señor\rdon Quijote\rniño\r", "\tel\xad señor\n"):
+        said = refused(text.encode("windows-1252"))
+        assert "; it may be --encoding windows-1252 («" in said and said.endswith(", or another")
+
+
+def test_another_encoding_on_what_is_utf_8_is_noted(caplog):
+    for tried in ("cp850", "latin-1", "mac_roman"):
+        read_text(LINE.encode(), "text", tried)
+        said = f"note: text is read as {tried}, but its bytes are UTF-8, too"
+        assert caplog.messages == [said]
+        caplog.clear()
+    read_text(LINE.encode("latin-1"), "text", "latin-1")
+    assert caplog.messages == []
+
+
+def test_what_only_its_program_reads_is_no_text():
+    for raw in (b"\0" * 60 + b"BOOKMOBI", b"\x7fELF\0", b"PK\5\6\0", bytes(range(256)) * 9):
+        assert "open it in its program and save it as plain text" in refused(raw)
+    assert refused("<html lang='es'>".encode("utf-16"), "utf-16").startswith("text is a web page")
 
 
 def test_the_first_line_is_shown_so_that_all_of_it_can_be_read():
@@ -194,6 +226,14 @@ FRAMES = [
         "END OF PROJECT GUTENBERG",
     ),
     (f"*** START {OF} ***", "Fin del Proyecto Gutenberg"),
+    (
+        f"\\*\\*\\* START {OF} \\*\\*\\*",
+        "This is the end of the Project Gutenberg EBook of Novelas",
+    ),
+    (f"> *** START {OF.replace(' ', '  ')} ***", "[The End of the Project Gutenberg Etext]"),
+    (f"*** START {OF} ***", "End of this Etext of Project Gutenberg's Novelas"),
+    (f"*** START {OF} ***", "*** START: FULL LICENSE ***"),
+    (f"*** START {OF} ***", "Fin du Projet Gutenberg, Novelas"),
 ]
 
 
