@@ -37,7 +37,8 @@ def parse_command(commands: Mapping[str, Any], args: Sequence[str]) -> tuple[str
             f"usage: {Path(sys.argv[0]).name} COMMAND [--help]", "", "commands:", *lines, sep="\n"
         )
         sys.exit(0)
-    hint = cli.nearest(name, commands, otherwise=f"there is {', '.join(commands)}")
+    first = "the command comes first: " if name.startswith("-") else ""
+    hint = cli.nearest(name, commands, otherwise=f"{first}there is {', '.join(commands)}")
     raise UserError(f"{f'unknown command {args[0]}' if args else 'give a command'}; {hint}")
 
 

@@ -3,6 +3,7 @@
 # Checks Python and packages, and may exit.
 import sancho.start  # isort: skip
 
+import re
 import sys
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
@@ -23,7 +24,7 @@ from sancho.config import (
     Seed,
     UnknownPolicy,
 )
-from sancho.errors import UserError, say
+from sancho.errors import UserError, note, say
 from sancho.files import existing_file
 from sancho.generate import Model, stream_texts
 from sancho.text import read_text
@@ -144,6 +145,8 @@ def read_start(start: str) -> str:
         path = existing_file(Path(start.removeprefix("FILE:")).expanduser(), "the start text")
         text = read_text(path.read_bytes(), str(path))
     else:
+        if re.fullmatch(r"file:.*|\S+\.txt", start, re.IGNORECASE):
+            note(f"the text begins with these letters; a file is given as --start FILE:{start}")
         return start
     return text if text == "\n" else text.removesuffix("\n")
 

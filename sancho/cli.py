@@ -32,7 +32,8 @@ Options = TypeVar("Options")
 LINE_SECONDS = 10.0  # between lines about a run in a log file
 DASHES = "-\u2010\u2011\u2012\u2013\u2014\u2212"  # the last ones come from word processors
 OTHER_NAMES = {
-    "--start": "prompt prompts prefix text input file input_file",
+    "--start": "prompt prompts prefix text",
+    "--start FILE:PATH": "input file input_file",
     "--corpus": "text texts input file input_file train_file data",
     "--input": "corpus text file input_file data",
     "--dataset": "data data_dir corpus name",
@@ -49,12 +50,14 @@ OTHER_NAMES = {
     "--n_embd": "hidden_size rnn_size d_model width",
     "--checkpoint": "model ckpt model_path checkpoint_dir load",
     "--init_from": "checkpoint model ckpt load start",
-    "--out_dir": "output output_dir save_dir checkpoint_dir",
-    "--output": "out out_dir",
+    "--output": "out",
+    "--out_dir": "out output output_dir save_dir checkpoint_dir",
     "--device": "gpu cuda cpu",
     "--stop": "stop_token end",
+    "none": "eval_iters vocab_size min_lr lr_decay_iters wandb_log eval_only",
 }
 """Our options, and what other programs call them; the first that a script has is meant."""
+SWITCH = "a switch has no value: give it alone, or as --no-NAME"
 
 
 def parse(default: Options, args: Sequence[str], command: str = "") -> Options:
@@ -106,9 +109,9 @@ class _Parser(argparse.ArgumentParser):
             helps = _helps(owner.__class__)
             for option in group:
                 _add(target, option, getattr(owner, option.name), helps[option.name])
-        self.known = list(self._option_string_actions)
-        if "--checkpoint" in self.known:  # where train.py was told to keep it
+        if "--checkpoint" in self._option_string_actions:  # where train.py was told to keep it
             self.add_argument("--out_dir", dest="checkpoint", type=_path, help=argparse.SUPPRESS)
+        self.known = list(self._option_string_actions)
 
     def read(self, args: Sequence[str]) -> dict[str, Any]:
         """Return the values that `args` give. Raises UserError for what is no option."""
@@ -126,19 +129,23 @@ class _Parser(argparse.ArgumentParser):
     def _hint(self, name: str) -> str:
         word = name.strip(DASHES).replace("-", "_")
         meant = [option for option, others in OTHER_NAMES.items() if word in others.split()]
+        if f"--{word}" in self.known:
+            return f"did you mean --{word}?"
         for option in meant:
-            if option in self.known:
+            if option.split()[0] in self.known:
                 return f"here it is {option}"
-        if meant and f"--{word}" not in self.known:
+        if meant:
             return "--help lists all options"
         return nearest(word, self.known, otherwise="--help lists all options")
 
     def _hint_at_word(self, word: str) -> str:
+        if word.lower() in ("true", "false", "yes", "no", "1", "0"):
+            return SWITCH
         path = Path(word)
         wanted: list[str] = []
         if path.suffix.lower() == ".txt":
             wanted = ["--corpus ", "--input ", "--start FILE:"]
-        elif path.suffix == ".safetensors" or path.is_dir():
+        elif path.suffix in (".safetensors", ".pt") or path.is_dir():
             wanted = ["--checkpoint ", "--out_dir "]
         for option in wanted:
             if option.split()[0] in self.known:
@@ -151,9 +158,11 @@ class _Parser(argparse.ArgumentParser):
         """Raise UserError: a value is missing, of the wrong type, or given to a switch."""
         hint = "; one that begins with - is given as --name=VALUE" if "expected" in message else ""
         if "ignored explicit argument" in message:
-            hint = "; a switch has no value: give it alone, or as --no-NAME"
-        elif re.search(r"invalid float value: '\d+,\d+'", message):
-            hint = "; a decimal point is wanted"
+            hint = f"; {SWITCH}"
+        elif re.search(r"invalid float value: '.*,.*'", message):
+            hint = "; a decimal point is wanted, and no other"
+        elif re.search(r"invalid int value: '\d[\d.,e]*'", message):
+            hint = "; a whole number is wanted, of digits alone"
         raise UserError(message.removeprefix("argument ") + hint)
 
 

@@ -266,6 +266,9 @@ class FolderConfig(Checked):
     def __post_init__(self) -> None:
         super().__post_init__()
         self._require(not (self.resume and self.overwrite), "resume", "left out with --overwrite")
+        is_of_nanogpt = str(self.init_from) in ("scratch", "resume")
+        rule = "a checkpoint; a new run needs no --init_from, and --resume goes on with one"
+        self._require(not is_of_nanogpt, "init_from", rule)
 
 
 @dataclass(frozen=True, kw_only=True)

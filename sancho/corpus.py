@@ -114,6 +114,8 @@ def text_files(path: str | Path) -> list[Path]:
     path = Path(path)
     if path.is_file():
         return [path]
+    if re.match(r"\w{3,}:/", str(path)):
+        raise UserError(f"{path} is an address; download it, and give the path of the file")
     inside = path.glob("*") if path.is_dir() else path.parent.glob(path.name)
     # Not what macOS leaves beside a file.
     found = sorted(each for each in inside if not each.name.startswith("."))
@@ -162,7 +164,8 @@ def open_dataset(data: str | Path, name: str) -> Corpus:
     data/NAME.txt is no longer the text that was prepared.
     """
     if not is_folder_name(name):
-        raise UserError(f"--dataset is {name!r}; it must be the name of a folder under data/")
+        rule = "the name of a folder under data/; a file is given as --corpus FILE"
+        raise UserError(f"--dataset is {name!r}; it must be {rule}")
     data = Path(data)
     folder = folder_of(data, name)
     text = data / f"{name}.txt"

@@ -101,17 +101,23 @@ def process_group() -> Iterator[World]:
     if os.environ.get("WORLD_SIZE", "") in ("", "1") or not os.environ.get("RANK"):
         yield World()
         return
-    missing = [name for name in OF_TORCHRUN if not os.environ.get(name, "").isdigit()]
-    if missing or not os.environ.get("MASTER_ADDR"):
-        wrong = ", ".join(missing or ["MASTER_ADDR"])
-        advice = "start several processes with torchrun, or one after: unset WORLD_SIZE RANK"
-        raise UserError(f"WORLD_SIZE and RANK are set, but {wrong} is missing or wrong; {advice}")
+    advice = "start several processes with torchrun, or one after: unset WORLD_SIZE RANK"
+    wrong = [name for name in OF_TORCHRUN if not os.environ.get(name, "").isdigit()]
+    if not wrong and int(os.environ["RANK"]) >= int(os.environ["WORLD_SIZE"]):
+        wrong = ["RANK"]
+    if wrong:
+        names = ", ".join(wrong)
+        raise UserError(f"WORLD_SIZE and RANK are set, but missing or wrong: {names}; {advice}")
     backend = "cpu:gloo,cuda:nccl" if torch.cuda.is_available() else "gloo"
-    store, rank, size = next(dist.rendezvous("env://"))
-    # torchrun may keep what the processes of the attempt before, now dead, have left in it.
-    attempt = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")
-    store = dist.PrefixStore(f"attempt {attempt}", store)
-    dist.init_process_group(backend, store=store, rank=rank, world_size=size)
+    try:
+        store, rank, size = next(dist.rendezvous("env://"))
+        # torchrun may keep what the processes of the attempt before, now dead, have left in it.
+        attempt = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")
+        store = dist.PrefixStore(f"attempt {attempt}", store)
+        dist.init_process_group(backend, store=store, rank=rank, world_size=size)
+    except (ValueError, RuntimeError) as error:
+        what = str(error).splitlines()[0][:120]
+        raise UserError(f"the processes can't find each other ({what}); {advice}") from None
     if rank:
         LOG.disabled = True  # the first process says it
     try:
