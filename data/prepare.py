@@ -48,6 +48,9 @@ def main(args: Sequence[str]) -> None:
                 f"--name {name}: there is a corpus in {DATA.name}/{name} already; choose another "
                 "name, or replace it (--overwrite)"
             )
+        text = DATA / f"{name}.txt"
+        if text.is_file() and text.resolve() not in [path.resolve() for path in options.input]:
+            raise UserError(f"--name {name}: {text} has that name already; choose another")
         result = corpus.prepare_files(options.input, folder, options.encoding)
     else:
         if options.encoding != "UTF-8":

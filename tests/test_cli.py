@@ -186,6 +186,15 @@ BAD_LINES = [
 ]
 
 
+def test_a_text_in_data_keeps_its_name_to_itself(project):
+    """Or training would find the prepared text to differ from it."""
+    text = project / "data" / "mine.txt"
+    text.write_text(OTHER, encoding="utf-8")
+    result = run("prepare.py", "--name=mine", "--input", "tiny.txt")
+    assert_refused(result, "prepare.py", f"--name mine: {text} has that name already; choose")
+    succeed("prepare.py", "--name=mine", "--input", text)
+
+
 @pytest.mark.parametrize(
     ("name", "line", "parts"),
     [(name, line, parts) for name, line, *parts in BAD_LINES],
