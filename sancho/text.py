@@ -10,12 +10,13 @@ from sancho.errors import UserError, note
 
 # How files begin that hold no plain text.
 SIGNATURES = {
-    b"PK": "a zip file, as .docx, .odt and .epub are",
+    b"PK\x03\x04": "a zip file, as .docx, .odt and .epub are",
+    b"PK\x05\x06": "an empty zip file",
     b"%PDF-": "a PDF file",
     b"{\\rtf": "an RTF file",
     b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1": "a file of an older Word or Excel",
     b"\x1f\x8b": "a gzip file",
-    b"BZh": "a bzip2 file",
+    b"BZh91AY&SY": "a bzip2 file",
     b"\xfd7zXZ": "an xz file",
     b"\x28\xb5\x2f\xfd": "a zstd file",
     b"7z\xbc\xaf": "a 7z file",
@@ -103,7 +104,8 @@ def read_text(raw: bytes, name: str, encoding: str = "") -> str:
         raise UserError(f"{name} is not {asked}: {place}; {advice}") from None
     if WEB_PAGE.match(text.removeprefix("\ufeff")[:1000]):  # one in UTF-16
         raise UserError(f"{name} is a web page: {NO_TEXT}")
-    if codec != "utf-8" and b"\0" not in raw and not raw.isascii() and _is_utf_8(raw):
+    is_other = not codec.startswith("utf-8")  # as utf-8-sig is
+    if is_other and b"\0" not in raw and not raw.isascii() and _is_utf_8(raw):
         note(f"{name} is read as {asked}, but its bytes are UTF-8, too")
     # NFC sorts accents in as many steps as their square: hours for a megabyte of them.
     if ACCENTS.search(text):
@@ -135,7 +137,7 @@ def _advice(raw: bytes, start: int, tried: str) -> str:
     text = raw.decode("utf-8", "replace")
     damaged = text.count("\ufffd")
     if tried == "utf-8" and 2 * damaged < sum(c > "\x7f" for c in text):
-        return f"all but {damaged} places is UTF-8: mend them in an editor"
+        return f"it is UTF-8 but for {damaged} damaged places: mend them in an editor"
     # What the line would read as in other encodings, two or three of them.
     begin = max(raw.rfind(b"\n", 0, start), raw.rfind(b"\r", 0, start), start - SHOWN // 2 - 1) + 1
     found: dict[str, str] = {}

@@ -168,7 +168,9 @@ def test_a_damaged_place_in_utf_8_is_said_and_no_other_encoding():
     raw = (LINE * 9).encode()
     for bad in (raw + b"\xe9 fin\n", raw[:50] + b"\xff" + raw[50:], codecs.BOM_UTF8 + raw[:-8]):
         said = refused(bad + b"\xc3")
-        assert re.search(r"; all but [12] places is UTF-8: mend them in an editor$", said)
+        assert re.search(
+            r"; it is UTF-8 but for [12] damaged places: mend them in an editor$", said
+        )
 
 
 def test_a_line_with_blanks_of_word_or_ended_as_on_a_mac_is_shown_too():
@@ -184,7 +186,13 @@ def test_another_encoding_on_what_is_utf_8_is_noted(caplog):
         assert caplog.messages == [said]
         caplog.clear()
     read_text(LINE.encode("latin-1"), "text", "latin-1")
+    read_text(LINE.encode(), "text", "utf-8-sig")
     assert caplog.messages == []
+
+
+def test_letters_that_begin_as_a_signature_does_are_text():
+    for text in ("PK, dijo Sancho\n", "BZhang\n", "GIFT\n"):
+        assert clean(text.encode()) == text
 
 
 def test_what_only_its_program_reads_is_no_text():
