@@ -73,7 +73,7 @@ def train_nanogpt(checkout: Path, folder: Path, corpus: Corpus) -> dict[str, flo
     recipe = [*NANOGPT_RECIPE.split(), "--dataset=quijote", "--out_dir=out"]
     seconds = process_seconds(recipe, copy)
     model, steps = nanogpt.trained_model(copy)
-    loss = judge(lambda inputs, targets: model(inputs, targets)[0], corpus.val)
+    loss = judge(lambda inputs, targets: model(inputs, targets.contiguous())[0], corpus.val)
     return {"seconds": seconds, "val_loss": loss, "val_loss_64": loss, "steps": steps}
 
 
