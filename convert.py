@@ -31,7 +31,7 @@ def parse_command(commands: Mapping[str, Any], args: Sequence[str]) -> tuple[str
     name = args[0].replace("_", "-") if args else ""
     if name in commands:
         return name, cli.parse(commands[name], args[1:], name)
-    if name in ("-h", "--help"):
+    if name in ("-h", "--help", "help"):
         lines = [f"  {name:20} {cli.summary(options)}" for name, options in commands.items()]
         print(
             f"usage: {Path(sys.argv[0]).name} COMMAND [--help]", "", "commands:", *lines, sep="\n"

@@ -58,6 +58,13 @@ OTHER_NAMES = {
 }
 """Our options, and what other programs call them; the first that a script has is meant."""
 SWITCH = "a switch has no value: give it alone, or as --no-NAME"
+WRONG_VALUES = {  # what argparse says of a value, and what to do
+    "expected": "one that begins with - is given as --name=VALUE",
+    "ignored explicit argument": SWITCH,
+    "invalid .* value: 'auto'": "leave it out, and a rule decides",
+    "invalid float value: '.*,.*'": "a decimal point is wanted, and no other",
+    r"invalid int value: '\d[\d.,e]*'": "a whole number is wanted, of digits alone",
+}
 
 
 def parse(default: Options, args: Sequence[str], command: str = "") -> Options:
@@ -156,14 +163,8 @@ class _Parser(argparse.ArgumentParser):
 
     def error(self, message: str) -> NoReturn:
         """Raise UserError: a value is missing, of the wrong type, or given to a switch."""
-        hint = "; one that begins with - is given as --name=VALUE" if "expected" in message else ""
-        if "ignored explicit argument" in message:
-            hint = f"; {SWITCH}"
-        elif re.search(r"invalid float value: '.*,.*'", message):
-            hint = "; a decimal point is wanted, and no other"
-        elif re.search(r"invalid int value: '\d[\d.,e]*'", message):
-            hint = "; a whole number is wanted, of digits alone"
-        raise UserError(message.removeprefix("argument ") + hint)
+        hints = [hint for said, hint in WRONG_VALUES.items() if re.search(said, message)]
+        raise UserError("; ".join([message.removeprefix("argument "), *hints]))
 
 
 def summary(options: object) -> str:

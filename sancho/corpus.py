@@ -96,6 +96,11 @@ def open_corpus(data: str | Path, options: CorpusConfig) -> Corpus:
     """
     if options.corpus is None:
         return open_dataset(data, options.dataset)
+    name = str(options.corpus)
+    of_that_name = (Path(data, f"{name}.txt"), Path(data, name, "meta.json"))
+    if not options.corpus.exists() and (name in ONLINE or any(x.is_file() for x in of_that_name)):
+        advice = f"a text of data/ is given as --dataset {name}"
+        raise UserError(f"--corpus {name}: there is no such file; {advice}")
     digest = hashlib.sha256(codec_name(options.encoding).encode())
     paths = text_files(options.corpus)
     for path in paths:
@@ -116,17 +121,18 @@ def text_files(path: str | Path) -> list[Path]:
         return [path]
     if re.match(r"\w{3,}:/", str(path)):
         raise UserError(f"{path} is an address; download it, and give the path of the file")
-    inside = path.glob("*") if path.is_dir() else path.parent.glob(path.name)
+    root = Path(path.anchor)
+    inside = path.glob("*") if path.is_dir() else root.glob(str(path.relative_to(root)))
     # Not what macOS leaves beside a file.
-    found = sorted(each for each in inside if not each.name.startswith("."))
+    found = sorted(each for each in inside if each.is_file() and not each.name.startswith("."))
     if path.is_dir():
         found = [each for each in found if each.suffix.lower() == ".txt"]
         if not found:
             raise UserError(f"the folder {path} has no .txt file; give the path of a text")
-    elif path.exists() or not found:
+    elif not found:
         return [existing_file(path, "the text")]
     note(f"{path}: {len(found):,} files, taken as one text in order of their names")
-    return [existing_file(each, "the text") for each in found]
+    return found
 
 
 def folder_of(data: str | Path, name: str) -> Path:
@@ -291,11 +297,9 @@ def prepare_files(
     texts = []
     for name, raw in raws:
         whole = read_text(raw, name, encoding)
-        body = without_licence(whole)
-        if len(body) < len(whole):
-            left_out = f"{len(whole) - len(body):,} characters"
-            note(f"{name}: {left_out} around Project Gutenberg's marks are left out")
-        texts.append(clean_text(body))
+        if left_out := len(whole) - len(without_licence(whole)):
+            note(f"{name}: {left_out:,} characters around Project Gutenberg's marks are left out")
+        texts.append(clean_text(whole))
     text = "".join(texts)
     with locked(folder):
         corpus = prepare(text, folder, source, digest)
@@ -317,9 +321,12 @@ def open_prepared(folder: str | Path) -> Corpus:
     """
     folder = Path(folder)
     if not is_prepared(folder):
-        prepare_it = f"data/prepare.py --input FILE --name {folder.name}"
-        advice = f"prepare a text ({prepare_it}), or give its file (train.py --corpus FILE)"
-        raise MissingFile(f"there is no prepared corpus in {folder}; {advice}")
+        there = sorted(path.parent.name for path in folder.parent.glob("*/meta.json"))
+        raise MissingFile(
+            f"there is no prepared corpus in {folder} (but {', '.join(there) or 'none'}); prepare "
+            f"a text (data/prepare.py --input FILE --name {folder.name}), or give its file "
+            "(train.py --corpus FILE)"
+        )
     try:
         meta = _read_meta(folder)
         tokenizer = CharTokenizer(meta["characters"])

@@ -18,15 +18,12 @@ SIGNATURES = {
     b"\x1f\x8b": "a gzip file",
     b"BZh91AY&SY": "a bzip2 file",
     b"\xfd7zXZ": "an xz file",
-    b"\x28\xb5\x2f\xfd": "a zstd file",
     b"7z\xbc\xaf": "a 7z file",
     b"Rar!\x1a": "a rar file",
     b"\x89PNG": "a picture",
     b"\xff\xd8\xff": "a picture",
     b"GIF8": "a picture",
     b"%!PS": "a PostScript file",
-    b"AT&TFORM": "a DjVu file",
-    b"SQLite format 3": "a database",
     b"\x7fELF": "a program",
 }
 WEB_PAGE = re.compile(r"\s*(?:<!--.*?-->\s*)?<(?:!doctype html|html|\?xml)\b", re.I | re.S)
@@ -102,11 +99,14 @@ def read_text(raw: bytes, name: str, encoding: str = "") -> str:
         place = f"byte 0x{raw[start]:02x} at offset {start}"
         advice = _advice(raw, start, codec) if encoding else "save it as UTF-8"
         raise UserError(f"{name} is not {asked}: {place}; {advice}") from None
+    if found and text.startswith("\ufffe"):  # a byte order mark, read in the other order
+        raise UserError(f"{name} is {found}, not {asked}: give --encoding {found}")
     if WEB_PAGE.match(text.removeprefix("\ufeff")[:1000]):  # one in UTF-16
         raise UserError(f"{name} is a web page: {NO_TEXT}")
-    is_other = not codec.startswith("utf-8")  # as utf-8-sig is
-    if is_other and b"\0" not in raw and not raw.isascii() and _is_utf_8(raw):
-        note(f"{name} is read as {asked}, but its bytes are UTF-8, too")
+    if not (codec.startswith("utf-8") or b"\0" in raw or raw.isascii()):
+        with suppress(UnicodeError):
+            raw.decode()
+            note(f"{name} is read as {asked}, but its bytes are UTF-8, too")
     # NFC sorts accents in as many steps as their square: hours for a megabyte of them.
     if ACCENTS.search(text):
         raise UserError(f"{name} has thousands of accents on one letter; take them out")
@@ -126,12 +126,6 @@ def _unicode_of(raw: bytes) -> str:
     return ""
 
 
-def _is_utf_8(raw: bytes) -> bool:
-    with suppress(UnicodeError):
-        return bool(raw.decode())
-    return False
-
-
 def _advice(raw: bytes, start: int, tried: str) -> str:
     """Return what to do about a byte at `start` that is not of the encoding that was tried."""
     text = raw.decode("utf-8", "replace")
@@ -148,11 +142,9 @@ def _advice(raw: bytes, start: int, tried: str) -> str:
             reading = re.sub(r"[\t\xa0\xad]+", " ", re.split(r"[\r\n]", line)[0]).strip()
             if reading.isprintable() and codec_name(encoding) != tried:
                 found.setdefault(reading, f"--encoding {encoding} («{reading}»)")
-    if not found and b"\0" in raw[:4096]:
-        return f"it is no plain text: {NO_TEXT}"
-    return (
-        f"it may be {', '.join([*found.values()][:3])}, or another" if found else "save it as UTF-8"
-    )
+    if found:
+        return f"it may be {', '.join([*found.values()][:3])}, or another"
+    return f"it is no plain text: {NO_TEXT}" if b"\0" in raw[:4096] else "save it as UTF-8"
 
 
 def codec_name(encoding: str) -> str:
@@ -186,12 +178,12 @@ def without_licence(text: str) -> str:
 def clean_text(text: str) -> str:
     """Return the clean text of a raw one: no licence, NFC, no blanks at the ends of lines.
 
-    It has no blank lines around it and ends with one newline; of a text of nothing else, "" is
-    left.
+    It has no blank lines around it and ends with one newline; of a text in which nothing can be
+    seen, "" is left.
     """
     lines = [line.rstrip(" \t") for line in without_licence(text).split("\n")]
     text = unicodedata.normalize("NFC", "\n".join(lines)).strip("\n")
-    return f"{text}\n" if text else ""
+    return f"{text}\n" if any(c.isprintable() and c != " " for c in text) else ""
 
 
 def what_is_odd(text: str) -> str:

@@ -170,7 +170,10 @@ BAD_LINES = [
     ("train.py", "--n_layer", "--n_layer: expected one argument; one that begins with - is given"),
     ("train.py", "--resume --overwrite", "--resume is True; ", "--overwrite"),
     ("train.py", "--dataset nobody", "nobody", "prepare.py --input"),
+    ("train.py", "--dataset Tiny", "data/Tiny (but tiny); prepare a text"),
     ("train.py", "--corpus missing.txt", "missing.txt", "does not exist"),
+    ("train.py", "--corpus tiny", "a text of data/ is given as --dataset tiny"),
+    ("train.py", "--threads auto", "invalid int value: 'auto'; leave it out, and a rule decides"),
     ("train.py", "--dataset tiny --out_dir tiny.txt", "tiny.txt can't be written (", "choose"),
     ("train.py", "--dataset tiny --encoding latin-1", "--encoding is 'latin-1'", "--corpus"),
     ("sample.py", "--stop=", "--stop"),
@@ -527,6 +530,7 @@ def test_evaluate_on_another_text(project, trained, monkeypatch):
 
 def test_a_second_ctrl_c_stops_at_once():
     heard = [signal.SIGINT, signal.SIGTERM, getattr(signal, "SIGHUP", signal.SIGTERM)]
+    ours = signal.signal(heard[-1], signal.SIG_DFL)  # nohup may have started the tests
     before = [signal.getsignal(number) for number in heard]
     with cli.stop_signals(alone=True) as received:
         for number in reversed(heard):
@@ -535,6 +539,7 @@ def test_a_second_ctrl_c_stops_at_once():
         with pytest.raises(KeyboardInterrupt):
             signal.raise_signal(signal.SIGINT)
     assert [signal.getsignal(number) for number in heard] == before
+    signal.signal(heard[-1], ours)
 
 
 @posix

@@ -374,10 +374,13 @@ def test_a_folder_or_a_pattern_means_its_texts_in_order(tmp_path, data, caplog):
     for name in ("b.txt", "a.TXT", "c.md", "._b.txt"):
         write(mine / name, f"{name}\n")
     (mine / "more").mkdir()
+    (mine / "gone.txt").symlink_to("nowhere")
     assert text_of(open_corpus(data, CorpusConfig(corpus=mine))) == "a.TXT\nb.txt\n"
     assert f"note: {mine}: 2 files, taken as one text in order of their names" in caplog.messages
     pattern = mine / "*.[tm]*"  # as a shell of Windows leaves it
     assert text_of(open_corpus(data, CorpusConfig(corpus=pattern))) == "b.txt\nc.md\n"
+    pattern = tmp_path / "m*" / "b.*"
+    assert text_of(open_corpus(data, CorpusConfig(corpus=pattern))) == "b.txt\n"
     both = prepare_files([mine, write(tmp_path / "d.txt", "d\n")], data / "both")
     assert text_of(both) == "a.TXT\nb.txt\nd\n"
     with pytest.raises(UserError, match=r"folder .*more has no \.txt file; give"):

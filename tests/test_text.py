@@ -29,6 +29,7 @@ def refused(raw: bytes, encoding: str = "UTF-8") -> str:
     [
         ("", ""),
         ("\ufeff \r\n\t\n ", ""),
+        ("\u200b\n\u00ad \u200b", ""),
         ("\n \n  a b\tc\n \t\n\nb  c", "  a b\tc\n\n\nb  c\n"),
         ("a   \t   \n   b\n\n\n", "a\n   b\n"),
         ("a\r\n\r\r\nb\rc\r", "a\n\n\nb\nc\n"),
@@ -72,6 +73,13 @@ def test_what_the_first_bytes_say_is_what_is_advised(encoding, tried):
     advice = re.fullmatch(r"text is (\S+), not .*: give --encoding (\S+), .*", refused(raw, tried))
     assert advice[1] == advice[2]
     assert clean(raw, advice[2]) == LINE * 3
+
+
+def test_utf_16_in_the_other_order_than_asked_for_is_refused():
+    for encoding, other in (("utf-16-be", "utf-16-le"), ("utf-16-le", "utf-16-be")):
+        raw = ("\ufeff" + LINE).encode(encoding)
+        assert refused(raw, other) == f"text is UTF-16, not {other}: give --encoding UTF-16"
+        assert clean(raw, "UTF-16") == clean(raw, encoding) == LINE
 
 
 def test_utf_16_without_a_byte_order_mark_has_its_order_named():
