@@ -68,6 +68,8 @@ from pathlib import Path
 
 if Path("sancho-mini/notebooks").is_dir():
     os.chdir("sancho-mini/notebooks")
+elif Path("notebooks/estilo.py").is_file():
+    os.chdir("notebooks")
 sys.path[:0] = [str(Path().resolve()), str(Path("..").resolve())]
 if not Path("estilo.py").is_file():
     print(

@@ -176,10 +176,10 @@ def test_the_course_is_short():
 def test_the_first_cell_finds_the_copy_and_else_says_what_to_type_and_runs_nothing(tmp_path):
     look = "import sancho, estilo; print(sancho.__file__)"
 
-    def run(code: str) -> str:
+    def run(code: str, folder: Path = tmp_path) -> str:
         # -I, -S: without what is installed, where sancho may be, too.
         command = [sys.executable, "-I", "-S", "-X", "utf8", "-c", code]
-        done = subprocess.run(command, cwd=tmp_path, capture_output=True, encoding="utf-8")
+        done = subprocess.run(command, cwd=folder, capture_output=True, encoding="utf-8")
         assert done.returncode == 0, done.stderr
         return done.stdout
 
@@ -190,8 +190,10 @@ def test_the_first_cell_finds_the_copy_and_else_says_what_to_type_and_runs_nothi
         path = tmp_path / "sancho-mini" / name
         path.parent.mkdir(parents=True)
         path.touch()
-    copy = run(f"{curso.BUSCAR_LOS_MODULOS}\n{look}")
-    assert Path(copy.strip()) == tmp_path.resolve() / "sancho-mini/sancho/__init__.py"
+    # Beside the copy, in its root, and in its folder of notebooks.
+    for folder in ("", "sancho-mini", "sancho-mini/notebooks"):
+        copy = run(f"{curso.BUSCAR_LOS_MODULOS}\n{look}", tmp_path / folder)
+        assert Path(copy.strip()) == tmp_path.resolve() / "sancho-mini/sancho/__init__.py"
 
 
 @pytest.mark.parametrize("page", [*PAGES, *CHAPTERS])

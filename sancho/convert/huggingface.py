@@ -299,9 +299,7 @@ def model_card(saved: Checkpoint, export: Export) -> str:
     progress = saved.progress
     start = START if set(START) <= set(saved.characters) else saved.characters[0]
     quarter = max(1, config.block_size // 4)
-    lines = sample(saved, start).splitlines()
     values = {
-        "name": "sancho-mini",
         "layers": config.n_layer,
         "heads": config.n_head,
         "width": config.n_embd,
@@ -317,7 +315,7 @@ def model_card(saved: Checkpoint, export: Export) -> str:
         "temperature": DEFAULT_SAMPLING.temperature,
         "min_p": DEFAULT_SAMPLING.min_p,
         "seed": SEED,
-        "sample": "".join(f"    {line}\n" for line in lines),
+        "sample": "".join(f"    {line}\n" for line in sample(saved, start).splitlines()),
     }
     card = (FOLDER / "model_card.md").read_text(encoding="utf-8")
     kept = {export.name}  # of the lines marked with a «name»
@@ -325,12 +323,7 @@ def model_card(saved: Checkpoint, export: Export) -> str:
         kept.add("measured")
         values["nats"] = f"{progress.val_loss:.4f}"
         values["bits"] = f"{progress.val_loss / math.log(2):.3f}"
-    card = re.sub(
-        r"^«(\w+)» (.*\n)",
-        lambda line: line[2] if line[1] in kept else "",
-        card,
-        flags=re.MULTILINE,
-    )
+    card = re.sub(r"(?m)^«(\w+)» (.*\n)", lambda line: line[2] if line[1] in kept else "", card)
     counts = {
         "parameters": count_parameters(config),
         "steps": progress.step,

@@ -10,10 +10,14 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 from transformers import DynamicCache, GenerationMixin, PretrainedConfig, PreTrainedModel
+from transformers.modeling_layers import GradientCheckpointingLayer
 from transformers.modeling_outputs import CausalLMOutputWithPast
+from transformers.utils import can_return_tuple
 
 FACTOR = 0x9E3779B1  # 2^32 divided by the golden ratio (Knuth, volume 3, section 6.4)
 NO_KEY = 2**31 - 1  # of the rows that no n-gram has for its own
+# What this version of transformers calls the cache; calls may use either name.
+CACHE = "cache" if hasattr(CausalLMOutputWithPast, "cache") else "past_key_values"
 
 
 class SanchoConfig(PretrainedConfig):
@@ -51,7 +55,8 @@ def angles(length: int, channels: int) -> Tensor:
 def rotate(x: Tensor, rotations: Tensor) -> Tensor:
     """Rotate each pair of channels (2j, 2j + 1) by its position's angle: rotary positions.
 
-    x: (B, T, heads, D); rotations: (B, T, D/2, 2), cosine and sine of each angle.
+    x: (B, T, heads, D); rotations: (B, T, D/2, 2), cosine and sine of each angle. These may be in
+    float32 where x is in half precision; the result is then in float32.
     """
     even, odd = x.unflatten(-1, (-1, 2)).unbind(-1)  # each (B, T, heads, D/2)
     cos, sin = rotations.unsqueeze(2).unbind(-1)  # each (B, T, 1, D/2)
@@ -78,7 +83,7 @@ class Attention(nn.Module):
             qk = rotate(qk, rotations)
         if self.config.qk_norm:
             qk = F.rms_norm(qk, qk.shape[-1:], eps=1e-6)
-        q, k = qk.transpose(1, 2).chunk(2, dim=1)  # each (B, H, T, D)
+        q, k = qk.type_as(v).transpose(1, 2).chunk(2, dim=1)  # each (B, H, T, D)
         v = v.transpose(1, 2)
         if cache is not None:
             k, v = cache.update(k, v, self.layer)  # each (B, H, S, D)
@@ -86,12 +91,7 @@ class Attention(nn.Module):
         return self.proj(y.transpose(1, 2).reshape(B, T, C))
 
 
-def relu2(x: Tensor) -> Tensor:
-    """max(x, 0)²"""
-    return F.relu(x).square()
-
-
-ACTIVATIONS = {"relu": F.relu, "gelu": F.gelu, "silu": F.silu, "relu2": relu2}
+ACTIVATIONS = {"relu": F.relu, "gelu": F.gelu, "silu": F.silu, "relu2": lambda x: F.relu(x) ** 2}
 GATES = {"geglu": F.gelu, "swiglu": F.silu}
 
 
@@ -101,8 +101,8 @@ class FeedForward(nn.Module):
     def __init__(self, config: SanchoConfig) -> None:
         super().__init__()
         hidden = config.hidden_units
+        self.activation = config.activation
         self.gated = config.activation in GATES
-        self.activate = (ACTIVATIONS | GATES)[config.activation]
         self.expand = nn.Linear(config.n_embd, hidden * (1 + self.gated), bias=config.bias)
         self.proj = nn.Linear(hidden, config.n_embd, bias=config.bias)
 
@@ -111,11 +111,11 @@ class FeedForward(nn.Module):
         x = self.expand(x)
         if self.gated:
             x, gate = x.chunk(2, dim=-1)
-            return self.proj(self.activate(gate) * x)
-        return self.proj(self.activate(x))
+            return self.proj(GATES[self.activation](gate) * x)
+        return self.proj(ACTIVATIONS[self.activation](x))
 
 
-class Block(nn.Module):
+class Block(GradientCheckpointingLayer):
     """Attention between positions, then a feed-forward layer at each, both on a residual stream."""
 
     def __init__(self, config: SanchoConfig, layer: int) -> None:
@@ -137,6 +137,9 @@ class SanchoForCausalLM(PreTrainedModel, GenerationMixin):
     """Embedding, blocks, norm, output head."""
 
     config_class = SanchoConfig
+    supports_gradient_checkpointing = True
+    _supports_sdpa = True
+    _input_embed_layer = "token_embedding"
     _tied_weights_keys = {"head.weight": "token_embedding.weight"}  # noqa: RUF012
 
     def __init__(self, config: SanchoConfig) -> None:
@@ -163,14 +166,15 @@ class SanchoForCausalLM(PreTrainedModel, GenerationMixin):
         self.head = nn.Linear(config.n_embd, config.vocab_size, bias=False)
         self.post_init()
 
-    def get_input_embeddings(self) -> nn.Module:
-        """Return the embedding of the characters."""
-        return self.token_embedding
-
     def get_output_embeddings(self) -> nn.Module:
         """Return the output head."""
         return self.head
 
+    def set_output_embeddings(self, head: nn.Module) -> None:
+        """Take another output head."""
+        self.head = head
+
+    @can_return_tuple
     def forward(
         self,
         input_ids: Tensor,
@@ -179,18 +183,26 @@ class SanchoForCausalLM(PreTrainedModel, GenerationMixin):
         previous_ids: Tensor | None = None,
         labels: Tensor | None = None,
         use_cache: bool = False,
+        cache: DynamicCache | None = None,
+        output_hidden_states: bool | None = None,
+        logits_to_keep: int | Tensor = 0,
         **kwargs: object,
     ) -> CausalLMOutputWithPast:
         """(B, T) ids -> (B, T, V) logits of the character after each.
 
         attention_mask: (B, S), 0 for padding, which stands at the left. With a cache, input_ids
         continue what it holds, and a model with an n-gram table needs previous_ids, the
-        ngram_size − 1 ids before them, (B, …). Raises ValueError where these are missing, and for
-        more characters than block_size.
+        ngram_size − 1 ids before them, (B, …). logits_to_keep: the last so many places, 0 for all,
+        or which ones. kwargs: num_items_in_batch, by which the sum of the losses is divided. Raises
+        ValueError for any other, where ids are missing, and for more characters than block_size.
         """
-        if past_key_values is None and use_cache:
-            past_key_values = DynamicCache()
-        past = 0 if past_key_values is None else past_key_values.get_seq_length()
+        for name, value in kwargs.items():
+            if name != "num_items_in_batch" and value is not None and value is not False:
+                raise ValueError(f"this model takes no {name}")
+        cache = past_key_values if cache is None else cache
+        if cache is None and use_cache:
+            cache = DynamicCache()
+        past = 0 if cache is None else cache.get_seq_length()
         B, T = input_ids.shape
         S = past + T
         if attention_mask is None:
@@ -208,15 +220,20 @@ class SanchoForCausalLM(PreTrainedModel, GenerationMixin):
         mask = (causal & real[:, None, None]) | itself  # (B, 1, T, S)
         rotations = self.turns[positions] if self.config.position == "rope" else None
         x = embedding
+        states = [x]
         for layer, block in enumerate(self.blocks):
             if self.config.embedding_skip and layer:
                 x = x + self.skips[layer] * embedding
-            x = block(x, mask, rotations, past_key_values)
-        logits = self.head(self.norm(x))  # (B, T, V)
+            x = block(x, mask, rotations, cache=cache)
+            states.append(x)
+        states[-1] = self.norm(x)  # the last is normalised, as in transformers' own models
+        keep = slice(-logits_to_keep, None) if isinstance(logits_to_keep, int) else logits_to_keep
+        logits = self.head(states[-1][:, keep])  # (B, T, V)
         loss = None
         if labels is not None:
-            loss = self.loss_function(logits, labels, vocab_size=self.config.vocab_size)
-        return CausalLMOutputWithPast(loss=loss, logits=logits, past_key_values=past_key_values)
+            loss = self.loss_function(logits, labels, self.config.vocab_size, **kwargs)
+        hidden = tuple(states) if output_hidden_states or self.config.output_hidden_states else None
+        return CausalLMOutputWithPast(loss, logits, hidden_states=hidden, **{CACHE: cache})
 
     def embed(
         self, ids: Tensor, previous_ids: Tensor | None, real: Tensor, positions: Tensor
@@ -229,7 +246,7 @@ class SanchoForCausalLM(PreTrainedModel, GenerationMixin):
         if self.config.position == "learned":
             return x + self.position_embedding(positions)
         if self.config.position == "sinusoidal":
-            return x + self.positions[positions]
+            return x + self.positions[positions].type_as(x)
         return x
 
     def ngram_rows(self, key: Tensor) -> Tensor:
@@ -272,27 +289,37 @@ class SanchoForCausalLM(PreTrainedModel, GenerationMixin):
         past_key_values: DynamicCache | None = None,
         attention_mask: Tensor | None = None,
         use_cache: bool = True,
+        cache: DynamicCache | None = None,
         **kwargs: object,
     ) -> dict:
         """Return what forward() needs to go on with input_ids, (B, L), the whole text.
 
         When the block is full, its newest quarter is kept and read anew, as sancho-mini does.
+        Raises ValueError for another cache than a DynamicCache.
         """
+        cache = past_key_values if cache is None else cache
+        if not isinstance(cache, DynamicCache | None):
+            raise ValueError(f"this model takes a DynamicCache, and no {type(cache).__name__}")
         block = self.config.block_size
         stride = block + 1 - max(1, block // 4)
         excess = max(0, input_ids.shape[1] - block)
         start = math.ceil(excess / stride) * stride
-        if past_key_values is not None and getattr(past_key_values, "window", 0) != start:
-            past_key_values = DynamicCache()
-        new = start
-        if past_key_values is not None:
-            past_key_values.window = start
-            new += past_key_values.get_seq_length()
+        new = start if cache is None else start + cache.get_seq_length()
+        if cache is not None:
+            # Past the block, some versions leave in it the candidates of an assistant that lost.
+            text = getattr(cache, "text", input_ids)
+            is_other = len(text) == 1 and not text[:, :new].equal(input_ids[:, :new])
+            if is_other or getattr(cache, "window", 0) != start or new >= input_ids.shape[1]:
+                cache = DynamicCache()
+                new = start
+            cache.window = start
+            cache.text = input_ids
         before = max(start, new - self.config.ngram_size + 1)
+        asked = ("logits_to_keep", "output_hidden_states", "output_attentions", "position_ids")
         return {
             "input_ids": input_ids[:, new:],
             "previous_ids": input_ids[:, before:new],
             "attention_mask": None if attention_mask is None else attention_mask[:, start:],
-            "past_key_values": past_key_values,
+            CACHE: cache,
             "use_cache": use_cache,
-        }
+        } | {name: kwargs[name] for name in asked if name in kwargs}

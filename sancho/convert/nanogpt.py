@@ -1,21 +1,24 @@
 """Import of nanoGPT's character models (github.com/karpathy/nanoGPT).
 
 nanoGPT keeps two pickles: ckpt.pt, which train.py writes, and meta.pkl, in which prepare.py keeps
-the characters. A pickle may ask Python to call any function. Here none is called: PyTorch reads
-ckpt.pt as weights alone, and meta.pkl is read by a class that finds no function.
+the characters. A pickle may ask Python to call any function. Here none of those is called: PyTorch
+reads ckpt.pt as weights alone, meta.pkl is read by a class that finds no function, and for a few
+harmless names a function of this module stands in.
 
 Until 14 June 2023 nanoGPT computed GELU by its tanh approximation, since then exactly. Here it is
 exact, and the command says whether the checkpoint shows that it was trained with the approximation.
 """
 
 import io
+import math
 import pickle
+import posixpath
 import re
-from collections.abc import Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass, fields
+from collections import OrderedDict
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import NoReturn, TypeVar
 
 import numpy as np
 
@@ -27,10 +30,8 @@ from sancho.errors import UserError
 from sancho.files import existing_file
 from sancho.weights import count_parameters, weight_shapes
 
-Config = TypeVar("Config")
 GPT2_VOCABULARIES = (50257, 50304)
 """The number of GPT-2's tokens, and that rounded up to a multiple of 64."""
-MOST_CHARACTERS = 65536
 NAMES = {
     "token_embedding": "transformer.wte",
     "position_embedding": "transformer.wpe",
@@ -65,19 +66,19 @@ def from_nanogpt(options: FromNanogptOptions) -> list[str]:
     Raises UserError for a file that is not of nanoGPT's making, damaged or hostile.
     """
     check_new(options.output)
-    saved, note = load_nanogpt(options.checkpoint, options.meta)
+    saved, notes = load_nanogpt(options.checkpoint, options.meta)
     checkpoint.save(options.output, saved)
     loss = saved.progress.val_loss
     known = f", validation loss {loss:.4f}" if loss is not None else ""
     return [
         f"{options.output}: {count_parameters(saved.model_config):,} parameters, "
         f"{saved.model_config.vocab_size} characters, {saved.progress.step:,} steps{known}",
-        note,
+        *notes,
     ]
 
 
-def load_nanogpt(path: str | Path, meta: str | Path | None) -> tuple[Checkpoint, str]:
-    """Return nanoGPT's ckpt.pt and meta.pkl as a checkpoint of ours, and a note on its GELU.
+def load_nanogpt(path: str | Path, meta: str | Path | None) -> tuple[Checkpoint, list[str]]:
+    """Return nanoGPT's ckpt.pt and meta.pkl as a checkpoint of ours, and lines to tell the user.
 
     Raises UserError for a file that is not of nanoGPT's making, damaged or hostile.
     """
@@ -85,25 +86,38 @@ def load_nanogpt(path: str | Path, meta: str | Path | None) -> tuple[Checkpoint,
 
     path = existing_file(Path(path), "nanoGPT's checkpoint")
     with _explained(path, "no checkpoint of nanoGPT's, or damaged", "its ckpt.pt"):
-        content = torch.load(path, map_location="cpu", weights_only=True)
+        with torch.serialization.safe_globals([(call, name) for name, call in HARMLESS.items()]):
+            content = torch.load(path, map_location="cpu", weights_only=True)
         if not isinstance(content, dict):
             raise ValueError(f"it holds a {type(content).__name__}")
         arguments = {"bias": True, "dropout": 0.0} | content["model_args"]  # its own defaults
-        characters = _characters_of(path, arguments["vocab_size"], meta)
         tensors = _arrays(content["model"])
+        rows = len(tensors["transformer.wte.weight"])
+        characters = _characters_of(path, max(rows, arguments["vocab_size"]), meta)
+        arguments["vocab_size"] = len(characters)
+        for name in ("transformer.wte.weight", "lm_head.weight"):
+            tensors[name] = tensors[name][: len(characters)]
         model = _model_config(arguments, tensors)
-        config = content.get("config", {})
+        config = content.get("config") or {}
         train = _train_config(config)
+        is_known = train.batch_size == config.get("batch_size")
+        per_step = train.characters_per_step(model) if is_known else 0
         saved = Checkpoint(
             model_config=model,
             characters=characters,
             train_config=train,
-            progress=_progress(content, train.characters_per_step(model)),
-            corpus_name=str(config.get("dataset", "")),
+            progress=_progress(content, per_step),
+            corpus_name=str(config.get("dataset") or ""),
             corpus_sha256="",
             weights=_weights(model, tensors),
         )
-        return saved, _note_on_gelu(content)
+        notes = [_note_on_gelu(content)]
+    if rows > len(characters):
+        notes.append(
+            f"its embedding has {rows} rows for {len(characters)} characters: the last ones, which "
+            "fill it up to a multiple of 64, are left out"
+        )
+    return saved, notes
 
 
 def _characters_of(path: Path, vocab_size: int, meta: str | Path | None) -> str:
@@ -113,18 +127,14 @@ def _characters_of(path: Path, vocab_size: int, meta: str | Path | None) -> str:
             f"{path} reads GPT-2's {vocab_size} tokens, which are pieces of words; sancho reads "
             "characters: take a model of nanoGPT's shakespeare_char kind"
         )
-    if vocab_size > MOST_CHARACTERS:
-        raise UserError(
-            f"{path} has {vocab_size} different characters and sancho takes {MOST_CHARACTERS} at "
-            "most; take a model of a text with fewer"
-        )
     if meta is None:
         raise UserError(
             "--meta is missing: give the meta.pkl that nanoGPT's prepare.py wrote beside "
             "train.bin; it holds the characters"
         )
     characters = _read_characters(Path(meta))
-    if len(characters) != vocab_size:
+    filled_up = -(-len(characters) // 64) * 64  # as copies of nanoGPT do, for speed
+    if vocab_size not in (len(characters), filled_up):
         raise UserError(
             f"{meta} has {len(characters)} characters, {path} has {vocab_size}; give the meta.pkl "
             "of the text that the model was trained on"
@@ -147,36 +157,32 @@ def _model_config(arguments: dict, tensors: dict[str, np.ndarray]) -> ModelConfi
             tensors["lm_head.weight"], tensors["transformer.wte.weight"]
         ),
     }
-    return _from_file(ModelConfig, values)
-
-
-def _train_config(config: dict) -> TrainConfig:
-    """Return how it was trained, where nanoGPT's options are called and mean as ours."""
-    known = {option.name for option in fields(TrainConfig)}
-    values = {name: value for name, value in config.items() if name in known}
-    return _from_file(TrainConfig, values | {"optimizer": "adamw", "look_ahead": 0})
-
-
-def _from_file(kind: type[Config], values: dict) -> Config:
-    """Return what `from_dict` does; raise ValueError for a UserError, which names an option."""
     try:
-        return from_dict(kind, values)
-    except UserError as error:
+        return from_dict(ModelConfig, values)
+    except UserError as error:  # it names an option, which nobody gave
         raise ValueError(str(error).removeprefix("--")) from None
 
 
+def _train_config(config: dict) -> TrainConfig:
+    """Return how it was trained, where nanoGPT's options are called and mean as ours.
+
+    A value that is none of ours is left out: a seed of −1, an eval_interval of 0.
+    """
+    train = TrainConfig(optimizer="adamw", look_ahead=0)
+    for name in config.keys() & vars(train).keys() - {"optimizer", "look_ahead"}:
+        with suppress(TypeError, ValueError, OverflowError):
+            value = type(getattr(train, name))(config[name])  # 5000.0 steps are 5000
+            if value == config[name]:
+                train = replace(train, **{name: value})
+    return train
+
+
 def _progress(content: dict, characters_per_step: int) -> Progress:
-    step = content.get("iter_num", 0)
-    loss = content.get("best_val_loss")
-    if loss is not None:
-        loss = float(loss)  # a tensor
-    values = {
-        "step": step,
-        "tokens": step * characters_per_step,
-        "val_loss": loss,
-        "best_val_loss": loss,
-    }
-    return _from_file(Progress, values)
+    step = int(content.get("iter_num") or 0)
+    tokens = step * characters_per_step
+    best = float(content.get("best_val_loss") or math.nan)  # of a tensor
+    loss = best if math.isfinite(best) else None  # it may never have been evaluated
+    return Progress(step=step, tokens=tokens, val_loss=loss, best_val_loss=loss)
 
 
 def _weights(model: ModelConfig, tensors: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
@@ -208,10 +214,11 @@ def _note_on_gelu(content: dict) -> str:
     or where AdamW did not decay the embeddings, but four matrices in each block (until 6 May).
     """
     arguments = content["model_args"]
-    optimizer = content.get("optimizer") or {}
-    groups = optimizer.get("param_groups") or [{}]
-    decayed = groups[0].get("params", ())
-    if "bias" not in arguments or len(decayed) == 4 * arguments["n_layer"]:
+    try:
+        decayed = len(content["optimizer"]["param_groups"][0]["params"])
+    except (KeyError, IndexError, TypeError):  # a copy may keep another one, or none
+        decayed = 0
+    if "bias" not in arguments or decayed == 4 * arguments["n_layer"]:
         return (
             "it was trained with the tanh approximation of GELU that nanoGPT had until June 2023; "
             "here GELU is exact, which changes an activation by 0.0005 at most"
@@ -233,24 +240,57 @@ def gpt2_name(name: str) -> str:
 # --- pickles --------------------------------------------------------------------------------
 
 
-def _arrays(tensors: dict) -> dict[str, np.ndarray]:
-    """Return the weights as nanoGPT names them, without what torch.compile puts before a name.
+class _DType:
+    """What a pickle says of the type of a NumPy number, in place of numpy.dtype."""
 
-    An old nanoGPT also kept each block's mask, attn.bias.
+    def __init__(self, name: str, *options: object) -> None:
+        self.name = name
+
+    def __setstate__(self, state: tuple) -> None:
+        self.name = state[1] + self.name  # the order of its bytes
+
+    def number(self, data: bytes) -> object:
+        """Return the number as one of Python's."""
+        return np.frombuffer(data, self.name).item()
+
+
+HARMLESS: dict[str, Callable] = {
+    "collections.OrderedDict": OrderedDict,
+    "builtins.set": set,
+    "__builtin__.set": set,
+    "_codecs.encode": str.encode,  # of which old pickles make bytes
+    "numpy.dtype": _DType,
+    "numpy.core.multiarray.scalar": _DType.number,
+    "numpy._core.multiarray.scalar": _DType.number,
+    "pathlib.PosixPath": posixpath.join,
+    "pathlib.WindowsPath": posixpath.join,
+    "pathlib._local.PosixPath": posixpath.join,
+    "pathlib._local.WindowsPath": posixpath.join,
+}
+"""What is called where a pickle asks for these."""
+
+
+def _arrays(tensors: dict) -> dict[str, np.ndarray]:
+    """Return the weights as nanoGPT names them, without what a wrapper puts before a name.
+
+    torch.compile and DistributedDataParallel do. An old nanoGPT also kept each block's attn.bias.
     """
     return {
-        name.removeprefix("_orig_mod."): tensor.detach().float().contiguous().numpy()
+        re.sub(r"^(module\.|_orig_mod\.)+", "", name): tensor.detach().float().contiguous().numpy()
         for name, tensor in tensors.items()
         if not name.endswith(".attn.bias")
     }
 
 
 class _PlainUnpickler(pickle.Unpickler):
-    """Reads pickles of numbers, strings, lists and dictionaries."""
+    """Reads pickles of numbers, strings, lists, dictionaries and what is harmless besides."""
 
-    def find_class(self, module: str, name: str) -> NoReturn:
-        """Raise an error that names what the pickle asks for, as PyTorch's does."""
-        raise pickle.UnpicklingError(f"GLOBAL {module}.{name}")
+    def find_class(self, module: str, name: str) -> Callable:
+        """Return what is called; raise an error that names what is not harmless, as PyTorch's."""
+        called = HARMLESS.get(f"{module}.{name}")
+        if called is None:
+            raise pickle.UnpicklingError(f"GLOBAL {module}.{name}")
+        return lambda *parts: called(*parts)  # a new one, as a pickle may change what it finds
 
 
 def _read_characters(path: Path) -> str:

@@ -7,8 +7,11 @@ import os
 import re
 import subprocess
 import sys
+import textwrap
 from dataclasses import replace
 from functools import cache
+from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -22,12 +25,14 @@ from sancho.checkpoint import Checkpoint, Progress
 from sancho.config import ModelConfig, SampleConfig
 from sancho.convert.huggingface import export_of, model_card, write_folder
 from sancho.generate import continue_texts
+from sancho.loss import cross_entropy, validation_loss
+from sancho.model import GPT
 from sancho.presets import PRESETS
 from sancho.tokenizer import CharTokenizer
 
 BLOCK = SIZE["block_size"]
 GPT2, QWEN3, SANCHO = "GPT2LMHeadModel", "Qwen3ForCausalLM", "SanchoForCausalLM"
-GPT = {"norm": "layernorm", "position": "learned", "qk_norm": False}
+GPT_KIN = {"norm": "layernorm", "position": "learned", "qk_norm": False}
 # How transformers reads each case: the golden families by their names, and these besides.
 PLAIN = {"ngram_size": 1, "embedding_skip": False}
 SHAPES = {
@@ -35,11 +40,13 @@ SHAPES = {
     "qwen-tied": {"activation": "geglu", "tie_embeddings": True},
     "qwen-swiglu": {"activation": "swiglu"},
     "window": {"n_layer": 1},
-    "gpt": GPT | {"activation": "gelu"},
-    "gpt-sinusoidal": GPT
+    "gpt": GPT_KIN | {"activation": "gelu"},
+    "gpt-sinusoidal": GPT_KIN
     | {"position": "sinusoidal", "activation": "silu", "bias": True, "tie_embeddings": True},
     "rest": {"norm": "layernorm", "position": "learned", "ngram_size": 3, "ngram_rows": 64},
     "faint": {"embedding_skip": True},
+    "waves": {"position": "sinusoidal", "ngram_size": 3, "ngram_rows": 64},
+    "learned": GPT_KIN | {"activation": "swiglu"},
 }
 CLASSES = dict.fromkeys([*FAMILIES, *SHAPES], SANCHO)
 CLASSES |= dict.fromkeys(("classic", "gpt", "gpt-sinusoidal"), GPT2)
@@ -135,6 +142,201 @@ def test_the_card_tells_the_figures_in_both_languages(name):
     card = model_card(saved, export_of(saved))
     assert "nats" not in card
     assert "| a_b__http___x__script__---__ c |" in card
+
+
+# --- what is done with a model in transformers -------------------------------------------------
+
+
+@cache
+def libraries() -> SimpleNamespace:
+    """transformers, and our file for it, from where it lies."""
+    transformers = pytest.importorskip("transformers")
+    from sancho.convert import modeling_sancho
+
+    return SimpleNamespace(transformers=transformers, ours=modeling_sancho)
+
+
+def opened(folder: Path, saved: Checkpoint, **options):
+    """Export a model and read it with our class or one of transformers' own."""
+    name = write_folder(saved, folder).name
+    found = libraries()
+    reader = getattr(found.ours if name == SANCHO else found.transformers, name)
+    return reader.from_pretrained(folder, **options)
+
+
+@pytest.fixture
+def mini(tmp_path):
+    return opened(tmp_path / "mini", case("mini"))
+
+
+def ids_of(text: str) -> torch.Tensor:
+    return torch.from_numpy(TOKENIZER.encode(text).astype(np.int64))[None]
+
+
+def write(model, ids: torch.Tensor, count: int, **options):
+    return model.generate(
+        ids, max_new_tokens=count, do_sample=False, return_dict_in_generate=True, **options
+    )
+
+
+def test_each_written_character_costs_one_read(mini):
+    lengths: list[int] = []
+    held = libraries().ours.CACHE
+    mini.register_forward_pre_hook(
+        lambda _, args, options: lengths.append(options["input_ids"].shape[1]), with_kwargs=True
+    )
+    out = write(mini, ids_of(START), 3)
+    more = write(mini, out.sequences, ROOM - 3, past_key_values=getattr(out, held))
+    assert lengths == [len(START)] + [1] * (ROOM - 1)
+    assert TOKENIZER.decode(more.sequences[0, len(START) :]) == expected("mini")["greedy"][:ROOM]
+
+
+def test_the_cache_is_taken_by_either_name(mini):
+    ids = torch.tensor([expected("mini")["ids"]])
+    for name in ("past_key_values", "cache"):
+        held = getattr(mini(ids[:, :9], use_cache=True), libraries().ours.CACHE)
+        rest = mini(ids[:, 9:], previous_ids=ids[:, 5:9], **{name: held}).logits
+        torch.testing.assert_close(rest, mini(ids).logits[:, 9:], rtol=0, atol=1e-5)
+
+
+def test_an_assistant_changes_nothing_and_goes_on_past_the_block(tmp_path):
+    saved = small_checkpoint(ModelConfig(**SIZE | {"block_size": 96, "ngram_rows": 64}))
+    other = replace(saved, weights=random_weights(saved.model_config, 5))
+    model, assistant = opened(tmp_path / "a", saved), opened(tmp_path / "b", other)
+    alone = write(model, ids_of(START), 60).sequences
+    assert write(model, ids_of(START), 60, assistant_model=assistant).sequences.equal(alone)
+    # Past the block each character is the likeliest after the newest part, which moves at once.
+    (long,) = write(model, ids_of(START), 110, assistant_model=assistant).sequences
+    assert len(long) == len(START) + 110
+    for place in range(100, len(long)):
+        assert model(long[None, 73:place]).logits[0, -1].argmax() == long[place]
+
+
+@pytest.mark.parametrize(("dtype", "atol"), [("auto", 0), ("float16", 0.01), ("bfloat16", 0.1)])
+@pytest.mark.parametrize("name", ["mini", "base", "rest", "learned", "waves", "sinusoidal"])
+def test_it_computes_in_half_precision(tmp_path, name, dtype, atol):
+    ids = torch.tensor([expected(name)["ids"]])
+    exact = opened(tmp_path / "exact", case(name))(ids).logits
+    model = opened(tmp_path / "half", case(name), dtype=dtype)
+    assert model.dtype == (torch.float32 if dtype == "auto" else getattr(torch, dtype))
+    difference = model(ids).logits.float() - exact
+    assert difference.abs().max() <= atol * exact.std()
+    assert write(model, ids[:, :9], 3).sequences.shape == (1, 12)
+
+
+def trainer(model, folder: Path, rows: np.ndarray, **options):
+    """Return a Trainer of windows, (n, T), that neither reports nor saves."""
+    pytest.importorskip("accelerate")
+    transformers = libraries().transformers
+    quiet = {"report_to": [], "save_strategy": "no", "disable_tqdm": True, "use_cpu": True}
+    arguments = transformers.TrainingArguments(str(folder), **quiet, **options)
+    # Transformers 4.57 counts the first label of a row, too, which nothing predicts, if it is one.
+    data = [{"input_ids": row, "labels": [-100, *row[1:]]} for row in rows.tolist()]
+    return transformers.Trainer(model, arguments, train_dataset=data, eval_dataset=data)
+
+
+@pytest.mark.parametrize("size", [8, 4, 2, 1])
+def test_micro_batches_of_trainer_add_up_to_the_same_step(mini, tmp_path, size):
+    rows = random_ids(8, BLOCK, vocab_size=SIZE["vocab_size"])
+    model = case("mini").build_model()
+    ids = torch.from_numpy(rows)
+    exact = cross_entropy(model(ids[:, :-1]), ids[:, 1:])
+    exact.backward()
+    before = mini.head.weight.detach().clone()
+    batches = {"per_device_train_batch_size": size, "gradient_accumulation_steps": 8 // size}
+    plain = {"optim": "sgd", "learning_rate": 1.0, "max_grad_norm": 1e9, "max_steps": 1}
+    loss = trainer(mini, tmp_path / "run", rows, **batches, **plain).train().training_loss
+    assert loss == pytest.approx(exact.item(), abs=1e-5)
+    gradient = before - mini.head.weight.detach()
+    torch.testing.assert_close(gradient, model.head.weight.grad, rtol=0, atol=1e-5)
+
+
+def test_the_loss_of_trainer_is_that_of_evaluate(mini, tmp_path):
+    saved = case("mini")
+    T = BLOCK - 1  # of a row of BLOCK characters so many are predicted
+    ids = random_ids(6 * T + 1, vocab_size=SIZE["vocab_size"])
+    rows = np.lib.stride_tricks.sliding_window_view(ids, BLOCK)[::T]
+    model = GPT.with_weights(replace(saved.model_config, block_size=T), saved.weights)
+    run = trainer(mini, tmp_path / "run", rows, per_device_eval_batch_size=4)
+    loss = validation_loss(model, ids, threads=1)
+    assert run.evaluate()["eval_loss"] == pytest.approx(loss, abs=1e-5)
+
+
+@pytest.mark.parametrize("name", ["classic", "qwen", "mini"])
+def test_the_card_pads_so_that_every_character_is_learned(tmp_path, name):
+    model = opened(tmp_path, case(name))
+    transformers = libraries().transformers
+    card = (tmp_path / "README.md").read_text("utf-8")
+    recipes = re.findall(r"^  ```python\n(.*?)^  ```", card, re.DOTALL | re.MULTILINE)
+    assert len(recipes) == 2
+    texts = ["uno\ndos\ntres\n", "la\n"]
+    for recipe in recipes:
+        tokenizer = transformers.PreTrainedTokenizerFast.from_pretrained(tmp_path)
+        everything = {"tokenizer": tokenizer, "texts": [*texts, TOKENIZER.characters]}
+        with pytest.raises(ValueError, match="empty"):
+            exec(textwrap.dedent(recipe), everything)
+        exec(textwrap.dedent(recipe), {"tokenizer": tokenizer, "texts": texts})
+        only_padding_is_masked(tokenizer, texts)
+    added = 'tokenizer.add_special_tokens({"pad_token": "[PAD]"})'
+    resized = "model.resize_token_embeddings(len(tokenizer))"
+    assert card.count(f"`{added}`") == card.count(f"`{resized}`") == 2
+    exec(f"{added}; {resized}", {"tokenizer": tokenizer, "model": model})
+    batch = only_padding_is_masked(tokenizer, texts)
+    assert model(**batch).loss.isfinite()
+
+
+def only_padding_is_masked(tokenizer, texts: list[str]):
+    collate = libraries().transformers.DataCollatorForLanguageModeling(tokenizer, mlm=False)
+    batch = collate([tokenizer(text) for text in texts])
+    assert not batch["attention_mask"].all()
+    learned = batch["input_ids"].masked_fill(batch["attention_mask"] == 0, -100)
+    assert batch["labels"].equal(learned)
+    return batch
+
+
+def test_what_tutorials_ask_of_a_model_is_given(mini, tmp_path):
+    ids = torch.tensor([expected("mini")["ids"]])
+    out = mini(ids, labels=ids, output_hidden_states=True)
+    assert len(out.hidden_states) == mini.config.n_layer + 1
+    torch.testing.assert_close(mini.head(out.hidden_states[-1]), out.logits)
+    assert len(write(mini, ids[:, :9], 2, output_hidden_states=True).hidden_states) == 2
+    torch.testing.assert_close(mini(ids, logits_to_keep=3).logits, out.logits[:, -3:])
+    torch.testing.assert_close(mini(ids, labels=ids, return_dict=False)[1], out.logits)
+    fast = opened(tmp_path / "sdpa", case("mini"), attn_implementation="sdpa")
+    assert fast(ids).logits.equal(out.logits)
+    mini.resize_token_embeddings(40)
+    wide = mini(ids, labels=ids)
+    assert wide.loss.isfinite()
+    torch.testing.assert_close(wide.logits[..., : SIZE["vocab_size"]], out.logits)
+
+
+def test_gradient_checkpointing_changes_no_gradient(mini):
+    ids = torch.tensor([expected("mini")["ids"]])
+    gradients = []
+    for _ in range(2):
+        mini.train().zero_grad()
+        mini(ids, labels=ids).loss.backward()
+        gradients.append(mini.blocks[0].attention.qkv.weight.grad.clone())
+        mini.gradient_checkpointing_enable()
+    assert mini.is_gradient_checkpointing
+    torch.testing.assert_close(*gradients)
+
+
+@pytest.mark.parametrize("name", ["position_ids", "output_attentions", "token_type_ids"])
+def test_what_a_model_does_not_know_is_refused_by_name(mini, name):
+    ids = ids_of(START)
+    with pytest.raises(ValueError, match=name):
+        mini(ids, **{name: ids})
+    if name != "output_attentions":
+        with pytest.raises(ValueError, match=name):
+            write(mini, ids, 2, **{name: ids})
+
+
+def test_other_caches_and_embeddings_are_refused(mini):
+    with pytest.raises(ValueError, match="DynamicCache"):
+        write(mini, ids_of(START), 2, cache_implementation="static")
+    with pytest.raises(TypeError, match="input_ids"):
+        mini(inputs_embeds=torch.zeros(1, 3, mini.config.n_embd))
 
 
 # --- transformers, in a process without our package -------------------------------------------
