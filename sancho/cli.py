@@ -192,7 +192,7 @@ def _add(target: argparse._ActionsContainer, option: Field[Any], default: Any, t
         default = "auto"
     while type(None) in get_args(kind) or get_origin(kind) is Annotated:
         kind = get_args(kind)[0]  # without its range, or the None that it may be instead
-    if default not in ((), None):
+    if default not in ((), None, ""):
         text += f" (default: {default if str(default).isprintable() else repr(default)})"
     how: dict[str, Any] = {"help": text.replace("%", "%%")}
     if kind is bool:
