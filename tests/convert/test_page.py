@@ -595,24 +595,6 @@ def test_every_station_has_its_numbers_and_nothing_moves_unasked(visit, family):
     assert tab.shown(STATION) == "Cabeza de salida"
 
 
-def test_two_ways_are_those_of_sample_and_mark_what_the_other_drops(visit):
-    saved = small_checkpoint(block_size=512)
-    tab = visit(saved)
-
-    tab.fill(**{"B-temperatura": 1.2, "B-min-p": 0.05})
-    tab.press("#comparar")
-    text, other = tab.texts(".way")
-    assert text == written(saved, page.START, 400, min_p=None)
-    assert other == written(saved, page.START, 400, temperature=1.2, min_p=0.05)
-    ids, first = saved.tokenizer.encode(text), len(page.START)
-    p = softmax(saved.build_numpy().logits(ids[None, :-1])[0, first - 1 :] / 1.2)
-    removed = p[np.arange(400), ids[first:]] < 0.05 * p.max(-1)
-    assert 0 < removed.sum() < 400
-    marked = tab.texts("#maneras > :first-child mark")
-    assert marked == [c for c, out in zip(text[first:], removed, strict=True) if out]
-    assert f"B habría quitado {len(marked)}." in tab.shown("#maneras")
-
-
 def test_surprise_is_the_validation_loss(tab, mini):
     text = "".join(c for c in TEXT[:400] if c in CHARACTERS)
     B = mini.model_config.block_size
@@ -747,7 +729,7 @@ def test_everybody_can_use_it_in_english_too(visit, width, scheme):
     paper = tab.js("getComputedStyle(document.body).backgroundColor")
     assert paper == {"light": "rgb(243, 234, 215)", "dark": "rgb(28, 23, 18)"}[scheme]
     tab.fill(ajeno="un lugar de la mancha " * 92)
-    tab.press("#mandos summary", "#comparar", "#maneras summary", "#interruptores label")
+    tab.press("#mandos summary", "#interruptores label")
     tab.press("#leer", "#sorprendido .row button:last-child")  # a page of a few letters
     if width == 360:  # the answer comes as a sheet that leaves the letter in sight
         tab.press("#texto span:nth-child(150)")

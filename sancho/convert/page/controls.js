@@ -31,17 +31,16 @@ const SAMPLING_CONTROLS = {
 };
 
 class Controls {
-  /** Puts the controls at the head of a box; prefix: what tells their ids from those of others. */
-  constructor(box, options, prefix = '') {
+  /** Puts the controls at the head of a box. */
+  constructor(box, options) {
     this.inputs = {};
     const fields = Object.entries(SAMPLING_CONTROLS).map(([key, control]) =>
-      this._field(key, control, options[key], prefix),
+      this._field(key, control, options[key]),
     );
     box.prepend(...fields.flat());
   }
 
-  _field(key, { id, name, range, off, hint }, value, prefix) {
-    id = prefix + id;
+  _field(key, { id, name, range, off, hint }, value) {
     const note = `${id}-nota`;
     const input = element('input', { id, type: 'range', ...range(), 'aria-describedby': note });
     input.value = value ?? off();

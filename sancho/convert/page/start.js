@@ -22,7 +22,6 @@ async function openPage() {
   openTyping();
   openAsking();
   openLinks();
-  openComparison();
   openSurprise();
   openGame();
   openSwitches();
@@ -71,7 +70,7 @@ function knownIds(text) {
  * What the console and the tests may use; all else is the page's own.
  *
  * ready: a promise that the model can be used.
- * busy: whether the page still writes, compares, reads, guesses, or looks for the letter to show.
+ * busy: whether the page still writes, reads, guesses, or looks for the letter to show.
  * look(text): what is computed at the end of a text. logits: what the output head makes of each
  * residual stream (n_layer + 1, V), of the last one what the model says; attention (n_layer, H, T).
  * write(text, n, options): a promise of the n characters that sample.py writes after a text.
@@ -82,7 +81,7 @@ window.sancho = {
   get busy() {
     const { chosen } = story;
     const tried = board.game?.pending || switches.run;
-    const work = story.running || comparison.run || reading.run || tried;
+    const work = story.running || reading.run || tried;
     return Boolean(work || (chosen && asking.moment?.i !== chosen));
   },
 
