@@ -30,7 +30,7 @@ function openAbout() {
       'div',
       { class: 'columns even' },
       list,
-      element('div', {}, ...learningCurve(), ...makeYourOwn()),
+      element('div', {}, ...learningCurve()),
     ),
   );
   const { course, project } = app.facts.links;
@@ -158,24 +158,4 @@ function drawnCurve(lines) {
 
 function label(x, y, text, anchor = 'start') {
   return svg('text', { x, y, 'text-anchor': anchor, 'aria-hidden': true }, text);
-}
-
-function makeYourOwn() {
-  const folder = say('your_folder');
-  const commands = [
-    `python train.py --corpus ${say('your_text')} --out_dir ${folder}`,
-    `python convert.py to-page --checkpoint ${folder}/best.safetensors`,
-  ];
-  return [
-    element('h3', {}, say('make_yours')),
-    element('p', {}, say('make_yours_how')),
-    element('pre', { tabindex: 0, 'aria-label': say('commands') }, commands.join('\n')),
-    element(
-      'p',
-      {},
-      say('make_yours_then'),
-      element('code', {}, 'await sancho.write("En un", 100, {seed: 1605})'),
-      '.',
-    ),
-  ];
 }
