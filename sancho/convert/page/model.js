@@ -372,14 +372,13 @@ class Reader {
     return this._stream(this.length - taken.length, taken.length, () => {});
   }
 
-  /** Returns all that is computed at position t, which was read before, by name. */
+  /** Returns what is computed at position t, which was read before, by name. */
   look(t) {
     const notes = { blocks: this.keys.map(() => ({})) };
     const x = this._stream(t, 1, (name, values, layer) => {
       const place = layer === undefined ? notes : notes.blocks[layer];
       place[name] = values.slice();
     });
-    notes.norm = this.model.norm('norm', x);
     notes.logits = this.model.logits(x);
     return notes;
   }
@@ -436,7 +435,7 @@ class Reader {
     return knownRows(newestFirst, this.model.weights[NGRAM_KEYS]);
   }
 
-  /** Returns what leaves the last block at n positions from t on; tells `note` of every step. */
+  /** Returns what leaves the last block at n positions from t on; tells `note` of its steps. */
   _stream(t, n, note) {
     const { n_layer, embedding_skip } = this.model.config;
     const isOn = (...parts) => !parts.some((part) => this.model.off.has(part));
@@ -466,10 +465,7 @@ class Reader {
         for (const row of rows) add(x, this.model.row('ngram_embedding.weight', row));
       }
       const position = this.model.position(t + k);
-      if (position) {
-        note('position', position);
-        add(x, position);
-      }
+      if (position) add(x, position);
     });
     return out;
   }
@@ -479,7 +475,6 @@ class Reader {
     const { n_embd: C, n_head: H, head_size: D, position, qk_norm } = model.config;
     const name = `blocks.${layer}`;
     const normalised = model.norm(`${name}.norm1`, x);
-    note('norm1', normalised, layer);
     const all = model.linear(`${name}.attention.qkv`, normalised, 3 * C);
     vectorsOf(all, 3 * C).forEach((qkv, k) => {
       if (position === 'rope') model.turn(qkv, 2 * H, t + k);
@@ -488,9 +483,7 @@ class Reader {
         kept[layer].set(qkv.subarray(part * C, (part + 1) * C), (t + k) * C);
       });
     });
-    note('qkv', all, layer);
     const mixed = this._mix(layer, t, n);
-    note('mixed', mixed, layer);
     const out = model.linear(`${name}.attention.proj`, mixed, C);
     note('attention', out, layer);
     return out;
@@ -501,7 +494,6 @@ class Reader {
     const { n_embd: C, hidden_size, is_gated } = model.config;
     const name = `blocks.${layer}`;
     const normalised = model.norm(`${name}.norm2`, x);
-    note('norm2', normalised, layer);
     const rows = is_gated ? 2 * hidden_size : hidden_size;
     const expanded = model.linear(`${name}.feed_forward.expand`, normalised, rows);
     note('expanded', expanded, layer);
@@ -510,7 +502,6 @@ class Reader {
     vectorsOf(expanded, rows).forEach((wide, k) => {
       const active = wide.subarray(is_gated ? hidden_size : 0).map(model.activation);
       if (is_gated) for (let p = 0; p < hidden_size; p++) active[p] *= wide[p];
-      note('active', active, layer);
       // Most units of a relu sleep, and a third of the block's weights need not be looked at.
       const sum = sparseProduct(model.contractions[layer], active, C);
       if (bias) add(sum, bias);
