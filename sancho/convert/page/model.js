@@ -75,14 +75,7 @@ function productsOfOne(a, b, row, n, out) {
     const first = Math.min(eight, rows - 8);
     let i = a.start + first * stride;
     let j = from;
-    let s0 = 0,
-      s1 = 0,
-      s2 = 0,
-      s3 = 0,
-      s4 = 0,
-      s5 = 0,
-      s6 = 0,
-      s7 = 0;
+    let s0 = 0, s1 = 0, s2 = 0, s3 = 0, s4 = 0, s5 = 0, s6 = 0, s7 = 0;
     for (let p = 0; p < n; p++, i += step, j += ahead) {
       const value = y[j];
       s0 += x[i] * value;
@@ -117,27 +110,15 @@ function productsOfFour(a, first, b, row, n, out) {
   const { numbers: y, step: ahead, stride: other } = b;
   let i = a.start + first * stride;
   let j = b.start + row * other;
-  let a0 = 0,
-    a1 = 0,
-    a2 = 0,
-    a3 = 0,
-    b0 = 0,
-    b1 = 0,
-    b2 = 0,
-    b3 = 0,
-    c0 = 0,
-    c1 = 0,
-    c2 = 0,
-    c3 = 0,
-    d0 = 0,
-    d1 = 0,
-    d2 = 0,
-    d3 = 0;
+  let a0 = 0, a1 = 0, a2 = 0, a3 = 0;
+  let b0 = 0, b1 = 0, b2 = 0, b3 = 0;
+  let c0 = 0, c1 = 0, c2 = 0, c3 = 0;
+  let d0 = 0, d1 = 0, d2 = 0, d3 = 0;
   for (let t = 0; t < n; t++, i += step, j += ahead) {
-    const p = y[j],
-      q = y[j + other],
-      r = y[j + 2 * other],
-      s = y[j + 3 * other];
+    const p = y[j];
+    const q = y[j + other];
+    const r = y[j + 2 * other];
+    const s = y[j + 3 * other];
     let value = x[i];
     a0 += value * p;
     a1 += value * q;
@@ -184,14 +165,14 @@ function mixture(vectors, places, weights, n) {
   const rows = places.length;
   let row = 0;
   for (; row + 3 < rows; row += 4) {
-    const i = places[row],
-      j = places[row + 1],
-      k = places[row + 2],
-      l = places[row + 3];
-    const a = weights[row],
-      b = weights[row + 1],
-      c = weights[row + 2],
-      d = weights[row + 3];
+    const i = places[row];
+    const j = places[row + 1];
+    const k = places[row + 2];
+    const l = places[row + 3];
+    const a = weights[row];
+    const b = weights[row + 1];
+    const c = weights[row + 2];
+    const d = weights[row + 3];
     for (let p = 0; p < n; p++) {
       out[p] += a * vectors[i + p] + b * vectors[j + p] + c * vectors[k + p] + d * vectors[l + p];
     }
