@@ -102,14 +102,26 @@ def test_the_committed_page_is_what_to_page_makes_of_the_pretrained_model():
 
 
 STRINGS = json.loads((page.FOLDER / "strings.json").read_text("utf-8"))
+SCRIPTS = [(page.FOLDER / f"{name}.js").read_text("utf-8") for name in page.SCRIPTS]
 
 
 def test_what_the_page_says_stands_in_one_table_in_both_languages():
     for both in STRINGS.values():
         spanish, english = (sorted(re.findall(r"\{\w+\}|\|", text)) for text in both)
         assert spanish == english, both
-    scripts = "\n".join((page.FOLDER / f"{name}.js").read_text("utf-8") for name in page.SCRIPTS)
-    assert set(re.findall(r"\bsay\('(\w+)'", scripts)) <= STRINGS.keys()
+    assert set(re.findall(r"\bsay\('(\w+)'", "".join(SCRIPTS))) <= STRINGS.keys()
+
+
+def test_scripts_name_nothing_twice_and_call_nothing_of_a_later_one():
+    named = re.compile(r"^(?:async )?(?:function\*?|class|const|let) (\w+)", re.M)
+    names = [named.findall(script) for script in SCRIPTS]
+    later = [name for own in names for name in own]
+    assert len(set(later)) == len(later) > 200
+    for own, script in zip(names, SCRIPTS, strict=True):
+        later = later[len(own) :]
+        # A line that ends with a brace may begin a method of that name.
+        calls = re.findall(r"(?<![.\w])(\w+)\((?!.*\) {$)", script, re.M)
+        assert set(later) & set(calls) == set()
 
 
 BEST = Path("out/best.safetensors")

@@ -1,4 +1,9 @@
-// The controls of the sampler, one range for each; at its end, a filter filters nothing.
+// The controls of the sampler, one range for each; at its end, a filter filters nothing. And the rest
+// of a hand that moves them or types.
+
+const REST = 100; // ms without a key
+
+const rest = () => new Promise((resolve) => setTimeout(resolve, REST));
 
 const SAMPLING_CONTROLS = {
   temperature: {

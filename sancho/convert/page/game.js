@@ -46,7 +46,6 @@ function entropyBounds(tries) {
 }
 
 const atOnce = (tries) => tries.filter((n) => n === 1).length;
-const meanOf = (numbers) => numbers.reduce((a, b) => a + b, 0) / numbers.length;
 
 // --- playing --------------------------------------------------------------------------------
 

@@ -16,7 +16,7 @@ async function chooseLetter(i) {
   keepInSight();
   keepAddress();
   await showLetter(i);
-  if (story.chosen === i) $('dicho').textContent = asking.moment ? inWords(asking.moment) : '';
+  if (story.chosen === i) $('dicho').textContent = asking.moment ? momentInWords(asking.moment) : '';
 }
 
 // --- the sheet that answers where there is one column ---------------------------------------
@@ -96,7 +96,7 @@ function showMoment() {
 }
 
 /** Returns a moment as it is read aloud. */
-function inWords({ i, id, logits }) {
+function momentInWords({ i, id, logits }) {
   const p = softmax(logits);
   const best = ranking(logits)[0];
   return say('letter_aloud', {
@@ -179,11 +179,6 @@ function barsOfLetter() {
   );
   row.item = element('li', {}, row.button);
   return row;
-}
-
-/** Returns words that are heard and not seen. */
-function aside(words) {
-  return element('span', { class: 'hidden' }, words);
 }
 
 function fillRow(row, { i, one, p, after, longest, drawn }) {

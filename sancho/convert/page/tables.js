@@ -1,4 +1,4 @@
-// Tables, notes in small print, and texts that are read and not written in.
+// Tables and means, notes in small print, texts that are read and not written in, words for the ear.
 
 /** Returns a table of rows of cells; a column without a name is there for the eye alone. */
 function table(caption, names, rows, attributes = {}) {
@@ -35,3 +35,10 @@ function letterBox(label, kind = '') {
     'aria-label': label,
   });
 }
+
+/** Returns words that are heard and not seen. */
+function aside(words) {
+  return element('span', { class: 'hidden' }, words);
+}
+
+const meanOf = (numbers) => numbers.reduce((a, b) => a + b, 0) / numbers.length;
