@@ -719,6 +719,27 @@ def test_hostile_characters_stay_letters_and_the_network_is_shut(visit):
     assert messages and all("Content Security Policy" in message for message in messages)
 
 
+CONTROLS = "a:not(.skip), button, summary, input, select, textarea, [tabindex]"
+COVERED = """(node) => {
+    if (!node.checkVisibility({ visibilityProperty: true })) return null;
+    node.scrollIntoView({ block: 'center', inline: 'center', behavior: 'instant' });
+    const { left, right, top, bottom } = node.getClientRects()[0];
+    const at = (x) => document.elementFromPoint(x, (top + bottom) / 2);
+    const isFree = [left + 3, (left + right) / 2, right - 3].every((x) => node.contains(at(x)));
+    return isFree ? null : node.outerHTML;
+}"""
+
+
+def test_nothing_covers_a_control_at_any_width(visit, mini):
+    for language in ("es", "en"):
+        passages = [("un lugar ", "de la mancha " * 9)]
+        tab = visit(mini, address=f"?lang={language}", passages=passages)
+        for width in range(320, 1601, 80):
+            tab.show_as(width, reduced_motion="reduce")
+            covered = [node for node in tab.all(CONTROLS, COVERED) if node]
+            assert (width, covered) == (width, [])
+
+
 @pytest.mark.parametrize(("width", "scheme"), [(360, "dark"), (1280, "light")])
 def test_everybody_can_use_it_in_english_too(visit, width, scheme):
     if not AXE.is_file():
