@@ -109,6 +109,7 @@ def test_what_the_page_says_stands_in_one_table_in_both_languages():
     for both in STRINGS.values():
         spanish, english = (sorted(re.findall(r"\{\w+\}|\|", text)) for text in both)
         assert spanish == english, both
+    assert "(?<" not in "".join(SCRIPTS)  # not every browser can look behind
     assert set(re.findall(r"\bsay\('(\w+)'", "".join(SCRIPTS))) <= STRINGS.keys()
 
 
@@ -437,6 +438,19 @@ def test_without_an_address_nothing_is_dead(visit, mini, tmp_path, address):
     assert [word in text for word in ("og:url", "og:image")] == [bool(address)] * 2
     elsewhere = page.relinked(text, LINKS)
     assert page.relinked(elsewhere, links) == text != elsewhere
+
+
+def test_what_a_browser_lacks_is_said_in_the_language_of_the_page(tab):
+    def without(name: str) -> None:
+        lost = {"source": f"delete window.{name}"}
+        lost = tab.driver.execute_cdp_cmd("Page.addScriptToEvaluateOnNewDocument", lost)
+        tab.driver.refresh()
+        tab.driver.execute_cdp_cmd("Page.removeScriptToEvaluateOnNewDocument", lost)
+
+    without("Worker")
+    assert "navegador le falta Worker" in tab.ready().shown("#ensena")
+    without("DecompressionStream")
+    tab.see("#estado", "a este navegador le falta DecompressionStream")
 
 
 def test_writing_going_on_back_another_way_and_stopping(tab, mini):

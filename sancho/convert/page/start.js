@@ -1,11 +1,15 @@
 // The beginning: unpack, open every part, write a first text. And the page's functions for others.
 
 const FIRST_TEXT = [200, 1000]; // letters; between the two it ends with a sentence, if it can
+// What the page can't be opened without, and not every browser has.
+const NEEDED = ['DecompressionStream', 'ReadableStream', 'MessageChannel'];
 
 async function openPage() {
-  openTheme();
   app.facts = JSON.parse($('facts').textContent);
   translate();
+  openTheme();
+  const names = NEEDED.filter((name) => !(name in window)).join(', ');
+  if (names) throw new Error(say('missing', { names }));
   const { config, characters, nearest, precision, layout } = app.facts;
   const bytes = await inflate($('weights').textContent);
   app.model = new GPT(config, namedWeights(bytes, precision, layout));
@@ -26,6 +30,7 @@ async function openPage() {
   openGame();
   openSwitches();
   openTeaching();
+  if (!('Worker' in window)) $('ensena-titulo').after(element('p', { class: 'notice' }, say('no_worker')));
   openAbout();
 }
 
