@@ -492,7 +492,14 @@ def test_writing_going_on_back_another_way_and_stopping(tab, mini):
     assert tab.shown("#escribir") == "Para"
     tab.press("#escribir")
     tab.see("#escribir", "Escribe")
-    assert 50 < len(tab.text) < 90_000
+    assert 50 < len(text := tab.text) < 90_000
+    tab.fill(inicio="otra cosa")
+    tab.press("nav [href='#sorpresa']")  # who comes back finds what was typed
+    back = "addEventListener('hashchange', () => done()); history.back();"
+    tab.later(f"new Promise((done) => {{ {back} }})")
+    tab.rest()
+    typed = tab.find("#inicio").get_attribute("value")
+    assert (tab.text, typed) == (text, "otra cosa")
 
 
 def test_who_begins_is_offered_letters_and_told_which_are_unknown(tab, mini):

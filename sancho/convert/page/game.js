@@ -273,7 +273,6 @@ function openGame() {
     $('pasaje').focus();
   });
   $('copiar').addEventListener('click', copyScore);
-  addEventListener('hashchange', openLinkedGame);
   newGame(0);
   openLinkedGame();
 }

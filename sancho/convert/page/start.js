@@ -126,9 +126,19 @@ function sentenceEnded() {
   return /[.!?…][»”")]*\s$/.test(app.vocabulary.decode(story.ids.slice(-4)));
 }
 
+/** Opens what a new address asks for. Who goes back or forward keeps what is on show. */
+function heedAddress() {
+  if (history.state === SEEN) return;
+  history.replaceState(SEEN, '');
+  openLinkedGame();
+  openAddress();
+}
+
 window.sancho.ready.then(
   () => {
     $('estado').textContent = '';
+    addEventListener('hashchange', heedAddress);
+    history.replaceState(SEEN, '');
     const asked = openAddress();
     if (asked) return asked;
     newStory(startIds(app.vocabulary.encode(app.facts.start).ids));
