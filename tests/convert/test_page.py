@@ -434,6 +434,8 @@ def test_without_an_address_nothing_is_dead(visit, mini, tmp_path, address):
     tab.press("#enlace")
     tab.see("#estado", "Enlace copiado" if address else "lo que empieza por #")
     assert tab.js("copied") == address + tab.js("location.hash")
+    score = tab.js("scoreText({ number: 1, yours: [1], models: [2] })")
+    assert score.endswith(f"\n{address}#game=2" if address else "intentos por letra")
     text = (tmp_path / "página.html").read_text("utf-8")
     assert [word in text for word in ("og:url", "og:image")] == [bool(address)] * 2
     elsewhere = page.relinked(text, LINKS)
@@ -674,7 +676,10 @@ def test_shannons_game_is_played_to_its_score(visit):
     tab.see("#pasaje", "Era un lugar.")
     # By touch: what was tried is grey, and counts once. Then with the keys of a keyboard.
     wrong, right = (f"#teclas [aria-label='«{key}»']" for key in "xe")
-    tab.press(wrong, wrong)
+    tab.press("nav [href='#adivina']")  # who types then, guesses
+    tab.driver.switch_to.active_element.send_keys("x")
+    tab.see("#acierto", "«x» no es. Intentos: 1.")
+    tab.press(wrong)
     assert tab.find(wrong).get_attribute("aria-disabled") == "true"
     assert tab.shown("#acierto") == "«x» no es. Intentos: 1."
     tab.press(right)
@@ -686,7 +691,12 @@ def test_shannons_game_is_played_to_its_score(visit):
     text = tab.find("#cuenta").get_attribute("value")
     assert "Pasaje 2, 30 letras\nYo: 15 a la primera, 1.80 intentos por letra\n" in text
     assert f"\nSancho: {models[:30].count(1)} a la primera, {np.mean(models[:30]):.2f} in" in text
-    assert text.endswith("\n#game=2")  # without the folder
+    assert tab.js("verdict({ yours: [2, 2], models: [1, 9] })") == (
+        "Según se mire: Sancho acierta más a la primera; tú necesitas menos intentos."
+    )
+    tab.keys("#teclas [tabindex='0']", "ARROW_RIGHT")  # the tab key reaches one
+    assert tab.driver.switch_to.active_element.text == "e"
+    assert tab.all("#teclas button", "(key) => key.tabIndex").count(0) == 1
     tab.keys("#pasaje", *typed[30:])
     said = [f"tú {yours}, Sancho {its}" for yours, its in zip(tries, models, strict=True)]
     assert tab.all("#pasaje [title]", "(node) => node.title") == said

@@ -179,9 +179,11 @@ function whatIsLeft(n) {
 }
 
 function verdict({ yours, models }) {
-  const ahead = atOnce(yours) - atOnce(models);
-  if (!ahead) return say('draw');
-  return say(ahead > 0 ? 'you_win' : 'sancho_wins');
+  const first = Math.sign(atOnce(yours) - atOnce(models));
+  const fewer = Math.sign(meanOf(models) - meanOf(yours));
+  if (first * fewer < 0) return say(first > 0 ? 'you_first_sancho_fewer' : 'sancho_first_you_fewer');
+  if (!first && !fewer) return say('draw');
+  return say(first + fewer > 0 ? 'you_win' : 'sancho_wins');
 }
 
 function showScore(game) {
@@ -204,15 +206,16 @@ function showScore(game) {
   $('copiado').textContent = '';
 }
 
-/** Returns a score to send to somebody, with the address of its passage. */
+/** Returns a score to send to somebody, with the address of its passage where the page has one. */
 function scoreText({ number, yours, models }) {
+  const address = pageAddress();
   const line = (name, tries) =>
     say('score_line', { name, first: atOnce(tries), mean: meanOf(tries).toFixed(2) });
   return [
     say('score_head', { n: number + 1, letters: say('letters', { n: yours.length }) }),
     line(say('me'), yours),
     line('Sancho', models),
-    `${pageAddress()}#game=${number + 1}`,
+    ...(address ? [`${address}#game=${number + 1}`] : []),
   ].join('\n');
 }
 
@@ -233,6 +236,7 @@ function addKeys() {
     for (const key of row) board.keys.set(key, keyButton(key));
     $('teclas').append(element('div', {}, ...row.map((key) => board.keys.get(key))));
   }
+  walkWithArrows([...board.keys.values()]);
 }
 
 function keyButton(key) {
@@ -259,7 +263,13 @@ function openLinkedGame() {
   const number = Number(new URLSearchParams(location.hash.slice(1)).get('game')) - 1;
   if (!app.facts.passages[number]) return;
   newGame(number);
+  goToGame();
+}
+
+/** Shows the game, where whoever types guesses at once. */
+function goToGame() {
   $('adivina').scrollIntoView();
+  $('pasaje').focus({ preventScroll: true });
 }
 
 function openGame() {
@@ -267,6 +277,10 @@ function openGame() {
   if (!passages.length) return;
   for (const node of document.querySelectorAll('#adivina, [href="#adivina"]')) node.hidden = false;
   addKeys();
+  document.querySelector('[href="#adivina"]').addEventListener('click', (event) => {
+    event.preventDefault();
+    goToGame();
+  });
   $('juego').addEventListener('keydown', typeKey);
   $('otro-pasaje').addEventListener('click', () => {
     newGame((board.game.number + 1) % passages.length);

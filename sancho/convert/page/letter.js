@@ -202,17 +202,9 @@ function openAsking() {
   $('mandos').addEventListener('input', showMoment);
   showMoment();
   const tabs = Array.from($('vistas').children);
-  tabs.forEach((tab, n) => {
-    tab.addEventListener('click', () => openView(tab.id.slice(4)));
-    tab.addEventListener('keydown', (event) => {
-      const to = { ArrowRight: n + 1, ArrowLeft: n - 1, Home: 0, End: -1 }[event.key];
-      if (to === undefined) return;
-      event.preventDefault();
-      const next = tabs.at(to % tabs.length);
-      openView(next.id.slice(4));
-      next.focus();
-    });
-  });
+  const openTab = (tab) => openView(tab.id.slice(4));
+  for (const tab of tabs) tab.addEventListener('click', () => openTab(tab));
+  walkWithArrows(tabs, openTab);
   const step = (by) => () => {
     const to = (story.chosen ?? 0) + by;
     if (to >= 0 && to < story.ids.length) chooseLetter(to);

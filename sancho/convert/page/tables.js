@@ -1,4 +1,5 @@
-// Tables and means, notes in small print, texts that are read and not written in, words for the ear.
+// Tables and means, notes in small print, texts that are read and not written in, words for the ear,
+// nodes that arrow keys walk through.
 
 /** Returns a table of rows of cells; a column without a name is there for the eye alone. */
 function table(caption, names, rows, attributes = {}) {
@@ -42,3 +43,20 @@ function aside(words) {
 }
 
 const meanOf = (numbers) => numbers.reduce((a, b) => a + b, 0) / numbers.length;
+
+/** Lets the tab key reach one of some nodes, and from there the arrow keys the others. */
+function walkWithArrows(nodes, reached = () => {}) {
+  const leaveOne = (one) => nodes.forEach((node) => (node.tabIndex = node === one ? 0 : -1));
+  leaveOne(nodes[0]);
+  nodes.forEach((node, n) =>
+    node.addEventListener('keydown', (event) => {
+      const to = { ArrowRight: n + 1, ArrowLeft: n - 1, Home: 0, End: -1 }[event.key];
+      if (to === undefined) return;
+      event.preventDefault();
+      const next = nodes.at(to % nodes.length);
+      leaveOne(next);
+      reached(next);
+      next.focus();
+    }),
+  );
+}
