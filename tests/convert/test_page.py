@@ -317,12 +317,12 @@ class Tab:
         """How many of its letters come before the chosen one."""
         return len(self.texts("#texto :has(~ .chosen-letter)"))
 
-    def show_as(self, width: int = 0, **features: str) -> None:
-        """Let the page see a width, if any, and what somebody prefers."""
+    def show_as(self, width: int = 0, media: str = "", **features: str) -> None:
+        """Let the page see a width, if any, a medium, and what somebody prefers."""
         prefers = {f"prefers-{name}".replace("_", "-"): value for name, value in features.items()}
-        media = [{"name": name, "value": value} for name, value in prefers.items()]
+        seen = {"media": media, "features": [{"name": n, "value": v} for n, v in prefers.items()]}
         size = {"width": width, "height": 0, "deviceScaleFactor": 0, "mobile": 0 < width < 500}
-        self.driver.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": media})
+        self.driver.execute_cdp_cmd("Emulation.setEmulatedMedia", seen)
         self.driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
 
 
@@ -599,6 +599,15 @@ def test_attention_and_lens_are_those_of_the_model(tab, mini):
     assert re.search(r"clave / √8 = −?\d+\.\d\d; después de la softmax", tab.shown(".detail"))
     tab.press("#vista-mira .letters .future")
     assert "−∞" in tab.shown(".detail")
+
+
+def test_on_paper_are_the_whole_text_and_the_answer_in_dark_ink(tab):
+    tab.press("#tema")
+    tab.show_as(794, media="print")
+    assert tab.js("getComputedStyle(document.getElementById('preguntas')).position") == "static"
+    (hidden,) = tab.all("#texto", "(node) => node.scrollHeight - node.clientHeight")
+    ink = tab.js("getComputedStyle(document.body).color")
+    assert (tab.find(".bars").is_displayed(), hidden, ink) == (True, 0, "rgb(43, 33, 26)")
 
 
 WALK, ON = (f".walk button:nth-child({n})" for n in (2, 3))

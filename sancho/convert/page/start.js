@@ -49,7 +49,7 @@ function openTheme() {
   const { media } = rules.find((rule) => rule.media?.mediaText.includes('color-scheme'));
   const button = $('tema');
   const paint = (theme) => {
-    media.mediaText = theme === 'dark' ? 'all' : 'not all';
+    media.mediaText = theme === 'dark' ? 'screen' : 'not all';
     document.documentElement.style.colorScheme = theme;
     button.setAttribute('aria-pressed', theme === 'dark');
   };
