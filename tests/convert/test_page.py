@@ -788,7 +788,7 @@ def test_everybody_can_use_it_in_english_too(visit, width, scheme):
     texts = zip(*STRINGS.values(), strict=True)
     spanish, english = (set(re.findall(r"[^\W\d_]{4,}", str(those))) for those in texts)
     tab = visit(
-        small_checkpoint(),
+        small_checkpoint(characters=f"{CHARACTERS}¿"),
         address="?lang=en" * is_english,
         text=("x", np.arange(40) % 9),
         metrics=[{"step": n, "train_loss": 3 - n / 9, "val_loss": 3 - n / 10} for n in range(5)],
@@ -800,6 +800,10 @@ def test_everybody_can_use_it_in_english_too(visit, width, scheme):
     tab.keys("#pasaje", "de la mancha " * 8 + "x")
     paper = tab.js("getComputedStyle(document.body).backgroundColor")
     assert paper == {"light": "rgb(243, 234, 215)", "dark": "rgb(28, 23, 18)"}[scheme]
+    assert ("It writes Spanish" in tab.shown("#lema")) == is_english
+    assert tab.all("nav a", "(a) => a.hash.slice(1)") == tab.all("section", "(part) => part.id")
+    right = tab.all("nav a", "(a) => a.getBoundingClientRect().right")
+    assert right[1] <= width  # that it can be taught is seen on a phone
     tab.fill(ajeno="un lugar de la mancha " * 92)
     tab.press("#mandos summary", "#interruptores label")
     tab.press("#leer", "#sorprendido .row button:last-child")  # a page of a few letters

@@ -36,7 +36,8 @@ function openAbout() {
   const { course, project } = app.facts.links;
   $('pie').append(say('made_with'), linkOrName(project, 'sancho-mini'), '. ');
   if (course) $('pie').append(say('how_it_works'), linkOrName(course, say('the_course')), '.');
-  $('lema').textContent = say('motto_of', { corpus });
+  const isSpanish = app.vocabulary.ids.has('¿');
+  $('lema').textContent = say('motto_of', { corpus }) + (isSpanish ? say('in_spanish') : '');
 }
 
 function shapeInWords() {
