@@ -457,6 +457,7 @@ def test_what_a_browser_lacks_is_said_in_the_language_of_the_page(tab):
 
 def test_writing_going_on_back_another_way_and_stopping(tab, mini):
     first, chosen = tab.text, tab.chosen
+    assert first[chosen - 2 : chosen + 1].isalpha()  # within a word
     assert first == written(mini, page.START, len(first) - len(page.START))
     options = {"temperature": 0.5, "top_k": 12, "top_p": 0.9, "min_p": 0.02}
     tab.fill(inicio="un hidalgo", semilla=9, cuantas=70, temperatura=0.5)
@@ -542,8 +543,13 @@ def test_a_letter_is_asked_with_keys_buttons_and_the_mouse(tab, mini):
 
     def see(i: int, began: int = 0) -> None:
         p = softmax(mini.build_numpy().logits(ids[None, began:i])[0, -1])
-        tab.see("#vista-letra", f"Sorpresa: {-np.log2(p[ids[i]]):.1f} bits.")
+        tab.see("#vista-letra", f"Sorpresa: {-np.log2(p[ids[i]]):.1f} bits,")
 
+    tab.press("#vista-letra summary")
+    second = "document.querySelector('#vista-letra li .after').checkVisibility()"
+    assert not tab.js(second)  # but for who opened the controls
+    tab.press("#mandos summary")
+    tab.wait(second)
     tab.keys("#texto", "HOME", *["ARROW_RIGHT"] * 12)
     see(12)
     tab.press("#siguiente")
@@ -596,7 +602,8 @@ def test_attention_and_lens_are_those_of_the_model(tab, mini):
     figures = [f"{100 * weights[1, 1, s]:.1f}\u00a0%" for s in order[:3]]
     assert tab.texts("#vista-mira tbody td:nth-child(4)")[:3] == figures
     tab.point(f"#vista-mira .letters span:nth-child({order[0] + 1})")
-    assert re.search(r"clave / √8 = −?\d+\.\d\d; después de la softmax", tab.shown(".detail"))
+    formula = r"clave / √8 = −?\d+\.\d\d; después de la softmax"
+    assert re.search(formula, tab.texts("#vista-mira p")[-1])
     tab.press("#vista-mira .letters .future")
     assert "−∞" in tab.shown(".detail")
 

@@ -104,6 +104,6 @@ function learningCurve() {
       drawnCurve(app.facts.curve),
       element('figcaption', {}, ...caption),
     ),
-    rows.length ? element('details', {}, element('summary', {}, say('the_numbers')), numbers) : '',
+    rows.length ? foldedNumbers(numbers) : '',
   ];
 }

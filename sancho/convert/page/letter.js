@@ -113,7 +113,9 @@ function momentInWords({ i, id, logits }) {
 
 views.letra = {
   open(box) {
+    this.box = box;
     this.verdict = element('p', { class: 'verdict' });
+    this.surprise = element('p');
     this.rows = Array.from({ length: SHOWN + 1 }, () => barsOfLetter());
     const list = element('ol', { class: 'bars' }, ...this.rows.map((row) => row.item));
     box.append(
@@ -125,6 +127,7 @@ views.letra = {
         element('span', { class: 'key' }, bar(1, 'after'), say('as_drawn')),
       ),
       list,
+      foldedNumbers(this.surprise),
       hint(
         `${say('what_if_hint')} `,
         chapter('07_salida'),
@@ -140,14 +143,18 @@ views.letra = {
     const order = ranking(logits);
     const place = order.indexOf(id);
     const choices = Math.round(2 ** entropy(p));
+    const chance = percent(p[id]);
     this.verdict.textContent = say('verdict', {
-      chance: percent(p[id]),
+      chance,
       place: place + 1,
       all: logits.length,
-      bits: bitsOf(p[id]).toFixed(1),
       doubt: say(choices > 1 ? 'doubted' : 'hardly_doubted', { n: choices }),
     });
-    const after = softmax(shapeLogits(logits, story.controls.options));
+    this.surprise.textContent = say('surprise_of', { bits: bitsOf(p[id]).toFixed(1), chance });
+    // Who has not opened the controls knows of none.
+    const isOpen = $('mandos').open;
+    this.box.classList.toggle('plain', !isOpen);
+    const after = isOpen ? softmax(shapeLogits(logits, story.controls.options)) : p;
     const shown = order.slice(0, SHOWN);
     if (place >= SHOWN) shown.push(id);
     const longest = Math.max(p[order[0]], ...shown.map((one) => after[one]));
@@ -199,7 +206,7 @@ function fillRow(row, { i, one, p, after, longest, drawn }) {
 function openAsking() {
   for (const [name, view] of Object.entries(views)) view.open($(`vista-${name}`));
   openSheet();
-  $('mandos').addEventListener('input', showMoment);
+  for (const kind of ['input', 'toggle']) $('mandos').addEventListener(kind, showMoment);
   showMoment();
   const tabs = Array.from($('vistas').children);
   const openTab = (tab) => openView(tab.id.slice(4));

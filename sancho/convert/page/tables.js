@@ -20,6 +20,11 @@ function hint(...children) {
   return element('p', { class: 'hint' }, ...children);
 }
 
+/** Returns what is there for who wants the numbers, folded. */
+function foldedNumbers(...children) {
+  return element('details', {}, element('summary', {}, say('the_numbers')), ...children);
+}
+
 /** Returns a character as it stands in tables. */
 function glyph(text) {
   return element('b', { class: 'glyph' }, text);
