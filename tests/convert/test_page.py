@@ -721,6 +721,24 @@ def test_shannons_game_is_played_to_its_score(visit):
     assert tab.texts("#marcador td")[-8:-4] == ["tú", "50 de 100", "1.80", "1.15 a 1.49"]
 
 
+def test_the_books_passage_is_found_beside_one_that_the_model_writes(visit):
+    saved, before = small_checkpoint(), "Era un lugar. "
+    passages = [(before, f"Un{c} en el lugar " + "de la mancha, " * 9) for c in "abcdefghijklm"]
+    tab = visit(saved, passages=passages)
+    for n, (_, passage) in enumerate(passages[:10]):
+        tab.press("#ronda")
+        start = passage[: passage.index("lugar")]
+        rival = written(saved, before + start, 120 - len(start), 1605 + n).removeprefix(before)
+        both = {" ".join(re.sub(r"\s+\S*\Z", "", text[:120]).split()) for text in (passage, rival)}
+        shown = [text.partition(" …")[0] for text in tab.texts("#pareja button")]
+        assert {" ".join(text.split()) for text in shown} == both
+        place = 1 + ["de la mancha, de la" in text for text in shown].index(n > 0)
+        tab.press(f"#pareja button:nth-child({place})")
+    assert tab.shown("#fallo") == "Sí. 9 de 10."
+    score = tab.find("#cuenta-duelo").get_attribute("value")
+    assert score == "¿El libro o Sancho? 9 de 10"
+
+
 def test_what_is_switched_off_adds_nothing(visit):
     saved, off = small_checkpoint(), small_checkpoint()
     tab = visit(saved)
@@ -812,7 +830,7 @@ def test_everybody_can_use_it_in_english_too(visit, width, scheme):
     right = tab.all("nav a", "(a) => a.getBoundingClientRect().right")
     assert right[1] <= width  # that it can be taught is seen on a phone
     tab.fill(ajeno="un lugar de la mancha " * 92)
-    tab.press("#mandos summary", "#interruptores label")
+    tab.press("#mandos summary", "#interruptores label", "#ronda", "#pareja button")
     tab.press("#leer", "#sorprendido .row button:last-child")  # a page of a few letters
     if width == 360:  # the answer comes as a sheet that leaves the letter in sight
         tab.press("#texto span:nth-child(150)")

@@ -219,11 +219,12 @@ function scoreText({ number, yours, models }) {
   ].join('\n');
 }
 
-function copyScore() {
-  $('cuenta').select();
+/** Copies what stands in a field, and says so in a place. */
+function copyFrom(field, place) {
+  $(field).select();
   // Other than navigator.clipboard, this works in pages that no https brought, too.
   const isCopied = document.execCommand('copy');
-  $('copiado').textContent = say(isCopied ? 'copied' : 'copy_yourself');
+  $(place).textContent = say(isCopied ? 'copied' : 'copy_yourself');
 }
 
 // --- the keys -------------------------------------------------------------------------------
@@ -286,7 +287,7 @@ function openGame() {
     newGame((board.game.number + 1) % passages.length);
     $('pasaje').focus();
   });
-  $('copiar').addEventListener('click', copyScore);
+  $('copiar').addEventListener('click', () => copyFrom('cuenta', 'copiado'));
   newGame(0);
   openLinkedGame();
 }

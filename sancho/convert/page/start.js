@@ -28,6 +28,7 @@ async function openPage() {
   openLinks();
   openSurprise();
   openGame();
+  openDuel();
   openSwitches();
   openTeaching();
   if (!('Worker' in window)) $('ensena-titulo').after(element('p', { class: 'notice' }, say('no_worker')));
@@ -85,7 +86,7 @@ window.sancho = {
 
   get busy() {
     const { chosen } = story;
-    const tried = board.game?.pending || switches.run;
+    const tried = board.game?.pending || duel.isBusy || switches.run;
     const work = story.running || reading.run || tried;
     return Boolean(work || (chosen && asking.moment?.i !== chosen));
   },
