@@ -26,12 +26,7 @@ function openAbout() {
     ...facts.flatMap(([name, text]) => [element('dt', {}, name), element('dd', {}, text)]),
   );
   $('ficha').append(
-    element(
-      'div',
-      { class: 'columns even' },
-      list,
-      element('div', {}, ...learningCurve()),
-    ),
+    element('div', { class: 'columns even' }, list, element('div', {}, ...learningCurve())),
   );
   const { course, project } = app.facts.links;
   $('pie').append(say('made_with'), linkOrName(project, 'sancho-mini'), '. ');
@@ -98,12 +93,7 @@ function learningCurve() {
   ];
   return [
     element('h3', {}, say('how_it_learned')),
-    element(
-      'figure',
-      {},
-      drawnCurve(app.facts.curve),
-      element('figcaption', {}, ...caption),
-    ),
+    element('figure', {}, drawnCurve(app.facts.curve), element('figcaption', {}, ...caption)),
     rows.length ? foldedNumbers(numbers) : '',
   ];
 }

@@ -30,11 +30,7 @@ views.mira = {
     this.formula = element('p');
     this.strongest = element('div');
     box.append(
-      hint(
-        `${say('maps_hint')} `,
-        chapter('03_autoatencion'),
-        '.',
-      ),
+      hint(`${say('maps_hint')} `, chapter('03_autoatencion'), '.'),
       element(
         'div',
         { class: 'beside' },

@@ -41,11 +41,7 @@ views.viaje = {
       this.links,
     );
     box.append(
-      hint(
-        `${say('journey_hint')} `,
-        chapter('11_rayos_x'),
-        '.',
-      ),
+      hint(`${say('journey_hint')} `, chapter('11_rayos_x'), '.'),
       this.makeButtons(),
       element('div', { class: 'journey' }, this.list, this.here),
     );

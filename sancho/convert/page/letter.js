@@ -128,13 +128,7 @@ views.letra = {
       ),
       list,
       foldedNumbers(this.surprise),
-      hint(
-        `${say('what_if_hint')} `,
-        chapter('07_salida'),
-        '. ',
-        chapter('09_generacion'),
-        '.',
-      ),
+      hint(`${say('what_if_hint')} `, chapter('07_salida'), '. ', chapter('09_generacion'), '.'),
     );
   },
 
