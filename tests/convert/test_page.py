@@ -102,14 +102,27 @@ def test_the_committed_page_is_what_to_page_makes_of_the_pretrained_model():
 
 
 STRINGS = json.loads((page.FOLDER / "strings.json").read_text("utf-8"))
+SCRIPTS = [(page.FOLDER / f"{name}.js").read_text("utf-8") for name in page.SCRIPTS]
 
 
 def test_what_the_page_says_stands_in_one_table_in_both_languages():
     for both in STRINGS.values():
         spanish, english = (sorted(re.findall(r"\{\w+\}|\|", text)) for text in both)
         assert spanish == english, both
-    scripts = "\n".join((page.FOLDER / f"{name}.js").read_text("utf-8") for name in page.SCRIPTS)
-    assert set(re.findall(r"\bsay\('(\w+)'", scripts)) <= STRINGS.keys()
+    assert "(?<" not in "".join(SCRIPTS)  # not every browser can look behind
+    assert set(re.findall(r"\bsay\('(\w+)'", "".join(SCRIPTS))) <= STRINGS.keys()
+
+
+def test_scripts_name_nothing_twice_and_call_nothing_of_a_later_one():
+    named = re.compile(r"^(?:async )?(?:function\*?|class|const|let) (\w+)", re.M)
+    names = [named.findall(script) for script in SCRIPTS]
+    later = [name for own in names for name in own]
+    assert len(set(later)) == len(later) > 200
+    for own, script in zip(names, SCRIPTS, strict=True):
+        later = later[len(own) :]
+        # A line that ends with a brace may begin a method of that name.
+        calls = re.findall(r"(?<![.\w])(\w+)\((?!.*\) {$)", script, re.M)
+        assert set(later) & set(calls) == set()
 
 
 BEST = Path("out/best.safetensors")
@@ -304,12 +317,12 @@ class Tab:
         """How many of its letters come before the chosen one."""
         return len(self.texts("#texto :has(~ .chosen-letter)"))
 
-    def show_as(self, width: int = 0, **features: str) -> None:
-        """Let the page see a width, if any, and what somebody prefers."""
+    def show_as(self, width: int = 0, media: str = "", **features: str) -> None:
+        """Let the page see a width, if any, a medium, and what somebody prefers."""
         prefers = {f"prefers-{name}".replace("_", "-"): value for name, value in features.items()}
-        media = [{"name": name, "value": value} for name, value in prefers.items()]
+        seen = {"media": media, "features": [{"name": n, "value": v} for n, v in prefers.items()]}
         size = {"width": width, "height": 0, "deviceScaleFactor": 0, "mobile": 0 < width < 500}
-        self.driver.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": media})
+        self.driver.execute_cdp_cmd("Emulation.setEmulatedMedia", seen)
         self.driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
 
 
@@ -421,14 +434,30 @@ def test_without_an_address_nothing_is_dead(visit, mini, tmp_path, address):
     tab.press("#enlace")
     tab.see("#estado", "Enlace copiado" if address else "lo que empieza por #")
     assert tab.js("copied") == address + tab.js("location.hash")
+    score = tab.js("scoreText({ number: 1, yours: [1], models: [2] })")
+    assert score.endswith(f"\n{address}#game=2" if address else "intentos por letra")
     text = (tmp_path / "página.html").read_text("utf-8")
     assert [word in text for word in ("og:url", "og:image")] == [bool(address)] * 2
     elsewhere = page.relinked(text, LINKS)
     assert page.relinked(elsewhere, links) == text != elsewhere
 
 
+def test_what_a_browser_lacks_is_said_in_the_language_of_the_page(tab):
+    def without(name: str) -> None:
+        lost = {"source": f"delete window.{name}"}
+        lost = tab.driver.execute_cdp_cmd("Page.addScriptToEvaluateOnNewDocument", lost)
+        tab.driver.refresh()
+        tab.driver.execute_cdp_cmd("Page.removeScriptToEvaluateOnNewDocument", lost)
+
+    without("Worker")
+    assert "navegador le falta Worker" in tab.ready().shown("#ensena")
+    without("DecompressionStream")
+    tab.see("#estado", "a este navegador le falta DecompressionStream")
+
+
 def test_writing_going_on_back_another_way_and_stopping(tab, mini):
     first, chosen = tab.text, tab.chosen
+    assert first[chosen - 2 : chosen + 1].isalpha()  # within a word
     assert first == written(mini, page.START, len(first) - len(page.START))
     options = {"temperature": 0.5, "top_k": 12, "top_p": 0.9, "min_p": 0.02}
     tab.fill(inicio="un hidalgo", semilla=9, cuantas=70, temperatura=0.5)
@@ -466,7 +495,14 @@ def test_writing_going_on_back_another_way_and_stopping(tab, mini):
     assert tab.shown("#escribir") == "Para"
     tab.press("#escribir")
     tab.see("#escribir", "Escribe")
-    assert 50 < len(tab.text) < 90_000
+    assert 50 < len(text := tab.text) < 90_000
+    tab.fill(inicio="otra cosa")
+    tab.press("nav [href='#sorpresa']")  # who comes back finds what was typed
+    back = "addEventListener('hashchange', () => done()); history.back();"
+    tab.later(f"new Promise((done) => {{ {back} }})")
+    tab.rest()
+    typed = tab.find("#inicio").get_attribute("value")
+    assert (tab.text, typed) == (text, "otra cosa")
 
 
 def test_who_begins_is_offered_letters_and_told_which_are_unknown(tab, mini):
@@ -507,8 +543,13 @@ def test_a_letter_is_asked_with_keys_buttons_and_the_mouse(tab, mini):
 
     def see(i: int, began: int = 0) -> None:
         p = softmax(mini.build_numpy().logits(ids[None, began:i])[0, -1])
-        tab.see("#vista-letra", f"Sorpresa: {-np.log2(p[ids[i]]):.1f} bits.")
+        tab.see("#vista-letra", f"Sorpresa: {-np.log2(p[ids[i]]):.1f} bits,")
 
+    tab.press("#vista-letra summary")
+    second = "document.querySelector('#vista-letra li .after').checkVisibility()"
+    assert not tab.js(second)  # but for who opened the controls
+    tab.press("#mandos summary")
+    tab.wait(second)
     tab.keys("#texto", "HOME", *["ARROW_RIGHT"] * 12)
     see(12)
     tab.press("#siguiente")
@@ -561,9 +602,19 @@ def test_attention_and_lens_are_those_of_the_model(tab, mini):
     figures = [f"{100 * weights[1, 1, s]:.1f}\u00a0%" for s in order[:3]]
     assert tab.texts("#vista-mira tbody td:nth-child(4)")[:3] == figures
     tab.point(f"#vista-mira .letters span:nth-child({order[0] + 1})")
-    assert re.search(r"clave / √8 = −?\d+\.\d\d; después de la softmax", tab.shown(".detail"))
+    formula = r"clave / √8 = −?\d+\.\d\d; después de la softmax"
+    assert re.search(formula, tab.texts("#vista-mira p")[-1])
     tab.press("#vista-mira .letters .future")
     assert "−∞" in tab.shown(".detail")
+
+
+def test_on_paper_are_the_whole_text_and_the_answer_in_dark_ink(tab):
+    tab.press("#tema")
+    tab.show_as(794, media="print")
+    assert tab.js("getComputedStyle(document.getElementById('preguntas')).position") == "static"
+    (hidden,) = tab.all("#texto", "(node) => node.scrollHeight - node.clientHeight")
+    ink = tab.js("getComputedStyle(document.body).color")
+    assert (tab.find(".bars").is_displayed(), hidden, ink) == (True, 0, "rgb(43, 33, 26)")
 
 
 WALK, ON = (f".walk button:nth-child({n})" for n in (2, 3))
@@ -571,7 +622,7 @@ STATION = ".stop h3"
 
 
 @of_each_family
-def test_every_station_has_its_numbers_and_nothing_moves_unasked(visit, family):
+def test_every_station_says_what_it_does_and_nothing_moves_unasked(visit, family):
     saved = checkpoint.load(FOLDER / f"{family}.safetensors")
     tab = visit(saved, links=LINKS)
     moves = "(node) => getComputedStyle(node).transitionDuration"
@@ -580,37 +631,18 @@ def test_every_station_has_its_numbers_and_nothing_moves_unasked(visit, family):
     tab.press("#tab-viaje")
     assert tab.shown(WALK) == "Recorre"
     assert set(tab.all("*", moves)) == {"0s"}
-    tab.press(ON, ".stop summary")
+    tab.press(ON)
     titles = []
     for n in range(1, len(tab.texts(".station input")) + 1):
         tab.press(f"label.station:nth-of-type({n})")
         titles.append(tab.shown(STATION))
-        assert tab.texts(".stop .vector") or titles == ["La letra"]
-        assert "NaN" not in tab.shown(".stop")
+        assert tab.shown(".stop p") and "NaN" not in tab.shown(".stop")
         assert tab.find(".stop a").get_attribute("href").endswith(".html")
     config = saved.model_config
     stations = 4 + 2 * 2 + (config.ngram_size > 1) + (config.position != "rope")
     assert len(set(titles)) == len(titles) == stations
     tab.press(".walk button:first-child")
     assert tab.shown(STATION) == "Cabeza de salida"
-
-
-def test_two_ways_are_those_of_sample_and_mark_what_the_other_drops(visit):
-    saved = small_checkpoint(block_size=512)
-    tab = visit(saved)
-
-    tab.fill(**{"B-temperatura": 1.2, "B-min-p": 0.05})
-    tab.press("#comparar")
-    text, other = tab.texts(".way")
-    assert text == written(saved, page.START, 400, min_p=None)
-    assert other == written(saved, page.START, 400, temperature=1.2, min_p=0.05)
-    ids, first = saved.tokenizer.encode(text), len(page.START)
-    p = softmax(saved.build_numpy().logits(ids[None, :-1])[0, first - 1 :] / 1.2)
-    removed = p[np.arange(400), ids[first:]] < 0.05 * p.max(-1)
-    assert 0 < removed.sum() < 400
-    marked = tab.texts("#maneras > :first-child mark")
-    assert marked == [c for c, out in zip(text[first:], removed, strict=True) if out]
-    assert f"B habría quitado {len(marked)}." in tab.shown("#maneras")
 
 
 def test_surprise_is_the_validation_loss(tab, mini):
@@ -660,7 +692,10 @@ def test_shannons_game_is_played_to_its_score(visit):
     tab.see("#pasaje", "Era un lugar.")
     # By touch: what was tried is grey, and counts once. Then with the keys of a keyboard.
     wrong, right = (f"#teclas [aria-label='«{key}»']" for key in "xe")
-    tab.press(wrong, wrong)
+    tab.press("nav [href='#adivina']")  # who types then, guesses
+    tab.driver.switch_to.active_element.send_keys("x")
+    tab.see("#acierto", "«x» no es. Intentos: 1.")
+    tab.press(wrong)
     assert tab.find(wrong).get_attribute("aria-disabled") == "true"
     assert tab.shown("#acierto") == "«x» no es. Intentos: 1."
     tab.press(right)
@@ -672,13 +707,36 @@ def test_shannons_game_is_played_to_its_score(visit):
     text = tab.find("#cuenta").get_attribute("value")
     assert "Pasaje 2, 30 letras\nYo: 15 a la primera, 1.80 intentos por letra\n" in text
     assert f"\nSancho: {models[:30].count(1)} a la primera, {np.mean(models[:30]):.2f} in" in text
-    assert text.endswith("\n#game=2")  # without the folder
+    assert tab.js("verdict({ yours: [2, 2], models: [1, 9] })") == (
+        "Según se mire: Sancho acierta más a la primera; tú necesitas menos intentos."
+    )
+    tab.keys("#teclas [tabindex='0']", "ARROW_RIGHT")  # the tab key reaches one
+    assert tab.driver.switch_to.active_element.text == "e"
+    assert tab.all("#teclas button", "(key) => key.tabIndex").count(0) == 1
     tab.keys("#pasaje", *typed[30:])
     said = [f"tú {yours}, Sancho {its}" for yours, its in zip(tries, models, strict=True)]
     assert tab.all("#pasaje [title]", "(node) => node.title") == said
     # Fractions of 0.5, 0.2, 0.3 are sorted: 2 · (0.3 − 0.2) · log2(2) + 3 · 0.2 · log2(3) bits at
     # least, 0.5 · log2(2) + 0.3 · log2(1/0.3) + 0.2 · log2(5) at most.
     assert tab.texts("#marcador td")[-8:-4] == ["tú", "50 de 100", "1.80", "1.15 a 1.49"]
+
+
+def test_the_books_passage_is_found_beside_one_that_the_model_writes(visit):
+    saved, before = small_checkpoint(), "Era un lugar. "
+    passages = [(before, f"Un{c} en el lugar " + "de la mancha, " * 9) for c in "abcdefghijklm"]
+    tab = visit(saved, passages=passages)
+    for n, (_, passage) in enumerate(passages[:10]):
+        tab.press("#ronda")
+        start = passage[: passage.index("lugar")]
+        rival = written(saved, before + start, 120 - len(start), 1605 + n).removeprefix(before)
+        both = {" ".join(re.sub(r"\s+\S*\Z", "", text[:120]).split()) for text in (passage, rival)}
+        shown = [text.partition(" …")[0] for text in tab.texts("#pareja button")]
+        assert {" ".join(text.split()) for text in shown} == both
+        place = 1 + ["de la mancha, de la" in text for text in shown].index(n > 0)
+        tab.press(f"#pareja button:nth-child({place})")
+    assert tab.shown("#fallo") == "Sí. 9 de 10."
+    score = tab.find("#cuenta-duelo").get_attribute("value")
+    assert score == "¿El libro o Sancho? 9 de 10"
 
 
 def test_what_is_switched_off_adds_nothing(visit):
@@ -726,6 +784,27 @@ def test_hostile_characters_stay_letters_and_the_network_is_shut(visit):
     assert messages and all("Content Security Policy" in message for message in messages)
 
 
+CONTROLS = "a:not(.skip), button, summary, input, select, textarea, [tabindex]"
+COVERED = """(node) => {
+    if (!node.checkVisibility({ visibilityProperty: true })) return null;
+    node.scrollIntoView({ block: 'center', inline: 'center', behavior: 'instant' });
+    const { left, right, top, bottom } = node.getClientRects()[0];
+    const at = (x) => document.elementFromPoint(x, (top + bottom) / 2);
+    const isFree = [left + 3, (left + right) / 2, right - 3].every((x) => node.contains(at(x)));
+    return isFree ? null : node.outerHTML;
+}"""
+
+
+def test_nothing_covers_a_control_at_any_width(visit, mini):
+    for language in ("es", "en"):
+        passages = [("un lugar ", "de la mancha " * 9)]
+        tab = visit(mini, address=f"?lang={language}", passages=passages)
+        for width in range(320, 1601, 80):
+            tab.show_as(width, reduced_motion="reduce")
+            covered = [node for node in tab.all(CONTROLS, COVERED) if node]
+            assert (width, covered) == (width, [])
+
+
 @pytest.mark.parametrize(("width", "scheme"), [(360, "dark"), (1280, "light")])
 def test_everybody_can_use_it_in_english_too(visit, width, scheme):
     if not AXE.is_file():
@@ -734,7 +813,7 @@ def test_everybody_can_use_it_in_english_too(visit, width, scheme):
     texts = zip(*STRINGS.values(), strict=True)
     spanish, english = (set(re.findall(r"[^\W\d_]{4,}", str(those))) for those in texts)
     tab = visit(
-        small_checkpoint(),
+        small_checkpoint(characters=f"{CHARACTERS}¿"),
         address="?lang=en" * is_english,
         text=("x", np.arange(40) % 9),
         metrics=[{"step": n, "train_loss": 3 - n / 9, "val_loss": 3 - n / 10} for n in range(5)],
@@ -746,8 +825,12 @@ def test_everybody_can_use_it_in_english_too(visit, width, scheme):
     tab.keys("#pasaje", "de la mancha " * 8 + "x")
     paper = tab.js("getComputedStyle(document.body).backgroundColor")
     assert paper == {"light": "rgb(243, 234, 215)", "dark": "rgb(28, 23, 18)"}[scheme]
+    assert ("It writes Spanish" in tab.shown("#lema")) == is_english
+    assert tab.all("nav a", "(a) => a.hash.slice(1)") == tab.all("section", "(part) => part.id")
+    right = tab.all("nav a", "(a) => a.getBoundingClientRect().right")
+    assert right[1] <= width  # that it can be taught is seen on a phone
     tab.fill(ajeno="un lugar de la mancha " * 92)
-    tab.press("#mandos summary", "#comparar", "#maneras summary", "#interruptores label")
+    tab.press("#mandos summary", "#interruptores label", "#ronda", "#pareja button")
     tab.press("#leer", "#sorprendido .row button:last-child")  # a page of a few letters
     if width == 360:  # the answer comes as a sheet that leaves the letter in sight
         tab.press("#texto span:nth-child(150)")

@@ -50,8 +50,8 @@ ENGINE = "vocabulary model random tools sampler kernel gradients train worker".s
 """The scripts that the workers which train run, too."""
 SCRIPTS = [
     *ENGINE,
-    *"unpack words tables controls letters write typing link letter attention journey".split(),
-    *"compare surprise game switches about corpus passages keep store teach start".split(),
+    *"unpack words tables curve controls letters write typing link letter attention".split(),
+    *"journey surprise game duel switches about corpus passages keep store teach start".split(),
 ]
 """In the order in which they stand in the page: none knows a later one."""
 SMALLER = replace(MINI.model, n_layer=2, n_head=1, n_embd=32, ngram_rows=16384)

@@ -26,17 +26,13 @@ function openAbout() {
     ...facts.flatMap(([name, text]) => [element('dt', {}, name), element('dd', {}, text)]),
   );
   $('ficha').append(
-    element(
-      'div',
-      { class: 'columns even' },
-      list,
-      element('div', {}, ...learningCurve(), ...makeYourOwn()),
-    ),
+    element('div', { class: 'columns even' }, list, element('div', {}, ...learningCurve())),
   );
   const { course, project } = app.facts.links;
   $('pie').append(say('made_with'), linkOrName(project, 'sancho-mini'), '. ');
   if (course) $('pie').append(say('how_it_works'), linkOrName(course, say('the_course')), '.');
-  $('lema').textContent = say('motto_of', { corpus });
+  const isSpanish = app.vocabulary.ids.has('¿');
+  $('lema').textContent = say('motto_of', { corpus }) + (isSpanish ? say('in_spanish') : '');
 }
 
 function shapeInWords() {
@@ -56,12 +52,6 @@ function shapeInWords() {
   if (c.tie_embeddings) parts.push(say('tied_head'));
   if (c.bias) parts.push(say('biases'));
   return parts.join(', ');
-}
-
-function duration(seconds) {
-  if (seconds < 90) return say('seconds', { n: Math.round(seconds) });
-  if (seconds < 5400) return say('minutes', { n: Math.round(seconds / 60) });
-  return say('hours', { n: (seconds / 3600).toFixed(1) });
 }
 
 function lossInWords(loss) {
@@ -103,79 +93,7 @@ function learningCurve() {
   ];
   return [
     element('h3', {}, say('how_it_learned')),
-    element(
-      'figure',
-      {},
-      drawnCurve(app.facts.curve),
-      element('figcaption', {}, ...caption),
-    ),
-    rows.length ? element('details', {}, element('summary', {}, say('the_numbers')), numbers) : '',
-  ];
-}
-
-/** Returns which lines of a curve were measured, which have a training loss, and the line to draw. */
-function pointsOf(lines) {
-  const measured = lines.filter(([, , val]) => val !== null);
-  const train = lines.filter(([, loss]) => loss !== null);
-  return { measured, train, line: train.length ? train : measured.map(([step, , val]) => [step, val]) };
-}
-
-/** Returns the drawing of the losses by step: [step, training loss, validation loss]. */
-function drawnCurve(lines) {
-  const { measured, line } = pointsOf(lines);
-  const losses = [...line.map(([, loss]) => loss), ...measured.map(([, , val]) => val)];
-  const [low, high] = [Math.min(...losses), Math.min(Math.max(...losses), 4 * Math.min(...losses))];
-  const last = lines[lines.length - 1][0] || 1;
-  const x = (step) => 40 + (350 * step) / last;
-  const y = (loss) => 170 - (150 * (Math.min(loss, high) - low)) / (high - low || 1);
-  const path = line.map(
-    ([step, loss], i) => `${i ? 'L' : 'M'}${x(step).toFixed(1)} ${y(loss).toFixed(1)}`,
-  );
-  const dots = measured.map(([step, , val]) =>
-    svg('circle', { cx: x(step), cy: y(val), r: 3.5, class: 'dot' }),
-  );
-  return svg(
-    'svg',
-    {
-      viewBox: '0 0 400 200',
-      class: 'curve',
-      role: 'img',
-      'aria-label': say('curve_aloud', {
-        high: high.toFixed(2),
-        low: low.toFixed(2),
-        steps: say('steps', { n: last }),
-      }),
-    },
-    svg('path', { class: 'axis', d: 'M40 10V170H395' }),
-    label(36, 24, high.toFixed(2), 'end'),
-    label(36, 172, low.toFixed(2), 'end'),
-    label(40, 190, '0'),
-    label(392, 190, say('step_n', { n: last }), 'end'),
-    svg('path', { class: 'learning', d: path.join('') }),
-    ...dots,
-  );
-}
-
-function label(x, y, text, anchor = 'start') {
-  return svg('text', { x, y, 'text-anchor': anchor, 'aria-hidden': true }, text);
-}
-
-function makeYourOwn() {
-  const folder = say('your_folder');
-  const commands = [
-    `python train.py --corpus ${say('your_text')} --out_dir ${folder}`,
-    `python convert.py to-page --checkpoint ${folder}/best.safetensors`,
-  ];
-  return [
-    element('h3', {}, say('make_yours')),
-    element('p', {}, say('make_yours_how')),
-    element('pre', { tabindex: 0, 'aria-label': say('commands') }, commands.join('\n')),
-    element(
-      'p',
-      {},
-      say('make_yours_then'),
-      element('code', {}, 'await sancho.write("En un", 100, {seed: 1605})'),
-      '.',
-    ),
+    element('figure', {}, drawnCurve(app.facts.curve), element('figcaption', {}, ...caption)),
+    rows.length ? foldedNumbers(numbers) : '',
   ];
 }

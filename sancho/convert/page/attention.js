@@ -27,20 +27,17 @@ views.mira = {
       choose: (s) => this.point(s, true),
     });
     this.detail = element('p', { class: 'detail', 'aria-live': 'polite' });
+    this.formula = element('p');
     this.strongest = element('div');
     box.append(
-      hint(
-        `${say('maps_hint')} `,
-        chapter('03_autoatencion'),
-        '.',
-      ),
+      hint(`${say('maps_hint')} `, chapter('03_autoatencion'), '.'),
       element(
         'div',
         { class: 'beside' },
         heads,
         element('div', {}, this.sentence, this.text, this.detail),
       ),
-      this.strongest,
+      foldedNumbers(this.formula, this.strongest),
     );
   },
 
@@ -127,15 +124,21 @@ views.mira = {
     const at = s ?? this.pointed ?? ranking(this.weights)[0];
     const { t } = this.moment;
     const letter = spoken(letterAt(this.moment.start + at));
-    if (at > t) return (this.detail.textContent = say('in_future', { letter }));
+    if (at > t) {
+      this.detail.textContent = say('in_future', { letter });
+      this.formula.textContent = '';
+      return;
+    }
     const away = say('letters', { n: t - at });
-    this.detail.textContent = say('score_and_weight', {
+    const values = {
       letter,
       place: at === t ? say('itself') : say('letters_ago', { letters: away }),
       size: this.D,
       score: decimals(this.scores[at]),
       weight: percent(this.weights[at]),
-    });
+    };
+    this.detail.textContent = say('weight_of', values);
+    this.formula.textContent = say('score_and_weight', values);
   },
 };
 

@@ -1,4 +1,9 @@
-// The controls of the sampler, one range for each; at its end, a filter filters nothing.
+// The controls of the sampler, one range for each; at its end, a filter filters nothing. And the rest
+// of a hand that moves them or types.
+
+const REST = 100; // ms without a key
+
+const rest = () => new Promise((resolve) => setTimeout(resolve, REST));
 
 const SAMPLING_CONTROLS = {
   temperature: {
@@ -31,17 +36,16 @@ const SAMPLING_CONTROLS = {
 };
 
 class Controls {
-  /** Puts the controls at the head of a box; prefix: what tells their ids from those of others. */
-  constructor(box, options, prefix = '') {
+  /** Puts the controls at the head of a box. */
+  constructor(box, options) {
     this.inputs = {};
     const fields = Object.entries(SAMPLING_CONTROLS).map(([key, control]) =>
-      this._field(key, control, options[key], prefix),
+      this._field(key, control, options[key]),
     );
     box.prepend(...fields.flat());
   }
 
-  _field(key, { id, name, range, off, hint }, value, prefix) {
-    id = prefix + id;
+  _field(key, { id, name, range, off, hint }, value) {
     const note = `${id}-nota`;
     const input = element('input', { id, type: 'range', ...range(), 'aria-describedby': note });
     input.value = value ?? off();

@@ -46,7 +46,6 @@ function entropyBounds(tries) {
 }
 
 const atOnce = (tries) => tries.filter((n) => n === 1).length;
-const meanOf = (numbers) => numbers.reduce((a, b) => a + b, 0) / numbers.length;
 
 // --- playing --------------------------------------------------------------------------------
 
@@ -180,9 +179,11 @@ function whatIsLeft(n) {
 }
 
 function verdict({ yours, models }) {
-  const ahead = atOnce(yours) - atOnce(models);
-  if (!ahead) return say('draw');
-  return say(ahead > 0 ? 'you_win' : 'sancho_wins');
+  const first = Math.sign(atOnce(yours) - atOnce(models));
+  const fewer = Math.sign(meanOf(models) - meanOf(yours));
+  if (first * fewer < 0) return say(first > 0 ? 'you_first_sancho_fewer' : 'sancho_first_you_fewer');
+  if (!first && !fewer) return say('draw');
+  return say(first + fewer > 0 ? 'you_win' : 'sancho_wins');
 }
 
 function showScore(game) {
@@ -205,23 +206,25 @@ function showScore(game) {
   $('copiado').textContent = '';
 }
 
-/** Returns a score to send to somebody, with the address of its passage. */
+/** Returns a score to send to somebody, with the address of its passage where the page has one. */
 function scoreText({ number, yours, models }) {
+  const address = pageAddress();
   const line = (name, tries) =>
     say('score_line', { name, first: atOnce(tries), mean: meanOf(tries).toFixed(2) });
   return [
     say('score_head', { n: number + 1, letters: say('letters', { n: yours.length }) }),
     line(say('me'), yours),
     line('Sancho', models),
-    `${pageAddress()}#game=${number + 1}`,
+    ...(address ? [`${address}#game=${number + 1}`] : []),
   ].join('\n');
 }
 
-function copyScore() {
-  $('cuenta').select();
+/** Copies what stands in a field, and says so in a place. */
+function copyFrom(field, place) {
+  $(field).select();
   // Other than navigator.clipboard, this works in pages that no https brought, too.
   const isCopied = document.execCommand('copy');
-  $('copiado').textContent = say(isCopied ? 'copied' : 'copy_yourself');
+  $(place).textContent = say(isCopied ? 'copied' : 'copy_yourself');
 }
 
 // --- the keys -------------------------------------------------------------------------------
@@ -234,6 +237,7 @@ function addKeys() {
     for (const key of row) board.keys.set(key, keyButton(key));
     $('teclas').append(element('div', {}, ...row.map((key) => board.keys.get(key))));
   }
+  walkWithArrows([...board.keys.values()]);
 }
 
 function keyButton(key) {
@@ -260,7 +264,13 @@ function openLinkedGame() {
   const number = Number(new URLSearchParams(location.hash.slice(1)).get('game')) - 1;
   if (!app.facts.passages[number]) return;
   newGame(number);
+  goToGame();
+}
+
+/** Shows the game, where whoever types guesses at once. */
+function goToGame() {
   $('adivina').scrollIntoView();
+  $('pasaje').focus({ preventScroll: true });
 }
 
 function openGame() {
@@ -268,13 +278,16 @@ function openGame() {
   if (!passages.length) return;
   for (const node of document.querySelectorAll('#adivina, [href="#adivina"]')) node.hidden = false;
   addKeys();
+  document.querySelector('[href="#adivina"]').addEventListener('click', (event) => {
+    event.preventDefault();
+    goToGame();
+  });
   $('juego').addEventListener('keydown', typeKey);
   $('otro-pasaje').addEventListener('click', () => {
     newGame((board.game.number + 1) % passages.length);
     $('pasaje').focus();
   });
-  $('copiar').addEventListener('click', copyScore);
-  addEventListener('hashchange', openLinkedGame);
+  $('copiar').addEventListener('click', () => copyFrom('cuenta', 'copiado'));
   newGame(0);
   openLinkedGame();
 }

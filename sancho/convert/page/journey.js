@@ -31,13 +31,6 @@ views.viaje = {
     this.title = element('h3');
     this.text = element('p');
     this.shown = element('div');
-    this.numbers = element(
-      'details',
-      {},
-      element('summary', {}, say('all_numbers')),
-      element('div'),
-    );
-    this.numbers.addEventListener('toggle', () => this.fillNumbers());
     this.links = hint();
     this.here = element(
       'div',
@@ -45,15 +38,10 @@ views.viaje = {
       this.title,
       this.text,
       this.shown,
-      this.numbers,
       this.links,
     );
     box.append(
-      hint(
-        `${say('journey_hint')} `,
-        chapter('11_rayos_x'),
-        '.',
-      ),
+      hint(`${say('journey_hint')} `, chapter('11_rayos_x'), '.'),
       this.makeButtons(),
       element('div', { class: 'journey' }, this.list, this.here),
     );
@@ -157,15 +145,6 @@ views.viaje = {
     if (station.stream) this.shown.append(guessTable(station, moment));
     this.links.replaceChildren();
     for (const file of station.chapters) this.links.append(chapter(file), '. ');
-    this.fillNumbers();
-  },
-
-  fillNumbers() {
-    if (!this.moment) return;
-    const vectors = this.stations[this.at].vectors(this.moment);
-    this.numbers.hidden = !vectors.length;
-    const pictures = this.numbers.open ? vectors.map(([title, x]) => picture(x, title)) : [];
-    this.numbers.lastChild.replaceChildren(...pictures);
   },
 };
 
@@ -213,7 +192,7 @@ function guessTable({ stream }, moment) {
 
 // --- the stations ---------------------------------------------------------------------------
 //
-// name; chapters; say(moment): a text; vectors(moment): [title, numbers], …; and some of these:
+// name; chapters; say(moment): a text; and some of these:
 // block; show(moment): nodes; stream(moment): what the output head can read there.
 
 function makeStations() {
@@ -239,7 +218,6 @@ function letterStation() {
     show: ({ i }) => [
       element('p', { class: 'big' }, `${visible(letterAt(i - 1))} → ${story.ids[i - 1]}`),
     ],
-    vectors: () => [],
   };
 }
 
@@ -249,19 +227,14 @@ function embeddingStation() {
     name: say('station_embedding'),
     chapters: ['02_embeddings_y_posiciones'],
     say: () => say('say_embedding', { width: C }),
-    vectors: ({ notes }) => [[say('letter_vector'), notes.token]],
     stream: ({ notes }) => notes.token,
   };
 }
 
 function tableStation() {
-  const { ngram_size, n_embd } = app.model.config;
+  const { ngram_size } = app.model.config;
   const keys = app.model.weights[NGRAM_KEYS];
   const known = countLess(keys, NO_KEY);
-  const added = ({ notes }, sum = new Float32Array(n_embd)) => {
-    for (const row of notes.tableRows) add(sum, app.model.row('ngram_embedding.weight', row));
-    return sum;
-  };
   return {
     name: say('station_table'),
     chapters: ['06_bloque_y_gpt'],
@@ -277,8 +250,11 @@ function tableStation() {
       });
       return [table('', [say('sequence'), say('row'), say('length')], rows)];
     },
-    vectors: (moment) => [[say('sum_of_rows'), added(moment)]],
-    stream: (moment) => added(moment, moment.notes.token.slice()),
+    stream: ({ notes }) => {
+      const sum = notes.token.slice();
+      for (const row of notes.tableRows) add(sum, app.model.row('ngram_embedding.weight', row));
+      return sum;
+    },
   };
 }
 
@@ -288,10 +264,6 @@ function positionStation() {
     name: say('station_position'),
     chapters: ['02_embeddings_y_posiciones'],
     say: ({ t }) => say('say_position', { kind, place: t + 1 }),
-    vectors: ({ notes }) => [
-      [say('position_vector'), notes.position],
-      [say('sum_into_blocks'), notes.embedding],
-    ],
     stream: ({ notes }) => notes.embedding,
   };
 }
@@ -303,7 +275,7 @@ function sumInWords(before, added, after) {
 }
 
 function attentionStation(block) {
-  const { n_embd: C, n_head: H, position, qk_norm, embedding_skip } = app.model.config;
+  const { n_head: H, position, qk_norm, embedding_skip } = app.model.config;
   const turn = position === 'rope' ? say('turned') : '';
   const normed = qk_norm ? say('normed') : '';
   const { skips } = app.model.weights;
@@ -325,19 +297,6 @@ function attentionStation(block) {
         return [String(head + 1), glyph(visible(letterAt(start + s))), away, percent(weights[s])];
       });
       return [table('', ['head_column', 'looks_most', 'ago', 'weight'].map((key) => say(key)), heads)];
-    },
-    vectors: ({ notes }) => {
-      const { input, norm1, qkv, mixed, attention, middle } = notes.blocks[block];
-      return [
-        [say('incoming'), input],
-        [say('normalised'), norm1],
-        [say('query'), qkv.subarray(0, C)],
-        [say('key'), qkv.subarray(C, 2 * C)],
-        [say('value'), qkv.subarray(2 * C)],
-        [say('mixture'), mixed],
-        [say('added'), attention],
-        [say('outgoing'), middle],
-      ];
     },
     stream: ({ notes }) => notes.blocks[block].middle,
   };
@@ -362,23 +321,6 @@ function forwardStation(block) {
         sum: sumInWords(middle, feedForward, output),
       });
     },
-    vectors: ({ notes }) => {
-      const { middle, norm2, expanded, active, feedForward, output } = notes.blocks[block];
-      const wide = is_gated
-        ? [
-            [say('content'), expanded.subarray(0, hidden_size)],
-            [say('gate'), expanded.subarray(hidden_size)],
-          ]
-        : [[say('widened'), expanded]];
-      return [
-        [say('incoming'), middle],
-        [say('normalised'), norm2],
-        ...wide,
-        [say('after_activation', { activation: name }), active],
-        [say('added'), feedForward],
-        [say('outgoing'), output],
-      ];
-    },
     stream: ({ notes }) => notes.blocks[block].output,
   };
 }
@@ -392,10 +334,6 @@ function headStation() {
     name: say('station_head'),
     chapters: ['07_salida'],
     say: () => say('say_head', { norm: say(norm), all: vocab_size, tied }),
-    vectors: ({ notes, logits }) => [
-      [say('normalised'), notes.norm],
-      [say('logits'), logits],
-    ],
     stream: lastStream,
   };
 }
@@ -405,7 +343,6 @@ function softmaxStation() {
     name: say('station_softmax'),
     chapters: ['07_salida', '09_generacion'],
     say: ({ id }) => say('say_softmax', { letter: spoken(characterOf(id)) }),
-    vectors: ({ logits }) => [[say('probabilities'), softmax(logits)]],
     stream: lastStream,
   };
 }

@@ -16,7 +16,7 @@ async function chooseLetter(i) {
   keepInSight();
   keepAddress();
   await showLetter(i);
-  if (story.chosen === i) $('dicho').textContent = asking.moment ? inWords(asking.moment) : '';
+  if (story.chosen === i) $('dicho').textContent = asking.moment ? momentInWords(asking.moment) : '';
 }
 
 // --- the sheet that answers where there is one column ---------------------------------------
@@ -96,7 +96,7 @@ function showMoment() {
 }
 
 /** Returns a moment as it is read aloud. */
-function inWords({ i, id, logits }) {
+function momentInWords({ i, id, logits }) {
   const p = softmax(logits);
   const best = ranking(logits)[0];
   return say('letter_aloud', {
@@ -113,7 +113,9 @@ function inWords({ i, id, logits }) {
 
 views.letra = {
   open(box) {
+    this.box = box;
     this.verdict = element('p', { class: 'verdict' });
+    this.surprise = element('p');
     this.rows = Array.from({ length: SHOWN + 1 }, () => barsOfLetter());
     const list = element('ol', { class: 'bars' }, ...this.rows.map((row) => row.item));
     box.append(
@@ -125,13 +127,8 @@ views.letra = {
         element('span', { class: 'key' }, bar(1, 'after'), say('as_drawn')),
       ),
       list,
-      hint(
-        `${say('what_if_hint')} `,
-        chapter('07_salida'),
-        '. ',
-        chapter('09_generacion'),
-        '.',
-      ),
+      foldedNumbers(this.surprise),
+      hint(`${say('what_if_hint')} `, chapter('07_salida'), '. ', chapter('09_generacion'), '.'),
     );
   },
 
@@ -140,14 +137,18 @@ views.letra = {
     const order = ranking(logits);
     const place = order.indexOf(id);
     const choices = Math.round(2 ** entropy(p));
+    const chance = percent(p[id]);
     this.verdict.textContent = say('verdict', {
-      chance: percent(p[id]),
+      chance,
       place: place + 1,
       all: logits.length,
-      bits: bitsOf(p[id]).toFixed(1),
       doubt: say(choices > 1 ? 'doubted' : 'hardly_doubted', { n: choices }),
     });
-    const after = softmax(shapeLogits(logits, story.controls.options));
+    this.surprise.textContent = say('surprise_of', { bits: bitsOf(p[id]).toFixed(1), chance });
+    // Who has not opened the controls knows of none.
+    const isOpen = $('mandos').open;
+    this.box.classList.toggle('plain', !isOpen);
+    const after = isOpen ? softmax(shapeLogits(logits, story.controls.options)) : p;
     const shown = order.slice(0, SHOWN);
     if (place >= SHOWN) shown.push(id);
     const longest = Math.max(p[order[0]], ...shown.map((one) => after[one]));
@@ -181,11 +182,6 @@ function barsOfLetter() {
   return row;
 }
 
-/** Returns words that are heard and not seen. */
-function aside(words) {
-  return element('span', { class: 'hidden' }, words);
-}
-
 function fillRow(row, { i, one, p, after, longest, drawn }) {
   const character = characterOf(one);
   row.glyph.textContent = visible(character);
@@ -204,20 +200,12 @@ function fillRow(row, { i, one, p, after, longest, drawn }) {
 function openAsking() {
   for (const [name, view] of Object.entries(views)) view.open($(`vista-${name}`));
   openSheet();
-  $('mandos').addEventListener('input', showMoment);
+  for (const kind of ['input', 'toggle']) $('mandos').addEventListener(kind, showMoment);
   showMoment();
   const tabs = Array.from($('vistas').children);
-  tabs.forEach((tab, n) => {
-    tab.addEventListener('click', () => openView(tab.id.slice(4)));
-    tab.addEventListener('keydown', (event) => {
-      const to = { ArrowRight: n + 1, ArrowLeft: n - 1, Home: 0, End: -1 }[event.key];
-      if (to === undefined) return;
-      event.preventDefault();
-      const next = tabs.at(to % tabs.length);
-      openView(next.id.slice(4));
-      next.focus();
-    });
-  });
+  const openTab = (tab) => openView(tab.id.slice(4));
+  for (const tab of tabs) tab.addEventListener('click', () => openTab(tab));
+  walkWithArrows(tabs, openTab);
   const step = (by) => () => {
     const to = (story.chosen ?? 0) + by;
     if (to >= 0 && to < story.ids.length) chooseLetter(to);

@@ -67,15 +67,8 @@ class Letters {
 
   _key(event) {
     const to = this._target(event.key);
-    if (
-      to === undefined ||
-      event.shiftKey ||
-      event.ctrlKey ||
-      event.metaKey ||
-      event.altKey ||
-      !this.length
-    )
-      return;
+    const isHeld = event.shiftKey || event.ctrlKey || event.metaKey || event.altKey;
+    if (to === undefined || isHeld || !this.length) return;
     event.preventDefault();
     this.actions.choose(Math.max(0, Math.min(this.length - 1, to)));
   }

@@ -2,6 +2,8 @@
 
 const ADDRESS_REST = 400; // ms; browsers refuse to change an address many times a second
 
+const SEEN = 'seen'; // the state of each entry of the history that was on show
+
 const link = { timer: null };
 
 /** Returns what comes after the address of the page. */
@@ -18,7 +20,7 @@ function linkToStory() {
 function keepAddress() {
   clearTimeout(link.timer);
   if (navigator.userActivation?.hasBeenActive === false) return;
-  link.timer = setTimeout(() => history.replaceState(null, '', linkToStory()), ADDRESS_REST);
+  link.timer = setTimeout(() => history.replaceState(SEEN, '', linkToStory()), ADDRESS_REST);
 }
 
 /** Returns the address of the page for others; empty where only a disk has it, and none is known. */
@@ -30,7 +32,7 @@ function pageAddress() {
 
 async function copyLink() {
   clearTimeout(link.timer);
-  history.replaceState(null, '', linkToStory());
+  history.replaceState(SEEN, '', linkToStory());
   const said = (words) => ($('estado').textContent = words);
   const address = pageAddress();
   try {
@@ -59,5 +61,4 @@ function openAddress() {
 
 function openLinks() {
   $('enlace').addEventListener('click', copyLink);
-  addEventListener('hashchange', openAddress);
 }

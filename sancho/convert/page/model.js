@@ -75,14 +75,7 @@ function productsOfOne(a, b, row, n, out) {
     const first = Math.min(eight, rows - 8);
     let i = a.start + first * stride;
     let j = from;
-    let s0 = 0,
-      s1 = 0,
-      s2 = 0,
-      s3 = 0,
-      s4 = 0,
-      s5 = 0,
-      s6 = 0,
-      s7 = 0;
+    let s0 = 0, s1 = 0, s2 = 0, s3 = 0, s4 = 0, s5 = 0, s6 = 0, s7 = 0;
     for (let p = 0; p < n; p++, i += step, j += ahead) {
       const value = y[j];
       s0 += x[i] * value;
@@ -117,27 +110,15 @@ function productsOfFour(a, first, b, row, n, out) {
   const { numbers: y, step: ahead, stride: other } = b;
   let i = a.start + first * stride;
   let j = b.start + row * other;
-  let a0 = 0,
-    a1 = 0,
-    a2 = 0,
-    a3 = 0,
-    b0 = 0,
-    b1 = 0,
-    b2 = 0,
-    b3 = 0,
-    c0 = 0,
-    c1 = 0,
-    c2 = 0,
-    c3 = 0,
-    d0 = 0,
-    d1 = 0,
-    d2 = 0,
-    d3 = 0;
+  let a0 = 0, a1 = 0, a2 = 0, a3 = 0;
+  let b0 = 0, b1 = 0, b2 = 0, b3 = 0;
+  let c0 = 0, c1 = 0, c2 = 0, c3 = 0;
+  let d0 = 0, d1 = 0, d2 = 0, d3 = 0;
   for (let t = 0; t < n; t++, i += step, j += ahead) {
-    const p = y[j],
-      q = y[j + other],
-      r = y[j + 2 * other],
-      s = y[j + 3 * other];
+    const p = y[j];
+    const q = y[j + other];
+    const r = y[j + 2 * other];
+    const s = y[j + 3 * other];
     let value = x[i];
     a0 += value * p;
     a1 += value * q;
@@ -184,14 +165,14 @@ function mixture(vectors, places, weights, n) {
   const rows = places.length;
   let row = 0;
   for (; row + 3 < rows; row += 4) {
-    const i = places[row],
-      j = places[row + 1],
-      k = places[row + 2],
-      l = places[row + 3];
-    const a = weights[row],
-      b = weights[row + 1],
-      c = weights[row + 2],
-      d = weights[row + 3];
+    const i = places[row];
+    const j = places[row + 1];
+    const k = places[row + 2];
+    const l = places[row + 3];
+    const a = weights[row];
+    const b = weights[row + 1];
+    const c = weights[row + 2];
+    const d = weights[row + 3];
     for (let p = 0; p < n; p++) {
       out[p] += a * vectors[i + p] + b * vectors[j + p] + c * vectors[k + p] + d * vectors[l + p];
     }
@@ -372,14 +353,13 @@ class Reader {
     return this._stream(this.length - taken.length, taken.length, () => {});
   }
 
-  /** Returns all that is computed at position t, which was read before, by name. */
+  /** Returns what is computed at position t, which was read before, by name. */
   look(t) {
     const notes = { blocks: this.keys.map(() => ({})) };
     const x = this._stream(t, 1, (name, values, layer) => {
       const place = layer === undefined ? notes : notes.blocks[layer];
       place[name] = values.slice();
     });
-    notes.norm = this.model.norm('norm', x);
     notes.logits = this.model.logits(x);
     return notes;
   }
@@ -436,7 +416,7 @@ class Reader {
     return knownRows(newestFirst, this.model.weights[NGRAM_KEYS]);
   }
 
-  /** Returns what leaves the last block at n positions from t on; tells `note` of every step. */
+  /** Returns what leaves the last block at n positions from t on; tells `note` of its steps. */
   _stream(t, n, note) {
     const { n_layer, embedding_skip } = this.model.config;
     const isOn = (...parts) => !parts.some((part) => this.model.off.has(part));
@@ -466,10 +446,7 @@ class Reader {
         for (const row of rows) add(x, this.model.row('ngram_embedding.weight', row));
       }
       const position = this.model.position(t + k);
-      if (position) {
-        note('position', position);
-        add(x, position);
-      }
+      if (position) add(x, position);
     });
     return out;
   }
@@ -479,7 +456,6 @@ class Reader {
     const { n_embd: C, n_head: H, head_size: D, position, qk_norm } = model.config;
     const name = `blocks.${layer}`;
     const normalised = model.norm(`${name}.norm1`, x);
-    note('norm1', normalised, layer);
     const all = model.linear(`${name}.attention.qkv`, normalised, 3 * C);
     vectorsOf(all, 3 * C).forEach((qkv, k) => {
       if (position === 'rope') model.turn(qkv, 2 * H, t + k);
@@ -488,9 +464,7 @@ class Reader {
         kept[layer].set(qkv.subarray(part * C, (part + 1) * C), (t + k) * C);
       });
     });
-    note('qkv', all, layer);
     const mixed = this._mix(layer, t, n);
-    note('mixed', mixed, layer);
     const out = model.linear(`${name}.attention.proj`, mixed, C);
     note('attention', out, layer);
     return out;
@@ -501,7 +475,6 @@ class Reader {
     const { n_embd: C, hidden_size, is_gated } = model.config;
     const name = `blocks.${layer}`;
     const normalised = model.norm(`${name}.norm2`, x);
-    note('norm2', normalised, layer);
     const rows = is_gated ? 2 * hidden_size : hidden_size;
     const expanded = model.linear(`${name}.feed_forward.expand`, normalised, rows);
     note('expanded', expanded, layer);
@@ -510,7 +483,6 @@ class Reader {
     vectorsOf(expanded, rows).forEach((wide, k) => {
       const active = wide.subarray(is_gated ? hidden_size : 0).map(model.activation);
       if (is_gated) for (let p = 0; p < hidden_size; p++) active[p] *= wide[p];
-      note('active', active, layer);
       // Most units of a relu sleep, and a third of the block's weights need not be looked at.
       const sum = sparseProduct(model.contractions[layer], active, C);
       if (bias) add(sum, bias);

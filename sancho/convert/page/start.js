@@ -1,11 +1,15 @@
 // The beginning: unpack, open every part, write a first text. And the page's functions for others.
 
 const FIRST_TEXT = [200, 1000]; // letters; between the two it ends with a sentence, if it can
+// What the page can't be opened without, and not every browser has.
+const NEEDED = ['DecompressionStream', 'ReadableStream', 'MessageChannel'];
 
 async function openPage() {
-  openTheme();
   app.facts = JSON.parse($('facts').textContent);
   translate();
+  openTheme();
+  const names = NEEDED.filter((name) => !(name in window)).join(', ');
+  if (names) throw new Error(say('missing', { names }));
   const { config, characters, nearest, precision, layout } = app.facts;
   const bytes = await inflate($('weights').textContent);
   app.model = new GPT(config, namedWeights(bytes, precision, layout));
@@ -22,11 +26,12 @@ async function openPage() {
   openTyping();
   openAsking();
   openLinks();
-  openComparison();
   openSurprise();
   openGame();
+  openDuel();
   openSwitches();
   openTeaching();
+  if (!('Worker' in window)) $('ensena-titulo').after(element('p', { class: 'notice' }, say('no_worker')));
   openAbout();
 }
 
@@ -45,7 +50,7 @@ function openTheme() {
   const { media } = rules.find((rule) => rule.media?.mediaText.includes('color-scheme'));
   const button = $('tema');
   const paint = (theme) => {
-    media.mediaText = theme === 'dark' ? 'all' : 'not all';
+    media.mediaText = theme === 'dark' ? 'screen' : 'not all';
     document.documentElement.style.colorScheme = theme;
     button.setAttribute('aria-pressed', theme === 'dark');
   };
@@ -71,7 +76,7 @@ function knownIds(text) {
  * What the console and the tests may use; all else is the page's own.
  *
  * ready: a promise that the model can be used.
- * busy: whether the page still writes, compares, reads, guesses, or looks for the letter to show.
+ * busy: whether the page still writes, reads, guesses, or looks for the letter to show.
  * look(text): what is computed at the end of a text. logits: what the output head makes of each
  * residual stream (n_layer + 1, V), of the last one what the model says; attention (n_layer, H, T).
  * write(text, n, options): a promise of the n characters that sample.py writes after a text.
@@ -81,8 +86,8 @@ window.sancho = {
 
   get busy() {
     const { chosen } = story;
-    const tried = board.game?.pending || switches.run;
-    const work = story.running || comparison.run || reading.run || tried;
+    const tried = board.game?.pending || duel.isBusy || switches.run;
+    const work = story.running || reading.run || tried;
     return Boolean(work || (chosen && asking.moment?.i !== chosen));
   },
 
@@ -122,9 +127,19 @@ function sentenceEnded() {
   return /[.!?…][»”")]*\s$/.test(app.vocabulary.decode(story.ids.slice(-4)));
 }
 
+/** Opens what a new address asks for. Who goes back or forward keeps what is on show. */
+function heedAddress() {
+  if (history.state === SEEN) return;
+  history.replaceState(SEEN, '');
+  openLinkedGame();
+  openAddress();
+}
+
 window.sancho.ready.then(
   () => {
     $('estado').textContent = '';
+    addEventListener('hashchange', heedAddress);
+    history.replaceState(SEEN, '');
     const asked = openAddress();
     if (asked) return asked;
     newStory(startIds(app.vocabulary.encode(app.facts.start).ids));

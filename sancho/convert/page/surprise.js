@@ -60,7 +60,7 @@ function showReading(isReading) {
 
 function showSurprises(ids, bits, unknown) {
   Object.assign(reading, { ids, bits: [NaN, ...bits], first: 0 });
-  const mean = bits.reduce((a, b) => a + b, 0) / bits.length;
+  const mean = meanOf(bits);
   const box = $('sorprendido');
   box.textContent = '';
   box.hidden = false;

@@ -1,4 +1,5 @@
-// Tables, pictures of numbers, notes in small print, and texts that are read and not written in.
+// Tables and means, notes in small print, texts that are read and not written in, words for the ear,
+// nodes that arrow keys walk through.
 
 /** Returns a table of rows of cells; a column without a name is there for the eye alone. */
 function table(caption, names, rows, attributes = {}) {
@@ -19,6 +20,11 @@ function hint(...children) {
   return element('p', { class: 'hint' }, ...children);
 }
 
+/** Returns what is there for who wants the numbers, folded. */
+function foldedNumbers(...children) {
+  return element('details', {}, element('summary', {}, say('the_numbers')), ...children);
+}
+
 /** Returns a character as it stands in tables. */
 function glyph(text) {
   return element('b', { class: 'glyph' }, text);
@@ -36,49 +42,26 @@ function letterBox(label, kind = '') {
   });
 }
 
-const WIDEST = 192; // numbers side by side
-
-/** Returns a picture of numbers, up for positive and down for negative, and the numbers as text. */
-function picture(values, title) {
-  const numbers = Array.from(values);
-  const largest = Math.max(1e-9, ...numbers.map(Math.abs));
-  const caption = element('figcaption', {}, element('b', {}, title), ` ${summary(numbers)}`);
-  const rows = [];
-  const width =
-    numbers.length > WIDEST
-      ? Math.ceil(numbers.length / Math.ceil(numbers.length / WIDEST))
-      : numbers.length;
-  for (let i = 0; i < numbers.length; i += width) {
-    rows.push(barRow(numbers.slice(i, i + width), width, largest));
-  }
-  const list = element('details', { class: 'numbers' }, element('summary', {}, say('the_numbers')));
-  list.addEventListener('toggle', () => {
-    if (list.open && list.children.length === 1) {
-      list.append(element('p', {}, numbers.map((x) => decimals(x)).join('  ')));
-    }
-  });
-  return element('figure', { class: 'vector' }, caption, ...rows, list);
+/** Returns words that are heard and not seen. */
+function aside(words) {
+  return element('span', { class: 'hidden' }, words);
 }
 
-function summary(numbers) {
-  const [low, high] = [Math.min(...numbers), Math.max(...numbers)];
-  const count = say('numbers', { n: numbers.length });
-  return say('range', { count, low: decimals(low), high: decimals(high) });
-}
+const meanOf = (numbers) => numbers.reduce((a, b) => a + b, 0) / numbers.length;
 
-function barRow(numbers, width, largest) {
-  const path = (sign) =>
-    numbers.map((x, i) => (x * sign > 0 ? `M${i} 20h.8v${(-19 * x) / largest}h-.8z` : '')).join('');
-  return svg(
-    'svg',
-    {
-      viewBox: `0 0 ${width} 40`,
-      preserveAspectRatio: 'none',
-      class: 'strip',
-      'aria-hidden': true,
-    },
-    svg('path', { d: `M0 20H${width}`, class: 'axis' }),
-    svg('path', { d: path(1), class: 'plus' }),
-    svg('path', { d: path(-1), class: 'minus' }),
+/** Lets the tab key reach one of some nodes, and from there the arrow keys the others. */
+function walkWithArrows(nodes, reached = () => {}) {
+  const leaveOne = (one) => nodes.forEach((node) => (node.tabIndex = node === one ? 0 : -1));
+  leaveOne(nodes[0]);
+  nodes.forEach((node, n) =>
+    node.addEventListener('keydown', (event) => {
+      const to = { ArrowRight: n + 1, ArrowLeft: n - 1, Home: 0, End: -1 }[event.key];
+      if (to === undefined) return;
+      event.preventDefault();
+      const next = nodes.at(to % nodes.length);
+      leaveOne(next);
+      reached(next);
+      next.focus();
+    }),
   );
 }

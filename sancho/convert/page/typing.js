@@ -1,9 +1,6 @@
 // As one types: the letters that the model expects next, beside the cursor; a click writes one.
 
-const REST = 100; // ms without a key
 const OFFERED = 5;
-
-const rest = () => new Promise((resolve) => setTimeout(resolve, REST));
 
 const typing = { reader: null, request: 0 };
 

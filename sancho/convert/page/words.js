@@ -1,4 +1,4 @@
-// Words: what the page says, as strings.json has it in Spanish and in English.
+// Words: what the page says, letters and durations too, as strings.json has it in Spanish and English.
 
 document.documentElement.lang = document.documentElement.dataset.language = askedLanguage();
 
@@ -14,6 +14,13 @@ function say(key, values = {}) {
   const text = values.n === 1 ? one : many;
   const inWords = (value) => (typeof value === 'number' ? thousands(value) : value);
   return text.replace(/\{(\w+)\}/g, (_, name) => inWords(values[name]));
+}
+
+/** Returns seconds in words, as few as suit their number. */
+function duration(seconds) {
+  if (seconds < 90) return say('seconds', { n: Math.round(seconds) });
+  if (seconds < 5400) return say('minutes', { n: Math.round(seconds / 60) });
+  return say('hours', { n: (seconds / 3600).toFixed(1) });
 }
 
 /** Puts the texts of the skeleton, which are Spanish, into the page's language. */

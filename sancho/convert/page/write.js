@@ -185,8 +185,9 @@ async function goOn(isEnough = (n) => n >= wantedLetters(), letter = null) {
   return story.tell.choose(doubt.at);
 }
 
-/** Returns the last letter, if the model hesitated there more than ever, or else where it did. */
+/** Returns the last letter, if the model hesitated within a word more than ever, or else where it did. */
 function moreDoubtful(doubt) {
+  if (!/^\p{L}{3}$/u.test(app.vocabulary.decode(story.ids.slice(-3)))) return doubt;
   const bits = entropy(softmax(story.writer.logits));
   return bits > doubt.bits ? { bits, at: story.ids.length - 1 } : doubt;
 }

@@ -1,0 +1,48 @@
+// The learning curve: which losses were measured, and their drawing.
+
+/** Returns which lines of a curve were measured, which have a training loss, and the line to draw. */
+function pointsOf(lines) {
+  const measured = lines.filter(([, , val]) => val !== null);
+  const train = lines.filter(([, loss]) => loss !== null);
+  return { measured, train, line: train.length ? train : measured.map(([step, , val]) => [step, val]) };
+}
+
+/** Returns the drawing of the losses by step: [step, training loss, validation loss]. */
+function drawnCurve(lines) {
+  const { measured, line } = pointsOf(lines);
+  const losses = [...line.map(([, loss]) => loss), ...measured.map(([, , val]) => val)];
+  const [low, high] = [Math.min(...losses), Math.min(Math.max(...losses), 4 * Math.min(...losses))];
+  const last = lines[lines.length - 1][0] || 1;
+  const x = (step) => 40 + (350 * step) / last;
+  const y = (loss) => 170 - (150 * (Math.min(loss, high) - low)) / (high - low || 1);
+  const path = line.map(
+    ([step, loss], i) => `${i ? 'L' : 'M'}${x(step).toFixed(1)} ${y(loss).toFixed(1)}`,
+  );
+  const dots = measured.map(([step, , val]) =>
+    svg('circle', { cx: x(step), cy: y(val), r: 3.5, class: 'dot' }),
+  );
+  return svg(
+    'svg',
+    {
+      viewBox: '0 0 400 200',
+      class: 'curve',
+      role: 'img',
+      'aria-label': say('curve_aloud', {
+        high: high.toFixed(2),
+        low: low.toFixed(2),
+        steps: say('steps', { n: last }),
+      }),
+    },
+    svg('path', { class: 'axis', d: 'M40 10V170H395' }),
+    label(36, 24, high.toFixed(2), 'end'),
+    label(36, 172, low.toFixed(2), 'end'),
+    label(40, 190, '0'),
+    label(392, 190, say('step_n', { n: last }), 'end'),
+    svg('path', { class: 'learning', d: path.join('') }),
+    ...dots,
+  );
+}
+
+function label(x, y, text, anchor = 'start') {
+  return svg('text', { x, y, 'text-anchor': anchor, 'aria-hidden': true }, text);
+}

@@ -1,0 +1,75 @@
+// ¿Cervantes o Sancho?: two passages begin with the same words; one is the book's, one the model's.
+
+const ROUNDS = 10;
+const DUEL_LETTERS = 120; // of each passage, about
+const FIRST_WORDS = /^(?:\S+\s+){3}/; // with which both begin
+
+/** How many rounds were played, in how many the book's passage was found, and what rivals it ever had. */
+const duel = { played: 0, right: 0, rivals: 0, isBusy: false };
+
+const duelName = () => say(app.facts.corpus === 'Don Quijote' ? 'cervantes_or_sancho' : 'book_or_sancho');
+const roundsToPlay = () => Math.min(ROUNDS, app.facts.passages.length);
+
+/** Returns a passage as it is shown: on one line, as many whole words as there is room for. */
+function shortened(text) {
+  const whole = text.slice(0, DUEL_LETTERS).replace(/\s+\S*$/, '');
+  return `${whole.replace(/\s+/g, ' ')} …`;
+}
+
+/** Returns what the model makes of the text before a passage and of its first words. */
+async function rivalOf([before, passage]) {
+  const [start] = FIRST_WORDS.exec(passage) ?? [''];
+  const { ids } = app.vocabulary.encode(before + start);
+  const writer = new Writer(app.model, ids, app.facts.sampling, app.facts.seed + duel.rivals++);
+  const breath = breather();
+  let text = start;
+  while (text.length < DUEL_LETTERS) {
+    const id = writer.step();
+    if (id !== null) text += characterOf(id);
+    await breath();
+  }
+  return text;
+}
+
+async function playRound() {
+  if (duel.played === roundsToPlay()) duel.played = duel.right = 0;
+  duel.isBusy = $('ronda').disabled = $('duelo-final').hidden = true;
+  $('fallo').textContent = say('sancho_writes');
+  const both = app.facts.passages[duel.played];
+  const pair = [choiceOf(both[1], true), choiceOf(await rivalOf(both), false)];
+  if (Math.random() < 0.5) pair.reverse();
+  $('pareja').replaceChildren(...pair);
+  $('fallo').textContent = say('which_is_real', { round: duel.played + 1, all: roundsToPlay() });
+  duel.isBusy = false;
+}
+
+/** Returns a button with one of the two; what follows from its text is whose it is. */
+function choiceOf(text, isReal) {
+  const press = () => decide(isReal);
+  const whose = element('b', { hidden: true }, say(isReal ? 'of_the_book' : 'of_sancho'));
+  return element('button', { type: 'button', onclick: press }, `${shortened(text)} `, whose);
+}
+
+function decide(isRight) {
+  duel.played++;
+  duel.right += isRight;
+  for (const button of $('pareja').children) {
+    button.disabled = true;
+    button.lastChild.hidden = false;
+  }
+  const score = say('n_of', { n: duel.right, all: duel.played });
+  const isOver = duel.played === roundsToPlay();
+  $('fallo').textContent = `${say(isRight ? 'was_right' : 'was_wrong')} ${score}.`;
+  $('ronda').textContent = say(isOver ? 'play_again' : 'next_round');
+  $('ronda').disabled = false;
+  $('ronda').focus();
+  $('duelo-final').hidden = !isOver;
+  $('cuenta-duelo').value = [`${duelName()} ${score}`, pageAddress()].join('\n').trim();
+}
+
+function openDuel() {
+  if (!app.facts.passages.length) return;
+  $('duelo-titulo').textContent = duelName();
+  $('ronda').addEventListener('click', playRound);
+  $('copiar-duelo').addEventListener('click', () => copyFrom('cuenta-duelo', 'duelo-copiado'));
+}
