@@ -16,10 +16,10 @@ function planesOf(numbers) {
 function shapesOf(weights, config) {
   const named = Object.entries(weights).filter(([name]) => name !== NGRAM_KEYS);
   const columns = (name) => (name.endsWith('feed_forward.proj.weight') ? config.hidden_size : config.n_embd);
-  return named.map(([name, { length }]) => {
-    const isVector = name === 'skips' || name.endsWith('bias') || length === config.n_embd;
-    return [name, isVector ? [length] : [length / columns(name), columns(name)]];
-  });
+  return named.map(([name, { length }]) => [
+    name,
+    name === 'skips' ? [length] : [length / columns(name), columns(name)],
+  ]);
 }
 
 /** Returns weights as unpack.js reads them: planes, zlib, base64. */
@@ -31,7 +31,7 @@ async function packed(weights, layout) {
     all.set(part, start);
     start += part.length;
   }
-  const keys = weights[NGRAM_KEYS] ?? new Int32Array(0);
+  const keys = weights[NGRAM_KEYS];
   const differences = keys.map((key, i) => key - (i ? keys[i - 1] : 0));
   const planes = new Blob([planesOf(all), planesOf(differences)]);
   const stream = planes.stream().pipeThrough(new CompressionStream('deflate'));
@@ -56,7 +56,7 @@ async function pageOf(weights, facts) {
 /** Returns a checkpoint as checkpoint.py reads it, as a Blob; content: of its JSON. */
 async function checkpointOf(weights, config, content) {
   const shapes = new Map(shapesOf(weights, config));
-  if (weights[NGRAM_KEYS]) shapes.set(NGRAM_KEYS, [weights[NGRAM_KEYS].length]);
+  shapes.set(NGRAM_KEYS, [weights[NGRAM_KEYS].length]);
   const json = JSON.stringify(content);
   const tensors = {};
   const hashed = [json];

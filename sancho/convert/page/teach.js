@@ -5,17 +5,12 @@ const LEAST_STEPS = 20;
 const FIRST_POINTS = 3; // from so many on the curve is drawn
 const MOST_WORKERS = 4; // they share the eight windows of a batch
 const OVERHEAD = 1.6; // a step takes so much more than its windows: workers share a memory, and the optimizer
-const SLOWEST = 2; // seconds; where a step of the page's own model takes longer, it is not tuned
-const TUNING = { rate: 0.2, epochs: 0.5 }; // fractions of those of a new model, as plan.py
 const SLOW = 0.5; // seconds; where a step of the larger model takes longer, the smaller one learns
 const PACE_KNOWN = 3; // seconds of steps, after which their pace decides how many there will be
 const AT_THE_END = 10; // steps that take as long as to measure the loss and to keep the model
 
-/**
- * taken: the text as it was given; text: the same, its ids those of the model that learns it; then
- * the workers, what they told, and the model as it is since they stopped.
- */
-const teaching = { taken: null, text: null, workers: [], points: [], result: null, plan: null };
+/** The text that was given, then the workers, what they told, and the model since they stopped. */
+const teaching = { text: null, workers: [], points: [], result: null, plan: null };
 
 const teachingSays = (key, values) => ($('aprendizaje').textContent = say(key, values));
 
@@ -26,7 +21,7 @@ function takeText(raw, name) {
   const text = cleanText(raw);
   const letters = text.length;
   if (letters < LEAST_LETTERS) return refuseText(say('text_too_short', { n: letters, least: LEAST_LETTERS }));
-  teaching.taken = teaching.text = { name, ...splitText(text) };
+  teaching.text = { name, ...splitText(text) };
   teaching.result = null;
   $('leido').textContent = textInWords();
   $('aprender').disabled = false;
@@ -39,7 +34,7 @@ function textInWords() {
 }
 
 function refuseText(why) {
-  teaching.taken = null;
+  teaching.text = null;
   $('leido').textContent = why;
   $('aprender').disabled = true;
 }
@@ -79,96 +74,52 @@ function newWorker(heed) {
   return worker;
 }
 
-/** Returns a promise of the seconds that a window of a model takes; weights: null for a new one. */
-function trial(config, kernel, weights = null) {
+/** Returns a promise of the seconds that a window of a model takes. */
+function trial(config, kernel) {
   return new Promise((resolve, reject) => {
     const worker = newWorker(({ trial: seconds, error }) => {
       worker.terminate();
       if (error) reject(new Error(error));
       else resolve(seconds);
     });
-    worker.postMessage({ trial: true, config, kernel, weights });
+    worker.postMessage({ trial: true, config, kernel });
   });
 }
 
 /** Returns the options that the length of the text and the time decide, as plan.py. */
-function optionsFor(text, config, steps, isTuned) {
+function optionsFor(text, config, steps) {
   const { train, epochs } = app.facts.teaching;
   const letters = config.block_size * train.batch_size;
-  const readable = epochs * (isTuned ? TUNING.epochs : 1) * text.train.length;
-  const most = Math.ceil(readable / letters);
+  const most = Math.ceil((epochs * text.train.length) / letters);
   const max_iters = Math.max(LEAST_STEPS, Math.min(steps, most, train.max_iters));
   const readings = (max_iters * letters) / text.train.length;
-  const dropped = config.ngram_size > 1 ? Math.max(0, 0.85 - 1.35 / readings) : 0;
-  const options = { ...train, max_iters, ngram_dropout: dropped, logit_scale: 1 + 0.15 * dropped };
-  if (isTuned) {
-    options.learning_rate *= TUNING.rate;
-    options.muon_learning_rate *= TUNING.rate;
-  }
-  return options;
-}
-
-/**
- * Returns the weights of the page's model for a text, and the text with its ids. Characters that the
- * model lacks come after its own; their rows begin as those of the nearest one, or as the mean of all.
- */
-function ownModelFor(text) {
-  const { model, vocabulary, facts } = app;
-  const own = vocabulary.characters;
-  const added = text.characters.filter((character) => !vocabulary.ids.has(character));
-  const characters = [...own, ...added];
-  const weights = {};
-  // A part of a larger array would be sent with the whole of it.
-  for (const [name, array] of Object.entries(model.weights)) weights[name] = array.slice();
-  for (const name of ['token_embedding.weight', 'head.weight']) {
-    const C = model.config.n_embd;
-    const rows = new Float32Array(characters.length * C);
-    rows.set(weights[name]);
-    added.forEach((character, i) => {
-      const near = vocabulary.ids.get(facts.nearest[character]);
-      const row = rowOf(rows, own.length + i, C);
-      if (near !== undefined) return row.set(rowOf(rows, near, C));
-      for (let id = 0; id < own.length; id++) add(row, rowOf(rows, id, C), 1 / own.length);
-    });
-    weights[name] = rows;
-  }
-  const places = new Map(characters.map((character, id) => [character, id]));
-  const ids = Int32Array.from(text.characters, (character) => places.get(character));
-  const [train, val] = [text.train, text.val].map((part) => part.map((id) => ids[id]));
-  return { weights, text: { ...text, characters, train, val } };
+  const dropped = Math.max(0, 0.85 - 1.35 / readings);
+  return { ...train, max_iters, ngram_dropout: dropped, logit_scale: 1 + 0.15 * dropped };
 }
 
 async function learn() {
   const clicked = performance.now();
   setLearning(true);
   teachingSays('trying_pace');
-  const isTuned = $('desde').checked;
-  const own = isTuned ? ownModelFor(teaching.taken) : null;
-  const text = (teaching.text = own?.text ?? teaching.taken);
+  const { text } = teaching;
   const kernel = kernelBytes();
   $('sin-nucleo').hidden = kernel !== null;
   const workers = workersToUse();
   try {
-    const models = isTuned ? [app.model.config] : app.facts.teaching.models;
+    const { models, train: how } = app.facts.teaching;
     const [first, smaller] = models.map((m) => ({ ...m, vocab_size: text.characters.length }));
-    const share = (OVERHEAD * app.facts.teaching.train.batch_size) / workers;
-    let [config, seconds] = [first, share * (await trial(first, kernel, own?.weights))];
-    if (isTuned && seconds > SLOWEST) {
-      setLearning(false);
-      return teachingSays('tuning_is_slow', { seconds: seconds.toFixed(1) });
-    }
-    if (!isTuned && seconds > SLOW) {
-      [config, seconds] = [smaller, share * (await trial(smaller, kernel))];
-    }
+    const share = (OVERHEAD * how.batch_size) / workers;
+    let [config, seconds] = [first, share * (await trial(first, kernel))];
+    if (seconds > SLOW) [config, seconds] = [smaller, share * (await trial(smaller, kernel))];
     const asked = 60 * Number($('tiempo').value);
-    const options = optionsFor(text, config, Math.floor(asked / seconds), isTuned);
+    const options = optionsFor(text, config, Math.floor(asked / seconds));
     const end = clicked + 1000 * asked;
     teaching.points = [];
-    const kind = { isTuned, isSmall: config === smaller };
-    teaching.plan = { config, options, kernel, workers, ...kind, end, seconds: 0 };
+    const isSmall = config === smaller;
+    teaching.plan = { config, options, kernel, workers, isSmall, end, seconds: 0 };
     await keepForLater('state', null); // it is of another text
     await keepForLater('text', text);
-    train(own?.weights ?? null, null);
+    train(null, null);
   } catch (error) {
     failed(error.message);
   }
@@ -236,7 +187,7 @@ function showStep({ step, loss }) {
 function planByPace(step, pace) {
   const { plan, text, workers } = teaching;
   const left = (plan.end - performance.now()) / 1000 / pace - AT_THE_END;
-  plan.options = optionsFor(text, plan.config, step + Math.floor(left), plan.isTuned);
+  plan.options = optionsFor(text, plan.config, step + Math.floor(left));
   plan.end = null;
   workers[0].postMessage({ planned: plan.options });
 }
@@ -317,8 +268,8 @@ function endWorkers() {
 function setLearning(isOn) {
   $('parar').hidden = $('progreso').hidden = !isOn;
   $('progreso').removeAttribute('value'); // it moves by itself until the pace is known
-  for (const id of ['muestra', 'archivo', 'pegado', 'tiempo', 'desde']) $(id).disabled = isOn;
-  $('aprender').disabled = isOn || !teaching.taken;
+  for (const id of ['muestra', 'archivo', 'pegado', 'tiempo']) $(id).disabled = isOn;
+  $('aprender').disabled = isOn || !teaching.text;
   if (isOn) $('guardar').hidden = $('continuar').hidden = true;
 }
 
@@ -382,7 +333,6 @@ function keeping(act) {
 }
 
 function openTeaching() {
-  $('desde').parentNode.hidden = !canBeTrained(app.model.config);
   $('muestra').hidden = !app.facts.teaching.sample;
   $('muestra').addEventListener('click', takeSample);
   $('archivo').addEventListener('change', ({ target }) => target.files[0] && takeFile(target.files[0]));

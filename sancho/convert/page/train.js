@@ -73,7 +73,7 @@ class Optimizer {
   /** options: as of TrainConfig; memory: of an optimizer that was stopped, to go on with. */
   constructor(learner, options, memory = null) {
     const zeros = () => new Float32Array(learner.flat.length);
-    const sums = new Float32Array(learner.config.ngram_size > 1 ? learner.config.ngram_rows : 0);
+    const sums = new Float32Array(learner.config.ngram_rows);
     Object.assign(this, { learner, options });
     this.memory = memory ?? { step: 0, moments: zeros(), squares: zeros(), sums };
   }
@@ -101,7 +101,7 @@ class Optimizer {
       const [m, v] = [this.memory.moments, this.memory.squares].map((x) => x.subarray(start, end));
       const w = learner.weights[name];
       const isMatrix = learner.isMatrix(name);
-      if (options.optimizer === 'muon' && isMatrix && name.startsWith('blocks.')) {
+      if (isMatrix && name.startsWith('blocks.')) {
         this.muon(w, gradient, m, learner.rowsOf(name), factor * options.muon_learning_rate);
       } else {
         const decay = isMatrix || name.includes('embedding') ? options.weight_decay : 0;

@@ -24,9 +24,9 @@ function serveTraining() {
 const moduleOf = (bytes) => bytes && new WebAssembly.Module(bytes);
 
 /** Returns how long a window takes, the best of three. */
-function secondsOfWindow({ config, kernel, weights }) {
+function secondsOfWindow({ config, kernel }) {
   const ids = Int32Array.from({ length: 2 * config.block_size }, (_, i) => (i * i) % config.vocab_size);
-  const learner = new Learner(config, weights ?? newWeights(config, ids, 0), moduleOf(kernel));
+  const learner = new Learner(config, newWeights(config, ids, 0), moduleOf(kernel));
   learner.begin();
   const times = [1, 2, 3].map(() => {
     const since = performance.now();
