@@ -303,10 +303,7 @@ function learnedFacts() {
 
 const learnedPage = () => pageOf(teaching.result.weights, learnedFacts());
 
-async function openLearned() {
-  const tab = window.open('', '_blank'); // at once: later a browser would take it for an advertisement
-  tab.location = URL.createObjectURL(await learnedPage());
-}
+const openLearned = () => openInTab(learnedPage());
 
 async function keepPage() {
   saveAs(await learnedPage(), `${teaching.text.name}.html`);
