@@ -4,7 +4,7 @@ import base64
 import json
 import shutil
 import subprocess
-from dataclasses import asdict
+from dataclasses import asdict, replace
 
 import numpy as np
 import pytest
@@ -13,10 +13,11 @@ from conftest import CPU, ROOT
 from golden.make import FOLDER as GOLDEN
 
 from sancho import checkpoint, ngrams
-from sancho.config import ModelConfig, TrainConfig
+from sancho.config import AutoConfig, ModelConfig, TrainConfig, TrainOptions
 from sancho.convert.page import FOLDER as PAGE
-from sancho.convert.page import with_derived
+from sancho.convert.page import teaching_facts, with_derived
 from sancho.corpus import Corpus
+from sancho.plan import follow_text
 from sancho.tokenizer import CharTokenizer
 from sancho.training import Batches, TrainingState, fit
 
@@ -109,6 +110,62 @@ def test_ngrams_are_those_of_the_library():
         program = "tell(Array.from(ngramVocabulary(given.ids, 5, given.rows)));"
         ours = run_in_node(program, ids=ids.tolist(), rows=rows)
         np.testing.assert_array_equal(ours, ngrams.vocabulary(ids, 5, rows))
+
+
+@pytest.mark.parametrize("steps", [None, 97, 1600])
+@pytest.mark.parametrize("letters", [70_000, 212_345, 2_000_001])
+def test_the_length_of_a_text_decides_what_plan_decides(letters, steps):
+    facts = teaching_facts("")
+    model, train = ModelConfig(), TrainConfig(look_ahead=0)
+    options = TrainOptions(model=model, train=train)
+    ids = np.zeros(letters, np.uint8)
+    corpus = Corpus("text", CharTokenizer("a"), ids, ids[:9], "")
+    program = "tell(optionsFor(given.letters, given.config, given.steps, given.facts));"
+    given = {"letters": letters, "config": facts["models"][0], "steps": steps or 10**9}
+    ours = run_in_node(program, facts=facts, **given)
+    most = follow_text(options, corpus).get("max_iters", train.max_iters)
+    auto = AutoConfig(max_iters=min(steps or most, most))
+    found = follow_text(replace(options, auto=auto), corpus)
+    assert ours == asdict(train) | {
+        "max_iters": auto.max_iters,
+        "ngram_dropout": found["ngram_dropout"],
+        "logit_scale": found["logit_scale"],
+    }
+
+
+def test_a_text_shorter_than_a_window_is_refused():
+    program = """
+    const first = (n) => {
+      try {
+        return windowStarts(n, 32, 1).next().value;
+      } catch ({ message }) {
+        return message;
+      }
+    };
+    tell([32, 33].map(first));
+    """
+    assert run_in_node(program) == ["32 letters are no window of 33", 0]
+
+
+NOT_FINITE = """
+const learner = new Learner(given.config, weights, module_);
+learner.begin();
+learner.window(given.ids, 1);
+learner.flatGradients[5] = NaN;
+const before = learner.flat.slice();
+try {
+  new Optimizer(learner, given.options).step();
+} catch ({ message }) {
+  tell([message, before.every((w, i) => w === learner.flat[i])]);
+}
+"""
+
+
+def test_numbers_that_are_not_finite_change_no_weight():
+    saved = checkpoint.load(GOLDEN / "mini.safetensors")
+    given = {"config": with_derived(saved.model_config), "options": asdict(TrainConfig())}
+    told = run_in_node(NOT_FINITE, weights=packed(saved.weights), ids=[1, 2, 3, 1], **given)
+    assert told == ["not_finite", True]
 
 
 TWENTY = """

@@ -1,7 +1,6 @@
 // Enséñale otro libro: a new model learns a text in front of whoever opened the page.
 
 const LEAST_LETTERS = 3000; // of a text; with fewer there is nothing to measure the loss on
-const LEAST_STEPS = 20;
 const FIRST_POINTS = 3; // from so many on the curve is drawn
 const MOST_WORKERS = 4; // they share the eight windows of a batch
 const OVERHEAD = 1.6; // a step takes so much more than its windows: workers share a memory, and the optimizer
@@ -86,17 +85,6 @@ function trial(config, kernel) {
   });
 }
 
-/** Returns the options that the length of the text and the time decide, as plan.py. */
-function optionsFor(text, config, steps) {
-  const { train, epochs } = app.facts.teaching;
-  const letters = config.block_size * train.batch_size;
-  const most = Math.ceil((epochs * text.train.length) / letters);
-  const max_iters = Math.max(LEAST_STEPS, Math.min(steps, most, train.max_iters));
-  const readings = (max_iters * letters) / text.train.length;
-  const dropped = Math.max(0, 0.85 - 1.35 / readings);
-  return { ...train, max_iters, ngram_dropout: dropped, logit_scale: 1 + 0.15 * dropped };
-}
-
 async function learn() {
   const clicked = performance.now();
   setLearning(true);
@@ -112,7 +100,8 @@ async function learn() {
     let [config, seconds] = [first, share * (await trial(first, kernel))];
     if (seconds > SLOW) [config, seconds] = [smaller, share * (await trial(smaller, kernel))];
     const asked = 60 * Number($('tiempo').value);
-    const options = optionsFor(text, config, Math.floor(asked / seconds));
+    const steps = Math.floor(asked / seconds);
+    const options = optionsFor(text.train.length, config, steps, app.facts.teaching);
     const end = clicked + 1000 * asked;
     teaching.points = [];
     const isSmall = config === smaller;
@@ -187,7 +176,8 @@ function showStep({ step, loss }) {
 function planByPace(step, pace) {
   const { plan, text, workers } = teaching;
   const left = (plan.end - performance.now()) / 1000 / pace - AT_THE_END;
-  plan.options = optionsFor(text, plan.config, step + Math.floor(left));
+  const steps = step + Math.floor(left);
+  plan.options = optionsFor(text.train.length, plan.config, steps, app.facts.teaching);
   plan.end = null;
   workers[0].postMessage({ planned: plan.options });
 }
