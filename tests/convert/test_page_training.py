@@ -21,7 +21,7 @@ from sancho.plan import follow_text
 from sancho.tokenizer import CharTokenizer
 from sancho.training import Batches, TrainingState, fit
 
-SCRIPTS = "random model kernel gradients train".split()
+SCRIPTS = "random model tools kernel gradients train lesson".split()
 TABLE, KEYS = "ngram_embedding.weight", "ngram_embedding.keys"
 NODE = shutil.which("node")
 
@@ -131,6 +131,30 @@ def test_the_length_of_a_text_decides_what_plan_decides(letters, steps):
         "ngram_dropout": found["ngram_dropout"],
         "logit_scale": found["logit_scale"],
     }
+
+
+PACE = """
+let now = 0;
+Object.defineProperty(globalThis, 'performance', { value: { now: () => now } });
+app.facts = { teaching: given.facts };
+const config = given.facts.models[0];
+const plan = { config, options: optionsFor(1e6, config, 600, given.facts) };
+const text = { train: { length: 1e6 } };
+const run = { text, plan, end: 60_000, pace: null, noted: null, workers: [{ postMessage() {} }] };
+for (let step = 1; step <= run.plan.options.max_iters; step++) {
+  now += now < 10_000 ? 100 : given.later;
+  paceAt(run, step);
+}
+tell([now / 1000, run.plan.options.max_iters]);
+"""
+
+
+@pytest.mark.parametrize("later", [100, 400, 40])
+def test_a_minute_is_a_minute_whatever_else_takes_the_cores(later):
+    """Steps take 0.1 s for ten seconds, and then longer or shorter."""
+    seconds, steps = run_in_node(PACE, later=later, facts=teaching_facts(""))
+    assert 60 - 15 * later / 1000 < seconds < 60
+    assert steps == pytest.approx(100 + 1000 * (seconds - 10) / later, abs=2)
 
 
 def test_a_text_shorter_than_a_window_is_refused():

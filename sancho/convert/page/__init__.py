@@ -46,12 +46,12 @@ from sancho.tokenizer import CharTokenizer
 from sancho.weights import count_parameters
 
 FOLDER = Path(__file__).resolve().parent
-ENGINE = "vocabulary model random tools sampler kernel gradients train worker".split()
+ENGINE = "vocabulary model random tools sampler kernel gradients corpus train worker".split()
 """The scripts that the workers which train run, too."""
 SCRIPTS = [
     *ENGINE,
     *"unpack words tables controls letters write typing link letter attention journey".split(),
-    *"compare surprise game switches about corpus passages keep store teach start".split(),
+    *"compare surprise game switches about passages keep store lesson teach start".split(),
 ]
 """In the order in which they stand in the page: none knows a later one."""
 SMALLER = replace(MINI.model, n_layer=2, n_head=1, n_embd=32, ngram_rows=16384)

@@ -160,3 +160,51 @@ function saveAs(blob, name) {
   element('a', { href, download: name }).click();
   setTimeout(() => URL.revokeObjectURL(href), 60_000);
 }
+
+/** Returns what a page of a model that was learned here knows. */
+function learnedFacts({ text, plan, memory, weights, points, seconds, loss }) {
+  const known = new Set(text.characters);
+  const near = Object.entries(app.facts.nearest);
+  const sizes = Object.entries(weights).filter(([name]) => name !== NGRAM_KEYS);
+  const start = Array.from(app.facts.start).every((letter) => known.has(letter));
+  return {
+    config: plan.config,
+    characters: text.characters.join(''),
+    nearest: Object.fromEntries(near.filter(([far, to]) => known.has(to) && !known.has(far))),
+    start: start ? app.facts.start : '',
+    parameters: sizes.reduce((sum, [, { length }]) => sum + length, 0),
+    corpus: text.name,
+    progress: {
+      step: memory.step,
+      tokens: memory.step * plan.config.block_size * plan.options.batch_size,
+      seconds,
+      val_loss: loss,
+    },
+    cost: null,
+    curve: points,
+    passages: passagesOf(Array.from(text.val, (id) => text.characters[id]).join('')),
+  };
+}
+
+const learnedPage = (learned) => pageOf(learned.weights, learnedFacts(learned));
+
+async function keepPage(learned) {
+  saveAs(await learnedPage(learned), `${learned.text.name}.html`);
+  learned.isSaved = true;
+}
+
+async function keepCheckpoint(learned) {
+  const { text, plan, memory, weights } = learned;
+  const { head_size, hidden_size, is_gated, ...model } = plan.config;
+  const { ngram_dropout, ...options } = plan.options;
+  const content = {
+    model: { ...model, ngram_dropout },
+    train: options,
+    device: {},
+    progress: { step: memory.step },
+    characters: text.characters.join(''),
+    corpus: { name: '', sha256: '' },
+  };
+  saveAs(await checkpointOf(weights, plan.config, content), `${text.name}.safetensors`);
+  learned.isSaved = true;
+}

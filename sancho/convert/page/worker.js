@@ -1,4 +1,5 @@
-// A worker that trains: it takes its windows of each batch, and shares its gradients with the others.
+// A worker reads a text, tries how fast this computer is, or trains: then it takes its windows of each
+// batch, and shares its gradients with the others.
 //
 // All of them have the same weights, and make the same step with the same sum. The first one tells
 // the page how far it is, what it writes, and, at the end, the weights.
@@ -13,11 +14,15 @@ const EXAMINED_LETTERS = 20000; // of the part that is not learned from, to meas
 /** Lets a worker answer the page; for a Worker whose script is that of the engine and this call. */
 function serveTraining() {
   const run = { stopped: false, planned: null };
-  self.onmessage = ({ data, ports }) => {
+  const answer = async (data, ports) => {
     if (data.stop) run.stopped = true;
     else if (data.planned) run.planned = data.planned;
     else if (data.trial) self.postMessage({ trial: secondsOfWindow(data) });
-    else trainTogether(data, ports, run).catch(({ message }) => self.postMessage({ error: message }));
+    else if ('read' in data) self.postMessage(await readSource(data.read, data.encoding));
+    else await trainTogether(data, ports, run);
+  };
+  self.onmessage = ({ data, ports }) => {
+    answer(data, ports).catch(({ message }) => self.postMessage({ error: message }));
   };
 }
 
@@ -67,6 +72,7 @@ async function trainTogether(given, ports, run) {
   for (let skipped = 0; skipped < memory.step * options.batch_size; skipped++) starts.next();
   const others = listener(ports);
   const share = 1 / (options.batch_size * T);
+  const breath = breather();
   const told = { said: 0, written: performance.now(), kept: performance.now() };
   let last = memory.step >= options.max_iters;
   while (!last) {
@@ -101,29 +107,18 @@ async function trainTogether(given, ports, run) {
       told.kept = now;
       self.postMessage({ weights: ownWeights(learner), memory });
     }
-    await breathe(); // a message of the page may wait
+    await breath(); // a message of the page may wait
   }
   if (rank > 0) return self.close();
   const loss = meanLoss(learner, val.subarray(0, EXAMINED_LETTERS + 1));
   const text = textOf(learner, given.prompt);
-  self.postMessage({ done: true, loss, text, memory, weights: ownWeights(learner) });
+  self.postMessage({ done: true, loss, text, memory, options, weights: ownWeights(learner) });
 }
 
 /** Returns copies of the weights, out of the kernel's memory. */
 function ownWeights({ weights }) {
   return Object.fromEntries(Object.entries(weights).map(([name, array]) => [name, array.slice()]));
 }
-
-const breathe = () => {
-  const channel = new MessageChannel();
-  return new Promise((resolve) => {
-    channel.port1.onmessage = () => {
-      channel.port1.close();
-      resolve();
-    };
-    channel.port2.postMessage(null);
-  });
-};
 
 /** Returns the ids that the model writes after a prompt. */
 function textOf(learner, prompt) {
