@@ -7,7 +7,9 @@ import re
 import time
 from pathlib import Path
 
+import numpy as np
 import pytest
+from conftest import ROOT
 from test_page import AXE, LESSON, Tab, chromium, lesson, mini, saved_file, tab, thousands, visit
 
 from sancho import checkpoint
@@ -338,3 +340,44 @@ def test_the_keyboard_alone_teaches_stops_and_keeps(tab, tmp_path):
     assert [press("TAB") for _ in range(3)][-1] == "guardar-modelo"
     press("ENTER")
     tab.wait("lesson.learned.isSaved")
+
+
+def test_what_it_wrote_after_5_10_20_40_seconds_stays(tab):
+    program = """((times) => {
+      const text = { characters: ['a', 'b'] };
+      const run = newRun({ text, plan: null, points: [], writings: [], seconds: 0 });
+      run.points.push([1, 0.5, null]);
+      return times.map((seconds) => {
+        Object.assign(run, { seconds, since: performance.now() });
+        takeWriting(run, [1, 0]);
+        return run.writings.map((writing) => Math.floor(writing.seconds));
+      });
+    })(arguments[0])"""
+    found = tab.js(program, [0, 5, 11, 16, 22, 27, 32, 43, 48, 81])
+    assert found[:4] == [[0], [0, 5], [0, 5, 11], [0, 5, 11, 16]]
+    assert found[6:] == [
+        [0, 5, 11, 22, 32],
+        [0, 5, 11, 22, 43],
+        [0, 5, 11, 22, 43, 48],
+        [0, 5, 11, 22, 43, 81],
+    ]
+
+
+def test_one_button_teaches_the_sample_and_what_it_wrote_is_copied(visit, mini):
+    tab = visit(mini, data=ROOT / "data")
+    tab.press("#muestra")
+    tab.see("#leido", "apocrifo")
+    tab.see("#escrito", "Tras 0 segundos")
+    tab.see("#aprendizaje", "Faltan")
+    stop(tab)
+    kinds = len(set((ROOT / "data/apocrifo.txt").read_text("utf-8")))
+    shown = tab.shown("#escrito")
+    assert shown.startswith(f"Tras 0 segundos, {np.log(kinds):.2f} nats por letra:")
+    assert shown.count("nats por letra:") > 1
+    tab.press("#copiar-escrito")
+    assert tab.shown("#escrito-copiado") == "Copiado."
+    assert tab.js("getSelection().toString()").startswith("Tras 0 segundos")
+    tab.wait("lesson.kept")
+    tab.again()
+    tab.press("#retomar")
+    assert tab.shown("#escrito") == shown

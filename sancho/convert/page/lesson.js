@@ -85,7 +85,8 @@ function train(run, learned, heed) {
   }
   const prompt = [Math.max(0, text.characters.indexOf('\n'))];
   const { weights = null, memory = null } = learned ?? {};
-  const common = { config, options, kernel, weights, memory, count, prompt };
+  const since = Date.now();
+  const common = { config, options, kernel, weights, memory, count, prompt, since };
   run.workers.forEach((worker, rank) => {
     const parts = { train: text.train, val: text.val, rank };
     worker.postMessage({ ...common, ...parts }, ports[rank]);

@@ -3,6 +3,7 @@
 const LEAST_LETTERS = 3000; // of a text; with fewer there is nothing to measure the loss on
 const SHORT_STEPS = 300; // a text that is learned in fewer ends before a minute on two cores does
 const FIRST_POINTS = 3; // from so many on the curve is drawn
+const STAYS = 5; // seconds; what is written after so many, twice and four times as many, … stays in sight
 const TYPED = 300; // ms without another key, after which what was typed is read
 const SPOKEN_EVERY = 10_000; // ms; of each step nobody wants to hear
 
@@ -14,6 +15,7 @@ const lesson = {
   kept: null, // the key of a state in the store
   keeping: Promise.resolve(), // a promise that no state is on its way there
   isRefused: false, // whether the browser keeps none
+  drawn: null, // the newest of what it wrote that is shown
   says: { kind: '', line: '' },
   spoken: { kind: '', at: 0 }, // what of it was read aloud, and when
 };
@@ -39,6 +41,7 @@ function showLesson() {
     guardar: run || !learned,
     'no-guarda': !lesson.isRefused,
     'sin-nucleo': !run?.plan || run.plan.kernel,
+    'copiar-escrito': !(run ?? learned)?.writings.length,
   };
   for (const [id, is] of Object.entries(isHidden)) $(id).hidden = Boolean(is);
   const words = {
@@ -55,6 +58,7 @@ function showLesson() {
   else $('progreso').removeAttribute('value'); // it moves by itself until the pace is known
   speak();
   drawLearning();
+  drawWritings();
   if (!focused?.closest('#ensena [hidden]')) return;
   $(run ? 'parar' : learned ? 'continuar' : 'aprender').focus({ preventScroll: true });
 }
@@ -80,6 +84,28 @@ function drawLearning() {
   const shown = points.filter(([, , val], i) => i % every === 0 || val !== null);
   const caption = element('p', { class: 'hint' }, say('curve_caption'));
   $('curva').replaceChildren(drawnCurve(shown), caption);
+}
+
+/** Shows what the model has written, the newest below. */
+function drawWritings() {
+  const { writings } = lesson.run ?? lesson.learned ?? { writings: [] };
+  const newest = writings.at(-1) ?? null;
+  if (newest === lesson.drawn) return; // who reads or marks it is left alone
+  lesson.drawn = newest;
+  const shown = writings.map(({ seconds, loss, letters }) => {
+    const said = say('written_after', { time: duration(seconds), nats: loss.toFixed(2) });
+    return element('p', {}, element('span', { class: 'hint' }, said), element('br'), letters);
+  });
+  const box = $('escrito');
+  box.replaceChildren(...shown);
+  box.scrollTop = box.scrollHeight;
+  putWords('escrito-copiado', '');
+}
+
+/** Copies it; other than navigator.clipboard, this works in pages that no https brought, too. */
+function copyWritings() {
+  getSelection().selectAllChildren($('escrito'));
+  putWords('escrito-copiado', say(document.execCommand('copy') ? 'copied' : 'copy_yourself'));
 }
 
 // --- the text -------------------------------------------------------------------------------
@@ -122,6 +148,7 @@ function shortInWords({ train: ids }) {
 async function takeSample() {
   const { sample, sample_name } = app.facts.teaching;
   await take(new Blob([await inflate(sample)]), sample_name);
+  await learn();
 }
 
 // --- learning -------------------------------------------------------------------------------
@@ -131,7 +158,8 @@ async function learn() {
   const isLost = learned ? !learned.isSaved : kept !== null;
   if (busy || !given?.text || (isLost && !confirm(say('replaces_learned')))) return;
   const clicked = performance.now();
-  const run = (lesson.run = newRun({ text: given.text, plan: null, points: [], seconds: 0 }));
+  const nothing = { plan: null, points: [], writings: [], seconds: 0 };
+  const run = (lesson.run = newRun({ text: given.text, ...nothing }));
   tell('trying_pace');
   try {
     run.plan = await planOf(run, 60 * Number($('tiempo').value));
@@ -143,8 +171,9 @@ async function learn() {
 }
 
 /** Returns a run of a state, or of what it begins with; noted, pace: how fast it is, once that is known. */
-function newRun({ text, plan, points, seconds }) {
-  return { text, plan, points: points.slice(), seconds, workers: [], noted: null, pace: null };
+function newRun({ text, plan, points, writings, seconds }) {
+  const told = { points: points.slice(), writings: writings.slice(), seconds };
+  return { text, plan, ...told, workers: [], noted: null, pace: null };
 }
 
 /** Goes on: to the end that was planned, or, from there, as many steps again. */
@@ -164,10 +193,22 @@ const isDone = ({ plan, memory }) => memory.step >= plan.options.max_iters;
 function heed(told) {
   const { run } = lesson;
   if (told.error) return failed(told.error);
-  if (told.text) $('escrito').textContent = told.text.map((id) => run.text.characters[id]).join('');
+  if (told.text) takeWriting(run, told.text);
   if (told.step) showStep(run, told);
   if (told.weights) keepState(run, told);
   if (told.done) finish(run);
+}
+
+/** Takes what the model has just written; it stays, or is replaced by what it writes next. */
+function takeWriting({ text, points, writings, ...run }, ids) {
+  if (writings.at(-1)?.isPassing) writings.pop();
+  const seconds = points.length ? secondsOf(run) : 0;
+  const mark = seconds < STAYS ? 0 : STAYS * 2 ** Math.floor(Math.log2(seconds / STAYS));
+  const isPassing = writings.length > 0 && writings.at(-1).seconds >= mark;
+  const loss = points.at(-1)?.[1] ?? Math.log(text.characters.length);
+  const letters = ids.map((id) => text.characters[id]).join('');
+  writings.push({ seconds, loss, letters, isPassing });
+  showLesson();
 }
 
 function showStep(run, { step, loss }) {
@@ -183,11 +224,11 @@ function showStep(run, { step, loss }) {
 
 /** Takes the state of a run for what was learned, and keeps it for another visit, if the browser does. */
 function keepState(run, { loss = null, options = run.plan.options, memory, weights }) {
-  const { text, points } = run;
+  const { text, points, writings } = run;
   const last = points.at(-1)?.[1] ?? loss;
   if (loss !== null) points.push([memory.step, last, loss]);
   const plan = { ...run.plan, options };
-  const told = { points: points.slice(), seconds: secondsOf(run) };
+  const told = { points: points.slice(), writings: writings.slice(), seconds: secondsOf(run) };
   const state = { text, plan, ...told, loss: loss ?? last, memory, weights };
   lesson.learned = state;
   lesson.keeping = lesson.keeping.then(async () => {
@@ -279,6 +320,7 @@ function openTeaching() {
   listen('continuar', goOnLearning);
   listen('parar', stopLearning);
   listen('retomar', takeUp);
+  listen('copiar-escrito', copyWritings);
   listen('abrir-pagina', keeping((learned) => openInTab(learnedPage(learned))));
   listen('guardar-pagina', keeping(keepPage));
   listen('guardar-modelo', keeping(keepCheckpoint));

@@ -6,7 +6,7 @@
 
 const DROPOUT = 2; // purpose of that name in seeds.py
 const SAYS_EVERY = 200; // ms
-const WRITES_EVERY = 4000; // ms
+const WRITES_EVERY = 5000; // ms
 const KEPT_EVERY = 8000; // ms
 const WRITTEN = 160; // letters
 const EXAMINED_LETTERS = 20000; // of the part that is not learned from, to measure the loss
@@ -73,7 +73,10 @@ async function trainTogether(given, ports, run) {
   const others = listener(ports);
   const share = 1 / (options.batch_size * T);
   const breath = breather();
-  const told = { said: 0, written: performance.now(), kept: performance.now() };
+  const begun = performance.now() - (Date.now() - given.since);
+  const told = { said: 0, written: begun, kept: begun };
+  const write = () => self.postMessage({ text: textOf(learner, given.prompt) });
+  if (rank === 0 && memory.step === 0) write();
   let last = memory.step >= options.max_iters;
   while (!last) {
     const random = new Generator(options.seed, [DROPOUT, memory.step, rank]);
@@ -100,8 +103,8 @@ async function trainTogether(given, ports, run) {
       self.postMessage({ step: memory.step, loss: share * total });
     }
     if (now - told.written > WRITES_EVERY && !last) {
-      self.postMessage({ text: textOf(learner, given.prompt) });
-      told.written = performance.now();
+      told.written = now - ((now - told.written) % WRITES_EVERY);
+      write();
     }
     if (now - told.kept > KEPT_EVERY && !last) {
       told.kept = now;
