@@ -1,6 +1,6 @@
 """How well and how fast the page learns a text: from the click to the loss, in a browser.
 
-    python benchmarks/page.py [--text FILE] [--minutes 1|5|20] [--times 1] [--slower 1] [--tune]
+    python benchmarks/page.py [--text FILE] [--minutes 1|5|20] [--times 1] [--slower 1]
     python benchmarks/page.py --firefox [...]
     python benchmarks/page.py --opening [--page FILE] [--times 1]
 
@@ -28,7 +28,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from common import ROOT, parser_of
+from common import ROOT, SAMPLE, parser_of
 from selenium import webdriver
 
 PAGE = ROOT / "docs" / "index.html"
@@ -136,14 +136,9 @@ def lesson(browser: Chromium | Firefox, args: Any) -> dict:
     opened(browser, args.page)
     while run("return sancho.busy"):
         time.sleep(0.1)
-    if args.text:
-        browser.send("archivo", str(args.text.resolve()))
-    else:
-        run("document.getElementById('muestra').click()")
+    browser.send("archivo", str(args.text.resolve()))
     while "letras" not in text_of("leido"):
         time.sleep(0.05)
-    if args.tune:
-        run("document.getElementById('desde').click()")
     run(f"document.getElementById('tiempo').value = '{args.minutes}'")
     run(WATCHES)
     with slowed(args.slower):
@@ -170,11 +165,10 @@ def lesson(browser: Chromium | Firefox, args: Any) -> dict:
 
 def main() -> None:
     parser = parser_of(__doc__)
-    parser.add_argument("--text", type=Path, help="a text in UTF-8; without one, the sample text")
+    parser.add_argument("--text", type=Path, default=SAMPLE, help="in UTF-8 (the sample text)")
     parser.add_argument("--minutes", type=int, choices=(1, 5, 20), default=1)
     parser.add_argument("--times", type=int, default=1)
     parser.add_argument("--slower", type=float, default=1, help="Chromium only")
-    parser.add_argument("--tune", action="store_true", help="begin with the page's own model")
     parser.add_argument("--firefox", action="store_true")
     parser.add_argument(
         "--opening", action="store_true", help="time the opening of the page instead"

@@ -4,7 +4,7 @@ import base64
 import json
 import shutil
 import subprocess
-from dataclasses import asdict
+from dataclasses import asdict, replace
 
 import numpy as np
 import pytest
@@ -13,14 +13,15 @@ from conftest import CPU, ROOT
 from golden.make import FOLDER as GOLDEN
 
 from sancho import checkpoint, ngrams
-from sancho.config import ModelConfig, TrainConfig
+from sancho.config import AutoConfig, ModelConfig, TrainConfig, TrainOptions
 from sancho.convert.page import FOLDER as PAGE
-from sancho.convert.page import with_derived
+from sancho.convert.page import teaching_facts, with_derived
 from sancho.corpus import Corpus
+from sancho.plan import follow_text
 from sancho.tokenizer import CharTokenizer
 from sancho.training import Batches, TrainingState, fit
 
-SCRIPTS = "random model kernel gradients train".split()
+SCRIPTS = "random model tools kernel gradients train lesson".split()
 TABLE, KEYS = "ngram_embedding.weight", "ngram_embedding.keys"
 NODE = shutil.which("node")
 
@@ -73,18 +74,17 @@ const learner = new Learner(given.config, weights, module_);
 learner.begin();
 const loss = learner.window(given.ids, 1 / (given.ids.length - 1), { logit_scale: 1.1 });
 const { table, gradients } = learner;
-const ofTable = weights[TABLE] && new Float32Array(weights[TABLE].length);
+const ofTable = new Float32Array(weights[TABLE].length);
 table.rows.forEach((row, i) => ofTable.set(rowOf(table.vectors, i, table.C), row * table.C));
-const named = Object.entries({ ...gradients, ...(ofTable && { [TABLE]: ofTable }) });
+const named = Object.entries({ ...gradients, [TABLE]: ofTable });
 tell({ loss, gradients: Object.fromEntries(named.map(([name, x]) => [name, inBase64(x)])) });
 """
 
 
 @pytest.mark.parametrize("kernel", [True, False], ids=["wasm", "javascript"])
-@pytest.mark.parametrize("family", ["mini", "base", "classic"])
-def test_loss_and_every_gradient_are_pytorchs(family, kernel):
-    """Of every family that a preset trains, whose golden weights are none of them zero."""
-    saved = checkpoint.load(GOLDEN / f"{family}.safetensors")
+def test_loss_and_every_gradient_are_pytorchs(kernel):
+    """Of the golden weights, none of which is zero."""
+    saved = checkpoint.load(GOLDEN / "mini.safetensors")
     model = saved.build_model().double()
     random = np.random.default_rng(5)
     ids = random.integers(saved.model_config.vocab_size, size=saved.model_config.block_size + 1)
@@ -110,6 +110,86 @@ def test_ngrams_are_those_of_the_library():
         program = "tell(Array.from(ngramVocabulary(given.ids, 5, given.rows)));"
         ours = run_in_node(program, ids=ids.tolist(), rows=rows)
         np.testing.assert_array_equal(ours, ngrams.vocabulary(ids, 5, rows))
+
+
+@pytest.mark.parametrize("steps", [None, 97, 1600])
+@pytest.mark.parametrize("letters", [70_000, 212_345, 2_000_001])
+def test_the_length_of_a_text_decides_what_plan_decides(letters, steps):
+    facts = teaching_facts("")
+    model, train = ModelConfig(), TrainConfig(look_ahead=0)
+    options = TrainOptions(model=model, train=train)
+    ids = np.zeros(letters, np.uint8)
+    corpus = Corpus("text", CharTokenizer("a"), ids, ids[:9], "")
+    program = "tell(optionsFor(given.letters, given.config, given.steps, given.facts));"
+    given = {"letters": letters, "config": facts["models"][0], "steps": steps or 10**9}
+    ours = run_in_node(program, facts=facts, **given)
+    most = follow_text(options, corpus).get("max_iters", train.max_iters)
+    auto = AutoConfig(max_iters=min(steps or most, most))
+    found = follow_text(replace(options, auto=auto), corpus)
+    assert ours == asdict(train) | {
+        "max_iters": auto.max_iters,
+        "ngram_dropout": found["ngram_dropout"],
+        "logit_scale": found["logit_scale"],
+    }
+
+
+PACE = """
+let now = 0;
+Object.defineProperty(globalThis, 'performance', { value: { now: () => now } });
+app.facts = { teaching: given.facts };
+const config = given.facts.models[0];
+const plan = { config, options: optionsFor(1e6, config, 600, given.facts) };
+const text = { train: { length: 1e6 } };
+const run = { text, plan, end: 60_000, pace: null, noted: null, workers: [{ postMessage() {} }] };
+for (let step = 1; step <= run.plan.options.max_iters; step++) {
+  now += now < 10_000 ? 100 : given.later;
+  paceAt(run, step);
+}
+tell([now / 1000, run.plan.options.max_iters]);
+"""
+
+
+@pytest.mark.parametrize("later", [100, 400, 40])
+def test_a_minute_is_a_minute_whatever_else_takes_the_cores(later):
+    """Steps take 0.1 s for ten seconds, and then longer or shorter."""
+    seconds, steps = run_in_node(PACE, later=later, facts=teaching_facts(""))
+    assert 60 - 15 * later / 1000 < seconds < 60
+    assert steps == pytest.approx(100 + 1000 * (seconds - 10) / later, abs=2)
+
+
+def test_a_text_shorter_than_a_window_is_refused():
+    program = """
+    const first = (n) => {
+      try {
+        return windowStarts(n, 32, 1).next().value;
+      } catch ({ message }) {
+        return message;
+      }
+    };
+    tell([32, 33].map(first));
+    """
+    assert run_in_node(program) == ["32 letters are no window of 33", 0]
+
+
+NOT_FINITE = """
+const learner = new Learner(given.config, weights, module_);
+learner.begin();
+learner.window(given.ids, 1);
+learner.flatGradients[5] = NaN;
+const before = learner.flat.slice();
+try {
+  new Optimizer(learner, given.options).step();
+} catch ({ message }) {
+  tell([message, before.every((w, i) => w === learner.flat[i])]);
+}
+"""
+
+
+def test_numbers_that_are_not_finite_change_no_weight():
+    saved = checkpoint.load(GOLDEN / "mini.safetensors")
+    given = {"config": with_derived(saved.model_config), "options": asdict(TrainConfig())}
+    told = run_in_node(NOT_FINITE, weights=packed(saved.weights), ids=[1, 2, 3, 1], **given)
+    assert told == ["not_finite", True]
 
 
 TWENTY = """

@@ -46,12 +46,12 @@ from sancho.tokenizer import CharTokenizer
 from sancho.weights import count_parameters
 
 FOLDER = Path(__file__).resolve().parent
-ENGINE = "vocabulary model random tools sampler kernel gradients train worker".split()
+ENGINE = "vocabulary model random tools sampler kernel gradients corpus train worker".split()
 """The scripts that the workers which train run, too."""
 SCRIPTS = [
     *ENGINE,
     *"unpack words tables curve controls letters write typing link letter attention".split(),
-    *"journey surprise game duel switches about corpus passages keep store teach start".split(),
+    *"journey surprise game duel switches about passages keep store lesson teach start".split(),
 ]
 """In the order in which they stand in the page: none knows a later one."""
 SMALLER = replace(MINI.model, n_layer=2, n_head=1, n_embd=32, ngram_rows=16384)
@@ -60,6 +60,10 @@ MARK = b'<meta name="generator" content="sancho-mini">'
 PREVIEW = """<meta property="og:url" content="{page}">
 <meta property="og:image" content="{picture}">
 """
+# As plan.follow_text() sets n-gram dropout and logit scale by how often a text is read:
+# dropped = most - first / readings, logit_scale = 1 + scale * dropped.
+NGRAM_DROPOUT = {"most": 0.85, "first": 1.35}
+LOGIT_SCALE = 0.15
 TITLES = {"quijote": "Don Quijote", "shakespeare": "Shakespeare"}
 SAMPLE = "apocrifo.txt"
 START = "En un lugar de la Mancha"
@@ -215,6 +219,8 @@ def teaching_facts(data: str | Path) -> dict:
         "models": [with_derived(MINI.model), with_derived(SMALLER)],
         "train": asdict(replace(MINI.train, look_ahead=0)),
         "epochs": MINI.epochs,
+        "dropout": NGRAM_DROPOUT,
+        "scale": LOGIT_SCALE,
         "kernel": base64.b64encode((FOLDER / "kernel.wasm").read_bytes()).decode(),
         "sample_name": sample.stem,
         "sample": base64.b64encode(text).decode(),

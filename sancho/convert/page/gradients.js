@@ -1,4 +1,5 @@
-// The loss of a window of a text, and its gradients: the model of model.js, and the way back.
+// The loss of a window of a text, and its gradients: a model of the kind of `mini`, as model.js
+// computes it, and the way back.
 //
 // An operation returns [y, back]. back(dy) adds to the gradients of the weights that it used, and
 // returns dx; dy is the derivative of the loss by y, and has its shape. T positions, C channels, H
@@ -6,13 +7,6 @@
 
 const TABLE = 'ngram_embedding.weight';
 const SLICE = 64; // positions whose scores are computed at once, up to the last of them
-
-/** Returns whether a model is of a kind that can be trained here. */
-function canBeTrained(config) {
-  const { activation, norm, position, tie_embeddings } = config;
-  const known = ['relu', 'relu2'].includes(activation) && ['rope', 'learned'].includes(position);
-  return known && norm in NORM_EPSILON && !tie_embeddings;
-}
 
 /** Returns how many numbers the memory holds for a model: weights thrice, and what a window needs. */
 function roomToLearn(config, sizes) {
@@ -24,8 +18,8 @@ function roomToLearn(config, sizes) {
 
 class Learner {
   /**
-   * config: as of GPT, one that canBeTrained. weights: by name; all but the table and its keys are
-   * copied to the kernel's memory, one after another in `flat`, their gradients in `flatGradients`.
+   * config: as of GPT. weights: by name; all but the table and its keys are copied to the kernel's
+   * memory, one after another in `flat`, their gradients in `flatGradients`.
    */
   constructor(config, weights, module) {
     const names = Object.keys(weights).filter((name) => name !== TABLE && name !== NGRAM_KEYS);
@@ -105,29 +99,28 @@ class Learner {
 
   /** ids, (T,) -> the logits of what follows each, (T, V), of the head alone. */
   forward(ids, options) {
-    const { n_layer, n_embd: C, embedding_skip } = this.config;
+    const { n_layer } = this.config;
     const [embedding, fromEmbedding] = this.embed(ids, options);
     const steps = [];
     let x = embedding;
     for (let layer = 0; layer < n_layer; layer++) {
       const name = `blocks.${layer}`;
-      const skip = embedding_skip && layer > 0;
-      if (skip) add((x = this.copy(x)), embedding, this.weights.skips[layer]);
-      const [middle, fromAttention] = this.residual(x, `${name}.norm1`, (y) => this.attend(y, name));
-      const [end, fromThought] = this.residual(middle, `${name}.norm2`, (y) => this.think(y, name));
-      steps.push({ layer, skip, fromAttention, fromThought });
+      if (layer > 0) add((x = this.copy(x)), embedding, this.weights.skips[layer]);
+      const [middle, fromAttention] = this.residual(x, (y) => this.attend(y, name));
+      const [end, fromThought] = this.residual(middle, (y) => this.think(y, name));
+      steps.push({ layer, fromAttention, fromThought });
       x = end;
     }
-    const [normal, fromNorm] = this.norm(x, 'norm');
+    const [normal, fromNorm] = this.norm(x);
     const [logits, fromHead] = this.linear(normal, 'head');
     const back = (dLogits) => {
       const dEmbedding = this.kernel.take(embedding.length).fill(0);
       const dx = this.copy(embedding);
       this.kernel.borrow(() => dx.set(fromNorm(fromHead(dLogits))));
-      for (const { layer, skip, fromAttention, fromThought } of steps.reverse()) {
+      for (const { layer, fromAttention, fromThought } of steps.reverse()) {
         // Nothing of a block's way back is used again but its dx.
         this.kernel.borrow(() => dx.set(fromAttention(fromThought(dx))));
-        if (!skip) continue;
+        if (layer === 0) continue;
         this.gradients.skips[layer] += dot(dx, 0, embedding, 0, dx.length);
         add(dEmbedding, dx, this.weights.skips[layer]);
       }
@@ -144,8 +137,8 @@ class Learner {
   }
 
   /** x + f(norm(x)) */
-  residual(x, name, f) {
-    const [normal, fromNorm] = this.norm(x, name);
+  residual(x, f) {
+    const [normal, fromNorm] = this.norm(x);
     const [y, fromF] = f(normal);
     add(y, x);
     const back = (dy) => {
@@ -156,9 +149,9 @@ class Learner {
     return [y, back];
   }
 
-  /** x · Wᵀ + bias: (n, columns of W) -> (n, rows of W). */
+  /** x · Wᵀ: (n, columns of W) -> (n, rows of W). */
   linear(x, name) {
-    const [weight, bias] = [this.weights[`${name}.weight`], this.weights[`${name}.bias`]];
+    const weight = this.weights[`${name}.weight`];
     const rows = this.rowsOf(`${name}.weight`);
     const columns = weight.length / rows;
     const n = x.length / columns;
@@ -172,13 +165,11 @@ class Learner {
       columns,
       rows,
     );
-    if (bias) for (const one of vectorsOf(y, rows)) add(one, bias);
     const back = (dy) => {
       const across = matrix(dy, 0, rows, 1, rows); // dyᵀ
       const dWeight = this.kernel.take(weight.length);
       this.kernel.multiply(across, inputs, matrix(dWeight, 0, rows, columns), n, columns);
       add(this.gradients[`${name}.weight`], dWeight);
-      if (bias) for (const one of vectorsOf(dy, rows)) add(this.gradients[`${name}.bias`], one);
       const dx = this.kernel.take(x.length);
       const along = matrix(dy, 0, n, rows);
       this.kernel.multiply(along, matrix(weight, 0, rows, columns), matrix(dx, 0, n, columns), rows, columns);
@@ -187,40 +178,17 @@ class Learner {
     return [y, back];
   }
 
-  /** RMSNorm or layer normalisation of each vector, with the gain and bias of that name, if any. */
-  norm(x, name) {
-    const { n_embd: C, norm } = this.config;
-    const [gain, bias] = [this.weights[`${name}.weight`], this.weights[`${name}.bias`]];
-    const plain = this.copy(x);
-    const scales = vectorsOf(plain, C).map((one) => {
-      if (norm === 'layernorm') center(one);
-      return normalise(one, NORM_EPSILON[norm]);
-    });
-    if (!gain) return [plain, (dy) => this.normBack(this.copy(dy), plain, scales)];
-    const y = this.copy(plain);
-    for (const one of vectorsOf(y, C)) {
-      for (let c = 0; c < C; c++) one[c] *= gain[c];
-      if (bias) add(one, bias);
-    }
+  /** RMSNorm of each vector. */
+  norm(x) {
+    const { n_embd: C } = this.config;
+    const y = this.copy(x);
+    const scales = vectorsOf(y, C).map((one) => normalise(one, NORM_EPSILON.rmsnorm));
     const back = (dy) => {
-      const dPlain = this.copy(dy);
-      for (let i = 0; i < dy.length; i++) {
-        this.gradients[`${name}.weight`][i % C] += dy[i] * plain[i];
-        if (bias) this.gradients[`${name}.bias`][i % C] += dy[i];
-        dPlain[i] *= gain[i % C];
-      }
-      return this.normBack(dPlain, plain, scales);
+      const d = this.copy(dy);
+      scales.forEach((scale, t) => normaliseBack(d, y, t * C, C, scale));
+      return d;
     };
     return [y, back];
-  }
-
-  normBack(d, y, scales) {
-    const { n_embd: C, norm } = this.config;
-    for (let t = 0; t < scales.length; t++) {
-      normaliseBack(d, y, t * C, C, scales[t]);
-      if (norm === 'layernorm') center(d.subarray(t * C, (t + 1) * C), scales[t]);
-    }
-    return d;
   }
 
   attend(x, name) {
@@ -231,19 +199,19 @@ class Learner {
     return [y, (dy) => fromAll(fromTurned(fromMixed(fromOut(dy))))];
   }
 
-  /** Turns queries and keys by their positions and normalises them, where the model does: in place. */
+  /** Turns queries and keys by their positions and normalises them: in place. */
   turnHeads(qkv) {
-    const { n_embd: C, n_head: H, head_size: D, position, qk_norm } = this.config;
+    const { n_embd: C, n_head: H, head_size: D } = this.config;
     const rows = vectorsOf(qkv, 3 * C);
     const heads = Array.from({ length: 2 * H }, (_, h) => h * D);
-    if (position === 'rope') rows.forEach((row, t) => this.model.turn(row, 2 * H, t));
+    rows.forEach((row, t) => this.model.turn(row, 2 * H, t));
     const scales = rows.map((row) =>
-      qk_norm ? heads.map((h) => normalise(row.subarray(h, h + D), QK_EPSILON)) : null,
+      heads.map((h) => normalise(row.subarray(h, h + D), QK_EPSILON)),
     );
     const back = (d) => {
       vectorsOf(d, 3 * C).forEach((one, t) => {
-        if (qk_norm) heads.forEach((h, i) => normaliseBack(one, rows[t], h, D, scales[t][i]));
-        if (position === 'rope') this.model.turn(one, 2 * H, t, -1);
+        heads.forEach((h, i) => normaliseBack(one, rows[t], h, D, scales[t][i]));
+        this.model.turn(one, 2 * H, t, -1);
       });
       return d;
     };
@@ -327,35 +295,27 @@ class Learner {
     }
   }
 
-  /** The feed-forward sublayer. */
+  /** The feed-forward sublayer, its activation ReLU². */
   think(x, name) {
     const [wide, fromWide] = this.linear(x, `${name}.feed_forward.expand`);
-    const squared = this.config.activation === 'relu2';
     const active = this.kernel.take(wide.length);
-    for (let i = 0; i < wide.length; i++) {
-      const positive = Math.max(wide[i], 0);
-      active[i] = squared ? positive * positive : positive;
-    }
+    for (let i = 0; i < wide.length; i++) active[i] = Math.max(wide[i], 0) ** 2;
     const [y, fromOut] = this.linear(active, `${name}.feed_forward.proj`);
     const back = (dy) => {
       const d = fromOut(dy);
-      for (let i = 0; i < d.length; i++) {
-        d[i] *= squared ? 2 * Math.max(wide[i], 0) : Number(wide[i] > 0);
-      }
+      for (let i = 0; i < d.length; i++) d[i] *= 2 * Math.max(wide[i], 0);
       return fromWide(d);
     };
     return [y, back];
   }
 
-  /** The vectors of ids, of their positions and of the n-grams that end there: (T,) -> (T, C). */
+  /** The vectors of ids and of the n-grams that end there: (T,) -> (T, C). */
   embed(ids, { ngram_dropout: dropped = 0, random = null }) {
-    const { n_embd: C, ngram_size, position } = this.config;
+    const { n_embd: C } = this.config;
     const y = this.kernel.take(ids.length * C);
     const reader = { ids, model: this.model };
     const notes = vectorsOf(y, C).map((one, t) => {
       one.set(this.model.row('token_embedding.weight', ids[t]));
-      if (position === 'learned') add(one, this.model.position(t));
-      if (ngram_size === 1) return [];
       const rows = Reader.prototype.tableRows.call(reader, t);
       const kept = dropped ? rows.filter(() => random() >= dropped) : rows;
       for (const row of kept) add(one, this.model.row(TABLE, row), 1 / (1 - dropped));
@@ -364,9 +324,6 @@ class Learner {
     const back = (dy) => {
       vectorsOf(dy, C).forEach((d, t) => {
         add(rowOf(this.gradients['token_embedding.weight'], ids[t], C), d);
-        if (position === 'learned') {
-          add(rowOf(this.gradients['position_embedding.weight'], t, C), d);
-        }
         for (const row of notes[t]) this.table.add(row, d, 1 / (1 - dropped));
       });
     };
@@ -378,9 +335,9 @@ const rowOf = (numbers, row, C) => numbers.subarray(row * C, (row + 1) * C);
 
 /** The gradients of those rows of the table that were read: `rows`, and as many vectors. */
 class TableGradients {
-  constructor({ ngram_rows, ngram_size, n_embd }) {
+  constructor({ ngram_rows, n_embd }) {
     this.C = n_embd;
-    this.places = new Int32Array(ngram_size > 1 ? ngram_rows : 0).fill(-1);
+    this.places = new Int32Array(ngram_rows).fill(-1);
     this.clear();
   }
 
@@ -411,13 +368,6 @@ function turn(numbers, rows, turned) {
   for (let i = 0; i < rows; i++) {
     for (let j = 0; j < columns; j++) turned[j * rows + i] = numbers[i * columns + j];
   }
-}
-
-/** Takes its mean from a vector, which is multiplied by a factor first. */
-function center(x) {
-  let sum = 0;
-  for (let p = 0; p < x.length; p++) sum += x[p];
-  for (let p = 0; p < x.length; p++) x[p] -= sum / x.length;
 }
 
 /** Divides a vector by the root of its mean square; returns what it was multiplied by. */

@@ -1,5 +1,21 @@
 // What was learned here, to keep: a page of its own, and a checkpoint that sample.py opens.
 
+/** Lets a page that was made here speak as who made it reads, and in the other language without an address. */
+function speakAsMade() {
+  const root = document.documentElement;
+  if (!root.dataset.made || location.search) return;
+  root.lang = root.dataset.language = root.dataset.made;
+  if (location.protocol !== 'blob:') return;
+  $('idioma').addEventListener('click', (event) => {
+    event.preventDefault();
+    const [facts, weights] = ['facts', 'weights'].map((id) => $(id).textContent);
+    const other = filledPage(facts, weights, event.currentTarget.lang);
+    location.replace(URL.createObjectURL(other) + location.hash);
+  });
+}
+
+speakAsMade();
+
 /** The page as it was opened, without its facts and weights, to make others of it. */
 const blankPage = document.documentElement.cloneNode(true);
 for (const id of ['facts', 'weights']) blankPage.querySelector(`#${id}`).textContent = '';
@@ -16,10 +32,10 @@ function planesOf(numbers) {
 function shapesOf(weights, config) {
   const named = Object.entries(weights).filter(([name]) => name !== NGRAM_KEYS);
   const columns = (name) => (name.endsWith('feed_forward.proj.weight') ? config.hidden_size : config.n_embd);
-  return named.map(([name, { length }]) => {
-    const isVector = name === 'skips' || name.endsWith('bias') || length === config.n_embd;
-    return [name, isVector ? [length] : [length / columns(name), columns(name)]];
-  });
+  return named.map(([name, { length }]) => [
+    name,
+    name === 'skips' ? [length] : [length / columns(name), columns(name)],
+  ]);
 }
 
 /** Returns weights as unpack.js reads them: planes, zlib, base64. */
@@ -31,7 +47,7 @@ async function packed(weights, layout) {
     all.set(part, start);
     start += part.length;
   }
-  const keys = weights[NGRAM_KEYS] ?? new Int32Array(0);
+  const keys = weights[NGRAM_KEYS];
   const differences = keys.map((key, i) => key - (i ? keys[i - 1] : 0));
   const planes = new Blob([planesOf(all), planesOf(differences)]);
   const stream = planes.stream().pipeThrough(new CompressionStream('deflate'));
@@ -43,20 +59,27 @@ async function packed(weights, layout) {
   });
 }
 
+/** Returns a page, as a Blob, of its facts in JSON and its packed weights. */
+function filledPage(facts, weights, language) {
+  const page = blankPage.cloneNode(true);
+  page.dataset.made = language;
+  page.querySelector('#facts').textContent = facts;
+  page.querySelector('#weights').textContent = weights;
+  return new Blob(['<!doctype html>\n', page.outerHTML], { type: 'text/html' });
+}
+
 /** Returns the page of another model, as a Blob; `facts`: what differs from those of this page. */
 async function pageOf(weights, facts) {
   const layout = shapesOf(weights, facts.config);
-  const page = blankPage.cloneNode(true);
   const all = { ...app.facts, ...facts, layout, precision: 'float32' };
-  page.querySelector('#facts').textContent = JSON.stringify(all).replaceAll('<', '\\u003c');
-  page.querySelector('#weights').textContent = await packed(weights, layout);
-  return new Blob(['<!doctype html>\n', page.outerHTML], { type: 'text/html' });
+  const json = JSON.stringify(all).replaceAll('<', '\\u003c');
+  return filledPage(json, await packed(weights, layout), document.documentElement.lang);
 }
 
 /** Returns a checkpoint as checkpoint.py reads it, as a Blob; content: of its JSON. */
 async function checkpointOf(weights, config, content) {
   const shapes = new Map(shapesOf(weights, config));
-  if (weights[NGRAM_KEYS]) shapes.set(NGRAM_KEYS, [weights[NGRAM_KEYS].length]);
+  shapes.set(NGRAM_KEYS, [weights[NGRAM_KEYS].length]);
   const json = JSON.stringify(content);
   const tensors = {};
   const hashed = [json];
@@ -72,9 +95,8 @@ async function checkpointOf(weights, config, content) {
     parts.push(array);
     offset = end;
   }
-  const digest = await crypto.subtle.digest('SHA-256', await new Blob(hashed).arrayBuffer());
-  const hex = Array.from(new Uint8Array(digest), (byte) => byte.toString(16).padStart(2, '0')).join('');
-  const metadata = { format: 'sancho-mini', version: '4', content: json, sha256: hex };
+  const digest = sha256(new Uint8Array(await new Blob(hashed).arrayBuffer()));
+  const metadata = { format: 'sancho-mini', version: '4', content: json, sha256: digest };
   const header = new TextEncoder().encode(JSON.stringify({ __metadata__: metadata, ...tensors }));
   const padded = new Uint8Array(Math.ceil(header.length / 8) * 8).fill(32);
   padded.set(header);
@@ -82,9 +104,107 @@ async function checkpointOf(weights, config, content) {
   return new Blob([length, padded, ...parts], { type: 'application/octet-stream' });
 }
 
+/** Returns SHA-256 of bytes (FIPS 180-4); a browser's own is hidden from pages that plain http brings. */
+function sha256(bytes) {
+  const primes = [];
+  for (let n = 2; primes.length < 64; n++) if (primes.every((prime) => n % prime)) primes.push(n);
+  const fraction = (x) => (x % 1) * 2 ** 32;
+  const constants = Int32Array.from(primes, (prime) => fraction(Math.cbrt(prime)));
+  const sums = Int32Array.from(primes.slice(0, 8), (prime) => fraction(Math.sqrt(prime)));
+  const turned = (x, n) => (x >>> n) | (x << (32 - n));
+  const padded = new Uint8Array(Math.ceil((bytes.length + 9) / 64) * 64);
+  padded.set(bytes);
+  padded[bytes.length] = 0x80;
+  const view = new DataView(padded.buffer);
+  view.setBigUint64(padded.length - 8, 8n * BigInt(bytes.length));
+  const w = new Int32Array(64);
+  for (let start = 0; start < padded.length; start += 64) {
+    for (let t = 0; t < 16; t++) w[t] = view.getInt32(start + 4 * t);
+    for (let t = 16; t < 64; t++) {
+      const [far, near] = [w[t - 15], w[t - 2]];
+      const s0 = turned(far, 7) ^ turned(far, 18) ^ (far >>> 3);
+      const s1 = turned(near, 17) ^ turned(near, 19) ^ (near >>> 10);
+      w[t] = w[t - 16] + s0 + w[t - 7] + s1;
+    }
+    const v = sums.slice();
+    for (let t = 0; t < 64; t++) {
+      const s1 = turned(v[4], 6) ^ turned(v[4], 11) ^ turned(v[4], 25);
+      const chosen = (v[4] & v[5]) ^ (~v[4] & v[6]);
+      const first = v[7] + s1 + chosen + constants[t] + w[t];
+      const s0 = turned(v[0], 2) ^ turned(v[0], 13) ^ turned(v[0], 22);
+      const most = (v[0] & v[1]) ^ (v[0] & v[2]) ^ (v[1] & v[2]);
+      v.copyWithin(1, 0, 7);
+      v[4] += first;
+      v[0] = first + s0 + most;
+    }
+    v.forEach((x, i) => (sums[i] += x));
+  }
+  return Array.from(sums, (x) => (x >>> 0).toString(16).padStart(8, '0')).join('');
+}
+
+/** Opens a page that is still being made, and forgets it once its tab is closed. */
+async function openInTab(making) {
+  const tab = window.open('', '_blank'); // at once: later a browser would take it for an advertisement
+  const address = URL.createObjectURL(await making);
+  tab.location = address;
+  const watch = setInterval(() => {
+    if (!tab.closed) return;
+    clearInterval(watch);
+    URL.revokeObjectURL(address);
+  }, 1000);
+}
+
 /** Lets the browser save a Blob as a file of that name. */
 function saveAs(blob, name) {
   const href = URL.createObjectURL(blob);
   element('a', { href, download: name }).click();
   setTimeout(() => URL.revokeObjectURL(href), 60_000);
+}
+
+/** Returns what a page of a model that was learned here knows. */
+function learnedFacts({ text, plan, memory, weights, points, seconds, loss }) {
+  const known = new Set(text.characters);
+  const near = Object.entries(app.facts.nearest);
+  const sizes = Object.entries(weights).filter(([name]) => name !== NGRAM_KEYS);
+  const start = Array.from(app.facts.start).every((letter) => known.has(letter));
+  return {
+    config: plan.config,
+    characters: text.characters.join(''),
+    nearest: Object.fromEntries(near.filter(([far, to]) => known.has(to) && !known.has(far))),
+    start: start ? app.facts.start : '',
+    parameters: sizes.reduce((sum, [, { length }]) => sum + length, 0),
+    corpus: text.name,
+    progress: {
+      step: memory.step,
+      tokens: memory.step * plan.config.block_size * plan.options.batch_size,
+      seconds,
+      val_loss: loss,
+    },
+    cost: null,
+    curve: points,
+    passages: passagesOf(Array.from(text.val, (id) => text.characters[id]).join('')),
+  };
+}
+
+const learnedPage = (learned) => pageOf(learned.weights, learnedFacts(learned));
+
+async function keepPage(learned) {
+  saveAs(await learnedPage(learned), `${learned.text.name}.html`);
+  learned.isSaved = true;
+}
+
+async function keepCheckpoint(learned) {
+  const { text, plan, memory, weights } = learned;
+  const { head_size, hidden_size, is_gated, ...model } = plan.config;
+  const { ngram_dropout, ...options } = plan.options;
+  const content = {
+    model: { ...model, ngram_dropout },
+    train: options,
+    device: {},
+    progress: { step: memory.step },
+    characters: text.characters.join(''),
+    corpus: { name: '', sha256: '' },
+  };
+  saveAs(await checkpointOf(weights, plan.config, content), `${text.name}.safetensors`);
+  learned.isSaved = true;
 }

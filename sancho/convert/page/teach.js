@@ -1,399 +1,332 @@
 // Enséñale otro libro: a new model learns a text in front of whoever opened the page.
 
 const LEAST_LETTERS = 3000; // of a text; with fewer there is nothing to measure the loss on
-const LEAST_STEPS = 20;
+const SHORT_STEPS = 300; // a text that is learned in fewer ends before a minute on two cores does
 const FIRST_POINTS = 3; // from so many on the curve is drawn
-const MOST_WORKERS = 4; // they share the eight windows of a batch
-const OVERHEAD = 1.6; // a step takes so much more than its windows: workers share a memory, and the optimizer
-const SLOWEST = 2; // seconds; where a step of the page's own model takes longer, it is not tuned
-const TUNING = { rate: 0.2, epochs: 0.5 }; // fractions of those of a new model, as plan.py
-const SLOW = 0.5; // seconds; where a step of the larger model takes longer, the smaller one learns
-const PACE_KNOWN = 3; // seconds of steps, after which their pace decides how many there will be
-const AT_THE_END = 10; // steps that take as long as to measure the loss and to keep the model
+const STAYS = 5; // seconds; what is written after so many, twice and four times as many, … stays in sight
+const TYPED = 300; // ms without another key, after which what was typed is read
+const SPOKEN_EVERY = 10_000; // ms; of each step nobody wants to hear
 
-/**
- * taken: the text as it was given; text: the same, its ids those of the model that learns it; then
- * the workers, what they told, and the model as it is since they stopped.
- */
-const teaching = { taken: null, text: null, workers: [], points: [], result: null, plan: null };
+/** The lesson, of which showLesson() makes all that one sees. */
+const lesson = {
+  given: null, // what somebody gave to learn, and its text once it has been read
+  run: null, // what learns now
+  learned: null, // its last good state, or that of the run before while it has none
+  kept: null, // the key of a state in the store
+  keeping: Promise.resolve(), // a promise that no state is on its way there
+  isRefused: false, // whether the browser keeps none
+  drawn: null, // the newest of what it wrote that is shown
+  says: { kind: '', line: '' },
+  spoken: { kind: '', at: 0 }, // what of it was read aloud, and when
+};
 
-const teachingSays = (key, values) => ($('aprendizaje').textContent = say(key, values));
+function tell(kind, values, more = '') {
+  lesson.says = { kind, line: say(kind, values) + more };
+  showLesson();
+}
+
+// --- what one sees --------------------------------------------------------------------------
+
+/** Sets every control and every line by the lesson. */
+function showLesson() {
+  const { given, run, learned } = lesson;
+  const focused = document.activeElement;
+  const isHidden = {
+    muestra: run || !app.facts.teaching.sample,
+    releer: !given?.offer,
+    aprender: run,
+    parar: !run,
+    progreso: !run,
+    retomar: run || learned || lesson.kept === null,
+    guardar: run || !learned,
+    'no-guarda': !lesson.isRefused,
+    'sin-nucleo': !run?.plan || run.plan.kernel,
+    'copiar-escrito': !(run ?? learned)?.writings.length,
+  };
+  for (const [id, is] of Object.entries(isHidden)) $(id).hidden = Boolean(is);
+  const words = {
+    leido: given?.about ?? '',
+    releer: say('read_as', { encoding: given?.offer ?? '' }),
+    'por-que': run || given?.text ? '' : say('needs_text', { n: LEAST_LETTERS }),
+    'lo-aprendido': learned ? say('learned_of', { name: learned.text.name }) : '',
+    continuar: say(learned && isDone(learned) ? 'learn_longer' : 'learn_on'),
+    aprendizaje: lesson.says.line,
+  };
+  for (const [id, text] of Object.entries(words)) putWords(id, text);
+  $('aprender').disabled = !given?.text;
+  if (run?.part) $('progreso').value = run.part;
+  else $('progreso').removeAttribute('value'); // it moves by itself until the pace is known
+  speak();
+  drawLearning();
+  drawWritings();
+  if (!focused?.closest('#ensena [hidden]')) return;
+  $(run ? 'parar' : learned ? 'continuar' : 'aprender').focus({ preventScroll: true });
+}
+
+/** Changes words where they are others: a status is read aloud with each change. */
+function putWords(id, text) {
+  if ($(id).textContent !== text) $(id).textContent = text;
+}
+
+/** Lets the line be read aloud: at once what is of another kind, else every ten seconds at most. */
+function speak() {
+  const { says, spoken } = lesson;
+  const now = performance.now();
+  if (says.kind === spoken.kind && now - spoken.at < SPOKEN_EVERY) return;
+  lesson.spoken = { kind: says.kind, at: now };
+  putWords('anuncio', says.line);
+}
+
+function drawLearning() {
+  const { points } = lesson.run ?? lesson.learned ?? { points: [] };
+  if (points.length < FIRST_POINTS) return $('curva').replaceChildren();
+  const every = Math.ceil(points.length / 200);
+  const shown = points.filter(([, , val], i) => i % every === 0 || val !== null);
+  const caption = element('p', { class: 'hint' }, say('curve_caption'));
+  $('curva').replaceChildren(drawnCurve(shown), caption);
+}
+
+/** Shows what the model has written, the newest below. */
+function drawWritings() {
+  const { writings } = lesson.run ?? lesson.learned ?? { writings: [] };
+  const newest = writings.at(-1) ?? null;
+  if (newest === lesson.drawn) return; // who reads or marks it is left alone
+  lesson.drawn = newest;
+  const shown = writings.map(({ seconds, loss, letters }) => {
+    const said = say('written_after', { time: duration(seconds), nats: loss.toFixed(2) });
+    return element('p', {}, element('span', { class: 'hint' }, said), element('br'), letters);
+  });
+  const box = $('escrito');
+  box.replaceChildren(...shown);
+  box.scrollTop = box.scrollHeight;
+  putWords('escrito-copiado', '');
+}
+
+/** Copies it; other than navigator.clipboard, this works in pages that no https brought, too. */
+function copyWritings() {
+  getSelection().selectAllChildren($('escrito'));
+  putWords('escrito-copiado', say(document.execCommand('copy') ? 'copied' : 'copy_yourself'));
+}
 
 // --- the text -------------------------------------------------------------------------------
 
-/** Takes a text to learn from, or says why it can't be. */
-function takeText(raw, name) {
-  const text = cleanText(raw);
-  const letters = text.length;
-  if (letters < LEAST_LETTERS) return refuseText(say('text_too_short', { n: letters, least: LEAST_LETTERS }));
-  teaching.taken = teaching.text = { name, ...splitText(text) };
-  teaching.result = null;
-  $('leido').textContent = textInWords();
-  $('aprender').disabled = false;
-  $('guardar').hidden = $('continuar').hidden = true;
+/** Takes a string or a Blob to learn from, and reads it; says why where it can't be learned. */
+async function take(source, name, encoding = 'utf-8') {
+  if (lesson.given) endWorkers(lesson.given);
+  const given = (lesson.given = { source, name, workers: [] });
+  given.about = say('reading_text', { name });
+  showLesson();
+  Object.assign(given, await textOrWhy(given, encoding));
+  showLesson();
 }
 
-function textInWords() {
-  const { name, characters, train, val } = teaching.text;
-  return say('text_taken', { name, n: train.length + val.length, kinds: characters.length });
-}
-
-function refuseText(why) {
-  teaching.taken = null;
-  $('leido').textContent = why;
-  $('aprender').disabled = true;
-}
-
-async function takeFile(file, encoding = 'utf-8') {
-  $('como-windows').hidden = true;
-  if (file.size > LARGEST_TEXT) {
-    return refuseText(say('text_too_large', { name: file.name, n: LARGEST_TEXT / 1e6 }));
+/** Resolves to the text of what was given, if it can be learned; about: what is said of it. */
+async function textOrWhy(given, encoding) {
+  const { source, name } = given;
+  if ((source.size ?? source.length) > LARGEST_TEXT) {
+    return { about: say('text_too_large', { name, n: LARGEST_TEXT / 1e6 }) };
   }
-  const raw = decoded(await file.arrayBuffer(), encoding);
-  if (raw !== null) return takeText(raw, file.name.replace(/\.\w+$/, ''));
-  refuseText(say('not_utf8', { name: file.name }));
-  $('como-windows').hidden = false;
+  const told = await answered(given, { read: source, encoding }).catch(() => ({ refused: 'unreadable' }));
+  const { text, refused, kind, offer } = told;
+  if (refused) return { about: say(refused, { name, kind: kind && say(kind), encoding: offer }), offer };
+  const letters = text.train.length + text.val.length;
+  if (letters < LEAST_LETTERS) {
+    return { about: say('text_too_short', { n: letters, least: LEAST_LETTERS }) };
+  }
+  const title = name.replace(/\.\w+$/, '');
+  const about = say('text_taken', { name: title, n: letters, kinds: text.characters.length });
+  return { text: { name: title, ...text }, about: about + shortInWords(text) };
+}
+
+/** Returns what is said before a lesson that ends before the time does; nothing of a longer text. */
+function shortInWords({ train: ids }) {
+  const { teaching } = app.facts;
+  const steps = mostSteps(ids.length, teaching.models[0], teaching);
+  return steps < SHORT_STEPS ? ` ${say('short_text', { n: steps })}` : '';
 }
 
 async function takeSample() {
-  const bytes = await inflate(app.facts.teaching.sample);
-  takeText(decoded(bytes), app.facts.teaching.sample_name);
+  const { sample, sample_name } = app.facts.teaching;
+  await take(new Blob([await inflate(sample)]), sample_name);
+  await learn();
 }
 
 // --- learning -------------------------------------------------------------------------------
 
-/** Returns the kernel's bytes, or null where the browser has no WebAssembly with SIMD. */
-function kernelBytes() {
-  const bytes = Uint8Array.from(atob(app.facts.teaching.kernel), (letter) => letter.charCodeAt(0));
-  return typeof WebAssembly === 'object' && WebAssembly.validate(bytes) ? bytes : null;
-}
-
-/** Returns a worker with the scripts that train. */
-function newWorker(heed) {
-  const source = `${$('engine').textContent}\nserveTraining();`;
-  const address = URL.createObjectURL(new Blob([source], { type: 'text/javascript' }));
-  const worker = new Worker(address);
-  URL.revokeObjectURL(address);
-  worker.onmessage = ({ data }) => heed(data);
-  worker.onerror = ({ message }) => heed({ error: message });
-  return worker;
-}
-
-/** Returns a promise of the seconds that a window of a model takes; weights: null for a new one. */
-function trial(config, kernel, weights = null) {
-  return new Promise((resolve, reject) => {
-    const worker = newWorker(({ trial: seconds, error }) => {
-      worker.terminate();
-      if (error) reject(new Error(error));
-      else resolve(seconds);
-    });
-    worker.postMessage({ trial: true, config, kernel, weights });
-  });
-}
-
-/** Returns the options that the length of the text and the time decide, as plan.py. */
-function optionsFor(text, config, steps, isTuned) {
-  const { train, epochs } = app.facts.teaching;
-  const letters = config.block_size * train.batch_size;
-  const readable = epochs * (isTuned ? TUNING.epochs : 1) * text.train.length;
-  const most = Math.ceil(readable / letters);
-  const max_iters = Math.max(LEAST_STEPS, Math.min(steps, most, train.max_iters));
-  const readings = (max_iters * letters) / text.train.length;
-  const dropped = config.ngram_size > 1 ? Math.max(0, 0.85 - 1.35 / readings) : 0;
-  const options = { ...train, max_iters, ngram_dropout: dropped, logit_scale: 1 + 0.15 * dropped };
-  if (isTuned) {
-    options.learning_rate *= TUNING.rate;
-    options.muon_learning_rate *= TUNING.rate;
-  }
-  return options;
-}
-
-/**
- * Returns the weights of the page's model for a text, and the text with its ids. Characters that the
- * model lacks come after its own; their rows begin as those of the nearest one, or as the mean of all.
- */
-function ownModelFor(text) {
-  const { model, vocabulary, facts } = app;
-  const own = vocabulary.characters;
-  const added = text.characters.filter((character) => !vocabulary.ids.has(character));
-  const characters = [...own, ...added];
-  const weights = {};
-  // A part of a larger array would be sent with the whole of it.
-  for (const [name, array] of Object.entries(model.weights)) weights[name] = array.slice();
-  for (const name of ['token_embedding.weight', 'head.weight']) {
-    const C = model.config.n_embd;
-    const rows = new Float32Array(characters.length * C);
-    rows.set(weights[name]);
-    added.forEach((character, i) => {
-      const near = vocabulary.ids.get(facts.nearest[character]);
-      const row = rowOf(rows, own.length + i, C);
-      if (near !== undefined) return row.set(rowOf(rows, near, C));
-      for (let id = 0; id < own.length; id++) add(row, rowOf(rows, id, C), 1 / own.length);
-    });
-    weights[name] = rows;
-  }
-  const places = new Map(characters.map((character, id) => [character, id]));
-  const ids = Int32Array.from(text.characters, (character) => places.get(character));
-  const [train, val] = [text.train, text.val].map((part) => part.map((id) => ids[id]));
-  return { weights, text: { ...text, characters, train, val } };
-}
-
 async function learn() {
+  const { run: busy, given, learned, kept } = lesson;
+  const isLost = learned ? !learned.isSaved : kept !== null;
+  if (busy || !given?.text || (isLost && !confirm(say('replaces_learned')))) return;
   const clicked = performance.now();
-  setLearning(true);
-  teachingSays('trying_pace');
-  const isTuned = $('desde').checked;
-  const own = isTuned ? ownModelFor(teaching.taken) : null;
-  const text = (teaching.text = own?.text ?? teaching.taken);
-  const kernel = kernelBytes();
-  $('sin-nucleo').hidden = kernel !== null;
-  const workers = workersToUse();
+  const nothing = { plan: null, points: [], writings: [], seconds: 0 };
+  const run = (lesson.run = newRun({ text: given.text, ...nothing }));
+  tell('trying_pace');
   try {
-    const models = isTuned ? [app.model.config] : app.facts.teaching.models;
-    const [first, smaller] = models.map((m) => ({ ...m, vocab_size: text.characters.length }));
-    const share = (OVERHEAD * app.facts.teaching.train.batch_size) / workers;
-    let [config, seconds] = [first, share * (await trial(first, kernel, own?.weights))];
-    if (isTuned && seconds > SLOWEST) {
-      setLearning(false);
-      return teachingSays('tuning_is_slow', { seconds: seconds.toFixed(1) });
-    }
-    if (!isTuned && seconds > SLOW) {
-      [config, seconds] = [smaller, share * (await trial(smaller, kernel))];
-    }
-    const asked = 60 * Number($('tiempo').value);
-    const options = optionsFor(text, config, Math.floor(asked / seconds), isTuned);
-    const end = clicked + 1000 * asked;
-    teaching.points = [];
-    const kind = { isTuned, isSmall: config === smaller };
-    teaching.plan = { config, options, kernel, workers, ...kind, end, seconds: 0 };
-    await keepForLater('state', null); // it is of another text
-    await keepForLater('text', text);
-    train(own?.weights ?? null, null);
+    run.plan = await planOf(run, 60 * Number($('tiempo').value));
+    run.end = clicked + 1000 * run.plan.asked;
+    train(run, null, heed);
   } catch (error) {
     failed(error.message);
   }
 }
 
-function workersToUse() {
-  const cores = Math.min(MOST_WORKERS, navigator.hardwareConcurrency ?? 1);
-  return 2 ** Math.floor(Math.log2(cores));
-}
-
-/** Lets all workers train, from the weights and the memory of a result, or anew. */
-function train(weights, memory) {
-  const { text, plan } = teaching;
-  setLearning(true);
-  $('retomar').hidden = true;
-  const { workers: count } = plan;
-  const prompt = [text.characters.includes('\n') ? text.characters.indexOf('\n') : 0];
-  const hear = (rank) => (told) => rank === 0 || told.error ? heed(told) : null;
-  teaching.workers = Array.from({ length: count }, (_, rank) => newWorker(hear(rank)));
-  const ports = teaching.workers.map(() => []);
-  for (let i = 0; i < count; i++) {
-    for (let j = i + 1; j < count; j++) {
-      const { port1, port2 } = new MessageChannel();
-      ports[i].push(port1);
-      ports[j].push(port2);
-    }
-  }
-  teaching.since = performance.now();
-  teaching.first = null;
-  const { config, options, kernel } = plan;
-  const common = { config, options, kernel, weights, memory, count, prompt };
-  teaching.workers.forEach((worker, rank) => {
-    const parts = { train: text.train, val: text.val, rank };
-    worker.postMessage({ ...common, ...parts }, ports[rank]);
-  });
-}
-
-/** What the first worker tells. */
-function heed(told) {
-  if (told.error) return failed(told.error);
-  if (told.text) showLearned(told.text);
-  if (told.step) showStep(told);
-  if (told.done) finish(told);
-  else if (told.weights) keepState(told);
-}
-
-function showStep({ step, loss }) {
-  const { plan, points } = teaching;
-  const now = performance.now();
-  points.push([step, loss, null]);
-  teaching.first ??= { step, now };
-  const { first } = teaching;
-  if (step === first.step) return;
-  const pace = (now - first.now) / 1000 / (step - first.step);
-  if (plan.end && now - first.now > 1000 * PACE_KNOWN) planByPace(step, pace);
-  const left = pace * (plan.options.max_iters - step);
-  $('progreso').value = step / plan.options.max_iters;
-  const nats = loss.toFixed(2);
-  const said = { step, steps: plan.options.max_iters, nats, left: duration(Math.ceil(left)) };
-  teachingSays(plan.isSmall ? 'learning_small' : 'learning', said);
-  drawLearning();
-}
-
-/** Plans as many steps as fit into the time that was asked for. */
-function planByPace(step, pace) {
-  const { plan, text, workers } = teaching;
-  const left = (plan.end - performance.now()) / 1000 / pace - AT_THE_END;
-  plan.options = optionsFor(text, plan.config, step + Math.floor(left), plan.isTuned);
-  plan.end = null;
-  workers[0].postMessage({ planned: plan.options });
-}
-
-function drawLearning() {
-  if (teaching.points.length < FIRST_POINTS) return;
-  const every = Math.ceil(teaching.points.length / 200);
-  const shown = teaching.points.filter(([, , val], i) => i % every === 0 || val !== null);
-  const caption = element('p', { class: 'hint' }, say('curve_caption'));
-  $('curva').replaceChildren(drawnCurve(shown), caption);
-}
-
-function showLearned(ids) {
-  $('escrito').textContent = ids.map((id) => teaching.text.characters[id]).join('');
-}
-
-function finish({ loss, memory, weights }) {
-  const { plan, points } = teaching;
-  plan.seconds += (performance.now() - teaching.since) / 1000;
-  points.push([memory.step, points.at(-1)?.[1] ?? loss, loss]);
-  drawLearning();
-  endWorkers();
-  keepState({ loss, memory, weights });
-  showResult({ loss, memory, weights });
-}
-
-function showResult({ loss, memory, weights }) {
-  const { plan } = teaching;
-  teaching.result = { loss, memory, weights };
-  const isDone = memory.step >= plan.options.max_iters;
-  const said = { step: memory.step, nats: loss.toFixed(2), time: duration(plan.seconds) };
-  teachingSays(isDone ? 'has_learned' : 'was_stopped', said);
-  $('continuar').textContent = say(isDone ? 'learn_longer' : 'learn_on');
-  $('guardar').hidden = $('continuar').hidden = false;
-}
-
-/** Keeps what has been learned for another visit; says so where the browser does not allow it. */
-async function keepState({ loss = null, memory, weights }) {
-  const { plan, points } = teaching;
-  const seconds = plan.seconds + (teaching.workers.length && performance.now() - teaching.since) / 1000;
-  const state = { plan: { ...plan, seconds }, points, loss, memory, weights };
-  $('no-guarda').hidden = await keepForLater('state', state);
-}
-
-/** Takes up what was learned before the page was closed. */
-async function takeUp() {
-  const [text, state] = await Promise.all([keptBefore('text'), keptBefore('state')]);
-  const { plan, points, memory, weights } = state;
-  Object.assign(teaching, { text, plan, points });
-  $('leido').textContent = textInWords();
-  $('retomar').hidden = true;
-  drawLearning();
-  showResult({ loss: state.loss ?? points.at(-1)[1], memory, weights });
+/** Returns a run of a state, or of what it begins with; noted, pace: how fast it is, once that is known. */
+function newRun({ text, plan, points, writings, seconds }) {
+  const told = { points: points.slice(), writings: writings.slice(), seconds };
+  return { text, plan, ...told, workers: [], noted: null, pace: null };
 }
 
 /** Goes on: to the end that was planned, or, from there, as many steps again. */
 function goOnLearning() {
-  const { plan, result } = teaching;
-  const { step } = result.memory;
-  plan.end = null;
-  if (step >= plan.options.max_iters) {
-    plan.options = { ...plan.options, max_iters: 2 * step, warmup_iters: 0 };
+  const { learned } = lesson;
+  const { plan, memory } = learned;
+  const longer = { ...plan.options, max_iters: 2 * memory.step, warmup_iters: 0 };
+  const options = isDone(learned) ? longer : plan.options;
+  lesson.run = newRun({ ...learned, plan: { ...plan, options } });
+  train(lesson.run, learned, heed);
+  tell('goes_on');
+}
+
+const isDone = ({ plan, memory }) => memory.step >= plan.options.max_iters;
+
+/** What the first worker tells. */
+function heed(told) {
+  const { run } = lesson;
+  if (told.error) return failed(told.error);
+  if (told.text) takeWriting(run, told.text);
+  if (told.step) showStep(run, told);
+  if (told.weights) keepState(run, told);
+  if (told.done) finish(run);
+}
+
+/** Takes what the model has just written; it stays, or is replaced by what it writes next. */
+function takeWriting({ text, points, writings, ...run }, ids) {
+  if (writings.at(-1)?.isPassing) writings.pop();
+  const seconds = points.length ? secondsOf(run) : 0;
+  const mark = seconds < STAYS ? 0 : STAYS * 2 ** Math.floor(Math.log2(seconds / STAYS));
+  const isPassing = writings.length > 0 && writings.at(-1).seconds >= mark;
+  const loss = points.at(-1)?.[1] ?? Math.log(text.characters.length);
+  const letters = ids.map((id) => text.characters[id]).join('');
+  writings.push({ seconds, loss, letters, isPassing });
+  showLesson();
+}
+
+function showStep(run, { step, loss }) {
+  const { plan, points } = run;
+  points.push([step, loss, null]);
+  const pace = paceAt(run, step);
+  if (!pace || run.isStopping) return;
+  const { max_iters: steps } = run.plan.options;
+  run.part = step / steps;
+  const left = duration(Math.ceil(pace * Math.max(0, steps - step)));
+  tell(plan.isSmall ? 'learning_small' : 'learning', { step, steps, nats: loss.toFixed(2), left });
+}
+
+/** Takes the state of a run for what was learned, and keeps it for another visit, if the browser does. */
+function keepState(run, { loss = null, options = run.plan.options, memory, weights }) {
+  const { text, points, writings } = run;
+  const last = points.at(-1)?.[1] ?? loss;
+  if (loss !== null) points.push([memory.step, last, loss]);
+  const plan = { ...run.plan, options };
+  const told = { points: points.slice(), writings: writings.slice(), seconds: secondsOf(run) };
+  const state = { text, plan, ...told, loss: loss ?? last, memory, weights };
+  lesson.learned = state;
+  lesson.keeping = lesson.keeping.then(async () => {
+    const kept = await keepLesson(state, lesson.kept);
+    lesson.isRefused = kept === null;
+    lesson.kept = kept ?? lesson.kept;
+    showLesson();
+  });
+}
+
+function finish(run) {
+  endWorkers(run);
+  lesson.run = null;
+  tellLearned();
+}
+
+function tellLearned() {
+  const { text, plan, seconds, memory, loss } = lesson.learned;
+  const said = { step: memory.step, nats: loss.toFixed(2), time: duration(seconds) };
+  if (!isDone(lesson.learned)) return tell('was_stopped', said);
+  const ids = text.train.length;
+  const isShort = memory.step >= mostSteps(ids, plan.config, app.facts.teaching) && seconds < 0.8 * plan.asked;
+  const enough = 1000 * Math.ceil((ids * plan.asked) / seconds / 1000);
+  const more = { n: enough, time: duration(plan.asked) };
+  tell('has_learned', said, isShort ? ` ${say('was_short', more)}` : '');
+}
+
+/** Ends a lesson: after this step, or at once where none is done or somebody asks again. */
+function stopLearning() {
+  const { run } = lesson;
+  if (!run.noted || run.isStopping) return giveUp('given_up');
+  run.isStopping = true;
+  run.part = 0;
+  run.workers[0].postMessage({ stop: true });
+  tell('stopping');
+}
+
+function failed(error) {
+  giveUp(error === 'not_finite' ? error : 'worker_died');
+}
+
+/** Ends a lesson as it is; what was learned until then, or before, stays. */
+function giveUp(kind) {
+  endWorkers(lesson.run);
+  lesson.run = null;
+  tell(kind, {}, lesson.learned ? ` ${say('can_go_on', { n: lesson.learned.memory.step })}` : '');
+}
+
+/** Takes up what was learned before the page was closed. */
+async function takeUp() {
+  const state = await keptLesson(lesson.kept);
+  if (!fits(state)) {
+    lesson.kept = null;
+    return tell('does_not_fit');
   }
-  train(result.weights, result.memory);
+  lesson.learned = state;
+  tellLearned();
 }
 
-function failed(message) {
-  endWorkers();
-  teachingSays('learning_failed', { error: message });
+/** Returns whether the letters of a text are those of the model that was kept with it. */
+function fits(state) {
+  const { text, plan, weights, memory } = state ?? {};
+  const size = text?.characters?.length;
+  const isOfText = plan?.config.vocab_size === size && memory?.step > 0;
+  const rows = weights?.['token_embedding.weight']?.length / plan?.config.n_embd;
+  return isOfText && rows === size && [text.train, text.val].every((ids) => ids.every((id) => id < size));
 }
 
-function endWorkers() {
-  for (const worker of teaching.workers) worker.terminate();
-  teaching.workers = [];
-  setLearning(false);
-}
+// --- the section ----------------------------------------------------------------------------
 
-function setLearning(isOn) {
-  $('parar').hidden = $('progreso').hidden = !isOn;
-  $('progreso').removeAttribute('value'); // it moves by itself until the pace is known
-  for (const id of ['muestra', 'archivo', 'pegado', 'tiempo', 'desde']) $(id).disabled = isOn;
-  $('aprender').disabled = isOn || !teaching.taken;
-  if (isOn) $('guardar').hidden = $('continuar').hidden = true;
-}
-
-// --- what was learned, as a page and as a file ----------------------------------------------
-
-/** Returns what a page of the model that was learned knows. */
-function learnedFacts() {
-  const { text, plan, result, points } = teaching;
-  const known = new Set(text.characters);
-  const near = Object.entries(app.facts.nearest);
-  const sizes = Object.entries(result.weights).filter(([name]) => name !== NGRAM_KEYS);
-  const start = Array.from(app.facts.start).every((letter) => known.has(letter));
-  return {
-    config: plan.config,
-    characters: text.characters.join(''),
-    nearest: Object.fromEntries(near.filter(([far, to]) => known.has(to) && !known.has(far))),
-    start: start ? app.facts.start : '',
-    parameters: sizes.reduce((sum, [, { length }]) => sum + length, 0),
-    corpus: text.name,
-    progress: {
-      step: result.memory.step,
-      tokens: result.memory.step * plan.config.block_size * plan.options.batch_size,
-      seconds: plan.seconds,
-      val_loss: result.loss,
-    },
-    cost: null,
-    curve: points,
-    passages: passagesOf(Array.from(text.val, (id) => text.characters[id]).join('')),
-  };
-}
-
-const learnedPage = () => pageOf(teaching.result.weights, learnedFacts());
-
-async function openLearned() {
-  const tab = window.open('', '_blank'); // at once: later a browser would take it for an advertisement
-  tab.location = URL.createObjectURL(await learnedPage());
-}
-
-async function keepPage() {
-  saveAs(await learnedPage(), `${teaching.text.name}.html`);
-}
-
-async function keepCheckpoint() {
-  const { text, plan, result } = teaching;
-  const { head_size, hidden_size, is_gated, ...model } = plan.config;
-  const { ngram_dropout, ...options } = plan.options;
-  const content = {
-    model: { ...model, ngram_dropout },
-    train: options,
-    device: {},
-    progress: { step: result.memory.step },
-    characters: text.characters.join(''),
-    corpus: { name: '', sha256: '' },
-  };
-  saveAs(await checkpointOf(result.weights, plan.config, content), `${text.name}.safetensors`);
-}
-
-/** Returns a listener that opens or keeps the model, and says where the browser refuses. */
+/** Returns a listener that opens or saves what was learned, and says where the browser refuses. */
 function keeping(act) {
-  return () => act().catch(({ message }) => teachingSays('not_saved', { error: message }));
+  return () => act(lesson.learned).catch(() => tell('not_saved'));
 }
 
 function openTeaching() {
-  $('desde').parentNode.hidden = !canBeTrained(app.model.config);
-  $('muestra').hidden = !app.facts.teaching.sample;
-  $('muestra').addEventListener('click', takeSample);
-  $('archivo').addEventListener('change', ({ target }) => target.files[0] && takeFile(target.files[0]));
-  $('como-windows').addEventListener('click', () => takeFile($('archivo').files[0], 'windows-1252'));
-  $('pegado').addEventListener('change', ({ target }) => takeText(target.value, say('your_text_name')));
-  $('aprender').addEventListener('click', learn);
-  $('retomar').addEventListener('click', takeUp);
-  keptBefore('state', 'getKey').then((kept) => ($('retomar').hidden = !kept));
-  $('continuar').addEventListener('click', goOnLearning);
-  $('parar').addEventListener('click', () => teaching.workers[0]?.postMessage({ stop: true }));
-  $('abrir-pagina').addEventListener('click', keeping(openLearned));
-  $('guardar-pagina').addEventListener('click', keeping(keepPage));
-  $('guardar-modelo').addEventListener('click', keeping(keepCheckpoint));
+  const listen = (id, act, kind = 'click') => $(id).addEventListener(kind, act);
+  listen('muestra', takeSample);
+  listen('archivo', ({ target: { files } }) => files[0] && take(files[0], files[0].name), 'change');
+  listen('releer', () => take(lesson.given.source, lesson.given.name, lesson.given.offer));
+  let typing = null;
+  const takeTyped = () => take($('pegado').value, say('your_text_name'));
+  const wait = () => {
+    clearTimeout(typing);
+    typing = setTimeout(takeTyped, TYPED);
+  };
+  listen('pegado', wait, 'input');
+  listen('aprender', learn);
+  listen('continuar', goOnLearning);
+  listen('parar', stopLearning);
+  listen('retomar', takeUp);
+  listen('copiar-escrito', copyWritings);
+  listen('abrir-pagina', keeping((learned) => openInTab(learnedPage(learned))));
+  listen('guardar-pagina', keeping(keepPage));
+  listen('guardar-modelo', keeping(keepCheckpoint));
+  keptKey().then((key) => {
+    lesson.kept = key;
+    showLesson();
+  });
+  showLesson();
 }

@@ -2,6 +2,28 @@
 
 const [INITIAL, BATCHES] = [0, 1]; // purposes of those names in seeds.py
 
+const LEAST_STEPS = 20;
+
+/** Returns how many steps a text of so many letters is learned in at most, as plan.py: a short one in few. */
+function mostSteps(letters, config, { train, epochs }) {
+  const most = Math.ceil((epochs * letters) / (config.block_size * train.batch_size));
+  return Math.max(LEAST_STEPS, Math.min(most, train.max_iters));
+}
+
+/**
+ * Returns the options that the length of a text and the time for so many steps decide, as plan.py:
+ * the more often it is read, the more n-grams are dropped. teaching: of the page's facts.
+ */
+function optionsFor(letters, config, steps, teaching) {
+  const { train, dropout, scale } = teaching;
+  const max_iters = Math.min(Math.max(LEAST_STEPS, steps), mostSteps(letters, config, teaching));
+  const readings = (max_iters * config.block_size * train.batch_size) / letters;
+  const dropped = Math.max(0, dropout.most - dropout.first / readings);
+  const rounded = (x) => Number(x.toFixed(2));
+  const logit_scale = rounded(1 + scale * dropped);
+  return { ...train, max_iters, ngram_dropout: rounded(dropped), logit_scale };
+}
+
 /** Returns the keys of the most frequent n-grams of a text, ascending, as ngrams.py. */
 function ngramVocabulary(ids, size, rows) {
   const sums = Int32Array.from(ids, (id) => id + 2);
@@ -53,8 +75,9 @@ function newWeights(config, ids, seed) {
   return weights;
 }
 
-/** Yields where each window of T + 1 among n ids begins: all of them, in another order each time. */
+/** Yields where each window of T + 1 among n > T ids begins: all of them, in another order each time. */
 function* windowStarts(n, T, seed) {
+  if (n <= T) throw new Error(`${n} letters are no window of ${T + 1}`);
   for (let reading = 0; ; reading++) {
     const generator = new Generator(seed, [BATCHES, reading]);
     const below = (most) => Math.floor(generator.random() * most);
@@ -73,7 +96,7 @@ class Optimizer {
   /** options: as of TrainConfig; memory: of an optimizer that was stopped, to go on with. */
   constructor(learner, options, memory = null) {
     const zeros = () => new Float32Array(learner.flat.length);
-    const sums = new Float32Array(learner.config.ngram_size > 1 ? learner.config.ngram_rows : 0);
+    const sums = new Float32Array(learner.config.ngram_rows);
     Object.assign(this, { learner, options });
     this.memory = memory ?? { step: 0, moments: zeros(), squares: zeros(), sums };
   }
@@ -86,12 +109,13 @@ class Optimizer {
     return Math.min(1, (step + 1) / (warmup_iters + 1), down);
   }
 
-  /** One step, by the gradients that the learner holds. */
+  /** One step, by the gradients that the learner holds. Throws `not_finite` where they are not. */
   step() {
     const { learner, options } = this;
     const { flatGradients: all } = learner;
     const factor = this.rate();
     const norm = Math.sqrt(dot(all, 0, all, 0, all.length));
+    if (!Number.isFinite(norm)) throw new Error('not_finite');
     const clip = Math.min(1, options.grad_clip / (norm + 1e-6));
     for (let i = 0; i < all.length; i++) all[i] *= clip;
     this.memory.step++;
@@ -101,7 +125,7 @@ class Optimizer {
       const [m, v] = [this.memory.moments, this.memory.squares].map((x) => x.subarray(start, end));
       const w = learner.weights[name];
       const isMatrix = learner.isMatrix(name);
-      if (options.optimizer === 'muon' && isMatrix && name.startsWith('blocks.')) {
+      if (isMatrix && name.startsWith('blocks.')) {
         this.muon(w, gradient, m, learner.rowsOf(name), factor * options.muon_learning_rate);
       } else {
         const decay = isMatrix || name.includes('embedding') ? options.weight_decay : 0;

@@ -1,11 +1,12 @@
-// A worker that trains: it takes its windows of each batch, and shares its gradients with the others.
+// A worker reads a text, tries how fast this computer is, or trains: then it takes its windows of each
+// batch, and shares its gradients with the others.
 //
 // All of them have the same weights, and make the same step with the same sum. The first one tells
 // the page how far it is, what it writes, and, at the end, the weights.
 
 const DROPOUT = 2; // purpose of that name in seeds.py
 const SAYS_EVERY = 200; // ms
-const WRITES_EVERY = 4000; // ms
+const WRITES_EVERY = 5000; // ms
 const KEPT_EVERY = 8000; // ms
 const WRITTEN = 160; // letters
 const EXAMINED_LETTERS = 20000; // of the part that is not learned from, to measure the loss
@@ -13,20 +14,24 @@ const EXAMINED_LETTERS = 20000; // of the part that is not learned from, to meas
 /** Lets a worker answer the page; for a Worker whose script is that of the engine and this call. */
 function serveTraining() {
   const run = { stopped: false, planned: null };
-  self.onmessage = ({ data, ports }) => {
+  const reply = async (data, ports) => {
     if (data.stop) run.stopped = true;
     else if (data.planned) run.planned = data.planned;
     else if (data.trial) self.postMessage({ trial: secondsOfWindow(data) });
-    else trainTogether(data, ports, run).catch(({ message }) => self.postMessage({ error: message }));
+    else if ('read' in data) self.postMessage(await readSource(data.read, data.encoding));
+    else await trainTogether(data, ports, run);
+  };
+  self.onmessage = ({ data, ports }) => {
+    reply(data, ports).catch(({ message }) => self.postMessage({ error: message }));
   };
 }
 
 const moduleOf = (bytes) => bytes && new WebAssembly.Module(bytes);
 
 /** Returns how long a window takes, the best of three. */
-function secondsOfWindow({ config, kernel, weights }) {
+function secondsOfWindow({ config, kernel }) {
   const ids = Int32Array.from({ length: 2 * config.block_size }, (_, i) => (i * i) % config.vocab_size);
-  const learner = new Learner(config, weights ?? newWeights(config, ids, 0), moduleOf(kernel));
+  const learner = new Learner(config, newWeights(config, ids, 0), moduleOf(kernel));
   learner.begin();
   const times = [1, 2, 3].map(() => {
     const since = performance.now();
@@ -67,7 +72,11 @@ async function trainTogether(given, ports, run) {
   for (let skipped = 0; skipped < memory.step * options.batch_size; skipped++) starts.next();
   const others = listener(ports);
   const share = 1 / (options.batch_size * T);
-  const told = { said: 0, written: performance.now(), kept: performance.now() };
+  const breath = breather();
+  const begun = performance.now() - (Date.now() - given.since);
+  const told = { said: 0, written: begun, kept: begun };
+  const write = () => self.postMessage({ text: textOf(learner, given.prompt) });
+  if (rank === 0 && memory.step === 0) write();
   let last = memory.step >= options.max_iters;
   while (!last) {
     const random = new Generator(options.seed, [DROPOUT, memory.step, rank]);
@@ -94,36 +103,25 @@ async function trainTogether(given, ports, run) {
       self.postMessage({ step: memory.step, loss: share * total });
     }
     if (now - told.written > WRITES_EVERY && !last) {
-      self.postMessage({ text: textOf(learner, given.prompt) });
-      told.written = performance.now();
+      told.written = now - ((now - told.written) % WRITES_EVERY);
+      write();
     }
     if (now - told.kept > KEPT_EVERY && !last) {
       told.kept = now;
       self.postMessage({ weights: ownWeights(learner), memory });
     }
-    await breathe(); // a message of the page may wait
+    await breath(); // a message of the page may wait
   }
   if (rank > 0) return self.close();
   const loss = meanLoss(learner, val.subarray(0, EXAMINED_LETTERS + 1));
   const text = textOf(learner, given.prompt);
-  self.postMessage({ done: true, loss, text, memory, weights: ownWeights(learner) });
+  self.postMessage({ done: true, loss, text, memory, options, weights: ownWeights(learner) });
 }
 
 /** Returns copies of the weights, out of the kernel's memory. */
 function ownWeights({ weights }) {
   return Object.fromEntries(Object.entries(weights).map(([name, array]) => [name, array.slice()]));
 }
-
-const breathe = () => {
-  const channel = new MessageChannel();
-  return new Promise((resolve) => {
-    channel.port1.onmessage = () => {
-      channel.port1.close();
-      resolve();
-    };
-    channel.port2.postMessage(null);
-  });
-};
 
 /** Returns the ids that the model writes after a prompt. */
 function textOf(learner, prompt) {

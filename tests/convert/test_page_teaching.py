@@ -1,0 +1,383 @@
+"""A lesson in the page: nothing that was learned is lost, and everybody is told what happens."""
+
+# ruff: noqa: F401, F811  (fixtures come in by their names)
+
+import hashlib
+import re
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+from conftest import ROOT
+from test_page import AXE, LESSON, Tab, chromium, lesson, mini, saved_file, tab, thousands, visit
+
+from sancho import checkpoint
+from sancho.convert import page
+
+LINE = LESSON[: LESSON.index("\n") + 1]
+OTHER = "Otro texto, con otras letras: jaque, kilo, wolframio, 1605.\n" * 300
+STEP = "learner.takeGradients(all);"
+
+
+def test_no_two_scripts_give_a_name_to_the_page():
+    scripts = [(page.FOLDER / f"{name}.js").read_text("utf-8") for name in page.SCRIPTS]
+    named = r"^(?:async )?(?:function\*?|const|let|class) (\w+)"
+    names = re.findall(named, "\n".join(scripts), re.MULTILINE)
+    assert len(names) == len(set(names)) > 200
+
+
+def stop(tab: Tab) -> None:
+    tab.press("#parar")
+    tab.see("#aprendizaje", "Parado en el paso")
+
+
+def change_engine(tab: Tab, **changes: str) -> None:
+    """Let the page's next workers run other code: each name stands for a place in their scripts."""
+    places = {"step": STEP, "trial": "learner.begin();\n  const times", "kept": "KEPT_EVERY = 8000"}
+    for name, code in changes.items():
+        engine = "document.getElementById('engine').textContent"
+        assert places[name] in tab.js(engine)
+        tab.js(f"({engine} = {engine}.replace(...arguments), 0)", places[name], code)
+
+
+def answer(tab: Tab, accepts: bool) -> str:
+    """Answer what the browser asks; return the question."""
+    alert = tab.driver.switch_to.alert
+    question = alert.text
+    alert.accept() if accepts else alert.dismiss()
+    return question
+
+
+def test_another_text_drops_nothing_unasked(lesson, tmp_path):
+    stop(lesson)
+    said = lesson.shown("#aprendizaje")
+    lesson.fill(pegado=OTHER)
+    lesson.see("#leido", thousands(len(OTHER)))
+    assert "tu texto" in lesson.shown("#lo-aprendido")
+    lesson.find("#aprender").click()
+    assert "sustituye" in answer(lesson, accepts=False)
+    assert lesson.shown("#aprendizaje") == said
+    # The first lesson stays until the second one has something to keep.
+    change_engine(lesson, trial="for (;;);\n  const times")
+    lesson.find("#aprender").click()
+    answer(lesson, accepts=True)
+    lesson.see("#aprendizaje", "Probando")
+    assert lesson.shown("#guardar") == ""
+    lesson.press("#parar")
+    lesson.see("#aprendizaje", "Lo aprendido hasta el paso")
+    path = saved_file(lesson, "#guardar-modelo", tmp_path / "tu texto.safetensors")
+    assert checkpoint.load(path).characters == "".join(sorted(set(LESSON)))
+    lesson.again()
+    lesson.press("#retomar")
+    lesson.see("#aprendizaje", said)
+    # What is in a file may go without a question.
+    saved_file(lesson, "#guardar-pagina", tmp_path / "tu texto.html")
+    lesson.fill(pegado=OTHER)
+    lesson.see("#leido", thousands(len(OTHER)))
+    kept = lesson.js("lesson.kept")
+    lesson.find("#aprender").click()
+    lesson.see("#aprendizaje", "Faltan")
+    stop(lesson)
+    lesson.wait("lesson.kept > arguments[0]", kept)
+    assert lesson.later("withKept('readonly', (store) => store.count())") == 1
+    path.unlink()
+    path = saved_file(lesson, "#guardar-modelo", path)
+    assert checkpoint.load(path).characters == "".join(sorted(set(OTHER)))
+
+
+def test_two_tabs_keep_a_lesson_each(lesson):
+    stop(lesson)
+    lesson.wait("lesson.kept")
+    first = lesson.driver.current_window_handle
+    address = lesson.driver.current_url
+    lesson.driver.switch_to.new_window("tab")
+    lesson.driver.get(address)
+    lesson.ready().fill(pegado=OTHER)
+    lesson.see("#leido", thousands(len(OTHER)))
+    kept = lesson.js("(window.confirm = () => true, lesson.kept)")
+    lesson.press("#aprender")
+    lesson.see("#aprendizaje", "Faltan")
+    stop(lesson)
+    lesson.wait("lesson.kept > arguments[0]", kept)
+    lesson.driver.close()
+    lesson.driver.switch_to.window(first)
+    lesson.press("#continuar")
+    lesson.see("#aprendizaje", "Faltan")
+    stop(lesson)
+    said = lesson.shown("#aprendizaje")
+    lesson.wait("lesson.kept > arguments[0]", kept)
+    lesson.again()
+    lesson.press("#retomar")
+    lesson.see("#aprendizaje", said)
+    kinds = len(set(LESSON))
+    assert lesson.js("lesson.learned.text.characters.length") == kinds
+    assert lesson.js("lesson.learned.plan.config.vocab_size") == kinds
+
+
+def test_letters_of_another_text_are_not_taken_up(lesson):
+    stop(lesson)
+    lesson.wait("lesson.kept")
+    other = "{...lesson.learned, text: {...lesson.learned.text, characters: ['a', 'b']}}"
+    assert lesson.later(f"keepLesson({other}, null)") > 0
+    lesson.again()
+    lesson.wait("lesson.kept")
+    lesson.press("#retomar")
+    lesson.see("#aprendizaje", "no es de un mismo texto")
+    assert lesson.shown("#guardar") == lesson.shown("#retomar") == ""
+
+
+def test_a_paste_can_be_learned_at_once_and_a_grey_button_says_why(tab):
+    assert tab.shown("#por-que") == "Falta un texto de 3000 letras o más."
+    assert tab.find("#aprender").get_attribute("aria-describedby") == "por-que"
+    tab.js("arguments[0].focus()", tab.find("#pegado"))
+    tab.js("document.execCommand('insertText', false, arguments[0])", LINE * 60)
+    tab.see("#leido", f"tu texto: {60 * len(LINE)} letras")
+    assert tab.js("document.activeElement.id") == "pegado"
+    assert tab.shown("#por-que") == ""
+    tab.find("#aprender").click()
+    tab.see("#aprendizaje", "Probando")
+    tab.press("#parar")
+
+
+def test_a_lesson_stops_while_the_pace_is_tried(tab):
+    tab.fill(pegado=LESSON)
+    tab.see("#leido", thousands(len(LESSON)))
+    change_engine(tab, trial="for (;;);\n  const times")
+    tab.press("#aprender")
+    tab.see("#aprendizaje", "Probando")
+    tab.press("#parar")
+    tab.see("#aprendizaje", "Parado")
+    assert tab.find("#aprender").is_enabled() and tab.shown("#parar") == ""
+
+
+def give(tab: Tab, path: Path, raw: bytes) -> str:
+    """Give the page a file; return what it says of it."""
+    path.write_bytes(raw)
+    tab.js("(lesson.given = null)")
+    tab.find("#archivo").clear()
+    tab.find("#archivo").send_keys(str(path))
+    tab.wait("lesson.given && !lesson.given.about.startsWith('Leyendo')")
+    return tab.shown("#leido")
+
+
+def test_an_offer_goes_with_its_file(tab, tmp_path):
+    give(tab, tmp_path / "libro.txt", LESSON.encode("windows-1252"))
+    assert tab.shown("#releer") == "Leerlo como windows-1252"
+    tab.fill(pegado=LESSON)
+    tab.see("#leido", "tu texto")
+    assert tab.shown("#releer") == ""
+
+
+@pytest.mark.parametrize(
+    ("name", "raw", "said", "offered"),
+    [
+        ("a.docx", b"PK\x03\x04" + bytes(9), "a.docx es un archivo zip, como los .docx", ""),
+        ("a.pdf", b"%PDF-1.7\n\xe2\xe3", "a.pdf es un PDF: ábrelo en su programa", ""),
+        ("a.bin", bytes(range(256)) * 9, "a.bin es un archivo que no contiene texto", ""),
+        ("a.txt", LESSON.encode("utf-16"), "a.txt no está en UTF-8, sino en UTF-16LE", "UTF-16LE"),
+        ("a.txt", LESSON.encode("utf-16-be"), "sino en UTF-16BE", "UTF-16BE"),
+    ],
+)
+def test_what_is_no_text_in_utf_8_is_named(tab, tmp_path, name, raw, said, offered):
+    assert said in give(tab, tmp_path / name, raw)
+    assert tab.shown("#releer") == (offered and f"Leerlo como {offered}")
+    assert not tab.find("#aprender").is_enabled()
+    if offered:
+        tab.press("#releer")
+        tab.see("#leido", f"a: {thousands(len(LESSON))} letras")
+
+
+def test_no_text_stops_the_page(tab):
+    """Neither blanks, which a regular expression tried one by one, nor a large text."""
+    watch = "window.gap = 0; let last = performance.now(); setInterval(() => {"
+    watch += "gap = Math.max(gap, performance.now() - last); last = performance.now(); }, 5)"
+    tab.js(f"(() => {{ {watch} }})()")
+    since = time.monotonic()
+    tab.js("void take('a' + ' '.repeat(300000) + 'b', 'blancos')")
+    tab.see("#leido", "blancos: 300\u202f003 letras")
+    assert time.monotonic() - since < 10
+    tab.js("void take(arguments[0].repeat(180), 'grande')", LESSON)
+    tab.see("#leido", f"grande: {thousands(180 * len(LESSON))} letras")
+    assert tab.js("gap") < 2000
+    tab.js("void take('a'.repeat(2e7 + 1), 'tu texto')")
+    tab.see("#leido", "tu texto pasa de 20 millones de bytes; dale una parte.")
+
+
+def test_a_short_text_is_said_to_be_short(tab):
+    tab.fill(pegado=LESSON[:4000])
+    tab.see("#leido", "Es corto: la lección terminará en el paso 20")
+    tab.press("#aprender")
+    tab.see("#aprendizaje", "Ha aprendido 20 pasos")
+    assert "El texto es corto: para 60 segundos harían falta" in tab.shown("#aprendizaje")
+    tab.press("#continuar")  # as long again
+    tab.see("#aprendizaje", "Ha aprendido 40 pasos")
+
+
+@pytest.mark.parametrize(
+    ("fault", "said"),
+    [
+        ("setTimeout(() => { throw new Error('dead'); });", "ha interrumpido la lección"),
+        ("learner.flatGradients[3] = NaN;", "han crecido sin límite"),
+    ],
+)
+def test_after_a_fault_the_last_good_state_goes_on(tab, fault, said):
+    tab.fill(pegado=LESSON)
+    tab.see("#leido", thousands(len(LESSON)))
+    whole = tab.js("document.getElementById('engine').textContent")
+    change_engine(tab, kept="KEPT_EVERY = 300", step=f"{STEP} if (memory.step > 20) {fault}")
+    tab.press("#aprender")
+    tab.see("#aprendizaje", said)
+    assert "Lo aprendido hasta el paso" in tab.shown("#aprendizaje")
+    assert tab.js("Object.values(lesson.learned.weights).every((w) => w.every(Number.isFinite))")
+    tab.js("(document.getElementById('engine').textContent = arguments[0], 0)", whole)
+    tab.press("#continuar")
+    tab.see("#aprendizaje", "Faltan")
+    stop(tab)
+    tab.console()
+
+
+def test_a_full_store_is_told_and_the_lesson_goes_on(tab):
+    full = "() => { throw new DOMException('full', 'QuotaExceededError'); }"
+    tab.js(f"(IDBObjectStore.prototype.put = {full}, 0)")
+    tab.fill(pegado=LESSON)
+    tab.see("#leido", thousands(len(LESSON)))
+    change_engine(tab, kept="KEPT_EVERY = 300")
+    tab.press("#aprender")
+    tab.wait("!document.getElementById('no-guarda').hidden")
+    assert "si cierras la página, se pierde" in tab.shown("#no-guarda")
+    tab.see("#aprendizaje", "Faltan")
+    stop(tab)
+    assert "tu texto" in tab.shown("#lo-aprendido")
+
+
+def test_a_screen_reader_hears_of_a_lesson_every_ten_seconds_at_most(tab):
+    watch = """(() => {
+      window.heard = [];
+      window.seen = 0;
+      const hear = (changes) => heard.push(...changes.map(({ target }) => target.textContent));
+      for (const node of document.querySelectorAll('#ensena [role=status]')) {
+        new MutationObserver(hear).observe(node, { childList: true });
+      }
+      const line = document.getElementById('aprendizaje');
+      new MutationObserver(() => seen++).observe(line, { childList: true });
+    })()"""
+    tab.fill(pegado=LESSON)
+    tab.see("#leido", thousands(len(LESSON)))
+    tab.js(watch)
+    tab.press("#aprender")
+    tab.see("#aprendizaje", "Faltan")
+    tab.wait("seen > 20")
+    seconds = tab.js("(performance.now() - lesson.run.since) / 1000")
+    stop(tab)
+    # Beside the progress: that it tries, that it ends, that it has stopped.
+    assert len(tab.js("heard")) <= 4 + seconds / 10
+    assert tab.js("heard").count(tab.shown("#aprendizaje")) == 1
+
+
+def test_a_page_of_its_own_speaks_as_one_reads(visit, mini):
+    tab = visit(mini, address="?lang=en")
+    tab.fill(pegado=LESSON)
+    tab.see("#leido", "your text: 108,000 letters")
+    tab.press("#aprender")
+    tab.see("#aprendizaje", "left.")
+    tab.press("#parar")
+    tab.see("#aprendizaje", "Stopped at step")
+    tab.js("(URL.revokeObjectURL = (address) => (window.revoked = address), 0)")
+    here = tab.driver.current_window_handle
+    tab.press("#abrir-pagina")
+    (there,) = set(tab.driver.window_handles) - {here}
+    tab.driver.switch_to.window(there)
+    texts = {"en": ("Write", "Español"), "es": ("Escribe", "English")}
+    addresses = []
+    for language in ("en", "es", "en"):
+        for _ in range(300):
+            if tab.js("window.sancho && document.documentElement.lang") == language:
+                break
+            time.sleep(0.1)
+        tab.ready()
+        assert (tab.shown("#escribir"), tab.shown("#idioma")) == texts[language]
+        addresses.append(tab.js("location.href.split('#')[0]"))
+        tab.find("#idioma").click()
+    assert all(address.startswith("blob:") for address in addresses)
+    tab.driver.close()
+    tab.driver.switch_to.window(here)
+    tab.wait("window.revoked === arguments[0]", addresses[0])
+
+
+def test_the_digest_of_a_checkpoint_is_sha_256(tab):
+    sizes = [0, 1, 55, 56, 63, 64, 65, 1000]
+    texts = [bytes(i * 7 % 256 for i in range(n)) for n in sizes]
+    ours = "arguments[0].map((numbers) => sha256(Uint8Array.from(numbers)))"
+    found = tab.js(ours, [list(text) for text in texts])
+    assert found == [hashlib.sha256(text).hexdigest() for text in texts]
+
+
+def test_the_keyboard_alone_teaches_stops_and_keeps(tab, tmp_path):
+    kept = {"behavior": "allow", "downloadPath": str(tmp_path)}
+    tab.driver.execute_cdp_cmd("Browser.setDownloadBehavior", kept)
+
+    def usable() -> None:
+        assert not AXE.is_file() or tab.unusable("'#ensena'") == []
+
+    def press(*names: str) -> str:
+        focused = tab.driver.switch_to.active_element.get_attribute("id")
+        tab.keys(f"#{focused}", *names)
+        return tab.js("document.activeElement.id")
+
+    usable()
+    tab.js("arguments[0].focus()", tab.find("#tiempo"))
+    tab.fill(pegado=LESSON)
+    tab.see("#leido", thousands(len(LESSON)))
+    assert press("TAB") == "aprender"
+    assert press("ENTER") == "parar"
+    tab.see("#aprendizaje", "Faltan")
+    usable()
+    press("ENTER")
+    tab.see("#aprendizaje", "Parado en el paso")
+    assert tab.js("document.activeElement.id") == "continuar"
+    usable()
+    assert [press("TAB") for _ in range(3)][-1] == "guardar-modelo"
+    press("ENTER")
+    tab.wait("lesson.learned.isSaved")
+
+
+def test_what_it_wrote_after_5_10_20_40_seconds_stays(tab):
+    program = """((times) => {
+      const text = { characters: ['a', 'b'] };
+      const run = newRun({ text, plan: null, points: [], writings: [], seconds: 0 });
+      run.points.push([1, 0.5, null]);
+      return times.map((seconds) => {
+        Object.assign(run, { seconds, since: performance.now() });
+        takeWriting(run, [1, 0]);
+        return run.writings.map((writing) => Math.floor(writing.seconds));
+      });
+    })(arguments[0])"""
+    found = tab.js(program, [0, 5, 11, 16, 22, 27, 32, 43, 48, 81])
+    assert found[:4] == [[0], [0, 5], [0, 5, 11], [0, 5, 11, 16]]
+    assert found[6:] == [
+        [0, 5, 11, 22, 32],
+        [0, 5, 11, 22, 43],
+        [0, 5, 11, 22, 43, 48],
+        [0, 5, 11, 22, 43, 81],
+    ]
+
+
+def test_one_button_teaches_the_sample_and_what_it_wrote_is_copied(visit, mini):
+    tab = visit(mini, data=ROOT / "data")
+    tab.press("#muestra")
+    tab.see("#leido", "apocrifo")
+    tab.see("#escrito", "Tras 0 segundos")
+    tab.see("#aprendizaje", "Faltan")
+    stop(tab)
+    kinds = len(set((ROOT / "data/apocrifo.txt").read_text("utf-8")))
+    shown = tab.shown("#escrito")
+    assert shown.startswith(f"Tras 0 segundos, {np.log(kinds):.2f} nats por letra:")
+    assert shown.count("nats por letra:") > 1
+    tab.press("#copiar-escrito")
+    assert tab.shown("#escrito-copiado") == "Copiado."
+    assert tab.js("getSelection().toString()").startswith("Tras 0 segundos")
+    tab.wait("lesson.kept")
+    tab.again()
+    tab.press("#retomar")
+    assert tab.shown("#escrito") == shown
