@@ -13,13 +13,13 @@ function kernelBytes() {
 }
 
 /** Returns a worker with the scripts that train. */
-function newWorker(heed) {
+function newWorker(listener) {
   const source = `${$('engine').textContent}\nserveTraining();`;
   const address = URL.createObjectURL(new Blob([source], { type: 'text/javascript' }));
   const worker = new Worker(address);
   URL.revokeObjectURL(address);
-  worker.onmessage = ({ data }) => heed(data);
-  worker.onerror = ({ message }) => heed({ error: message || 'unknown' });
+  worker.onmessage = ({ data }) => listener(data);
+  worker.onerror = ({ message }) => listener({ error: message || 'unknown' });
   return worker;
 }
 
@@ -69,11 +69,11 @@ async function planOf(run, asked) {
   return { config, options, kernel, count, asked, isSmall: config === smaller };
 }
 
-/** Lets all workers of a run learn: anew, or from what was learned. heed: hears the first of them. */
-function train(run, learned, heed) {
+/** Lets all workers of a run learn: anew, or from what was learned. listener: hears the first of them. */
+function train(run, learned, listener) {
   const { text, plan } = run;
   const { config, options, kernel, count } = plan;
-  const hear = (rank) => (told) => rank === 0 || told.error ? heed(told) : null;
+  const hear = (rank) => (told) => rank === 0 || told.error ? listener(told) : null;
   run.workers = Array.from({ length: count }, (_, rank) => newWorker(hear(rank)));
   const ports = run.workers.map(() => []);
   for (let i = 0; i < count; i++) {
