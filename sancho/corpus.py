@@ -16,14 +16,7 @@ import numpy as np
 from sancho.config import CorpusConfig
 from sancho.errors import MissingFile, UserError, note, say
 from sancho.files import atomic_write, existing_file, locked
-from sancho.text import (
-    beginning,
-    clean_text,
-    codec_name,
-    read_text,
-    what_is_odd,
-    without_licence,
-)
+from sancho.text import beginning, clean_text, codec_name, read_text, what_is_odd, without_licence
 from sancho.tokenizer import CharTokenizer
 
 BOOK = "quijote"

@@ -24,7 +24,7 @@ from sancho.corpus import Corpus, remap_ids, require_length
 from sancho.device import Device, choose_device, has_bfloat16
 from sancho.errors import UserError
 from sancho.optim import learning_rate_factor
-from sancho.presets import PRESETS
+from sancho.presets import LESS_DROPPED, MOST_DROPPED, PRESETS, SCALED
 from sancho.training import EVALUATED, TrainingState
 from sancho.weights import count_parameters
 
@@ -164,9 +164,9 @@ def follow_text(options: TrainOptions, corpus: Corpus) -> dict[str, float]:
         found["dropout"] = 0.0
     if options.model.ngram_size > 1:
         readings = characters / len(corpus.train)
-        dropped = max(0.0, 0.85 - 1.35 / readings)  # as measured in benchmarks/diary.md
+        dropped = max(0.0, MOST_DROPPED - LESS_DROPPED / readings)
         found["ngram_dropout"] = round(dropped, 2)
-        found["logit_scale"] = round(1 + 0.15 * dropped, 2)
+        found["logit_scale"] = round(1 + SCALED * dropped, 2)
     return {name: value for name, value in found.items() if getattr(said, name) is None}
 
 

@@ -935,27 +935,6 @@ def test_what_was_learned_is_taken_up_after_a_reload(lesson):
     lesson.see("#aprendizaje", "Faltan")
 
 
-def test_a_text_that_cannot_be_learned_says_why_in_a_line(tab, tmp_path):
-    def given(raw: bytes) -> str:
-        path = tmp_path / "libro.txt"
-        path.write_bytes(raw)
-        tab.js("(lesson.given = null)")
-        tab.find("#archivo").clear()
-        tab.find("#archivo").send_keys(str(path))
-        tab.wait("lesson.given && !lesson.given.about.startsWith('Leyendo')")
-        return tab.shown("#leido")
-
-    assert given(b"corto\n") == "El texto tiene 6 letras; hacen falta 3000 o más."
-    latin = LESSON.encode("windows-1252")
-    assert "no está en UTF-8" in given(latin) and not tab.find("#aprender").is_enabled()
-    tab.press("#releer")
-    tab.see("#leido", f"libro: {thousands(len(LESSON))} letras")
-    licence = f"About\r\n*** START OF THE PROJECT GUTENBERG EBOOK X ***\r\n\r\n{LESSON}"
-    licence += "*** END OF THE PROJECT GUTENBERG EBOOK X ***\r\nmore"
-    assert f"libro: {thousands(len(LESSON))} letras" in given(licence.encode())
-    assert given(b"a" * 20_000_001) == "libro.txt pasa de 20 millones de bytes; dale una parte."
-
-
 def test_passages_of_a_learned_text_are_those_of_the_exporter(tab):
     text = (ROOT / "data/apocrifo.txt").read_text(encoding="utf-8")
     expected = [list(passage) for passage in passages_of(text)]

@@ -20,13 +20,6 @@ OTHER = "Otro texto, con otras letras: jaque, kilo, wolframio, 1605.\n" * 300
 STEP = "learner.takeGradients(all);"
 
 
-def test_no_two_scripts_give_a_name_to_the_page():
-    scripts = [(page.FOLDER / f"{name}.js").read_text("utf-8") for name in page.SCRIPTS]
-    named = r"^(?:async )?(?:function\*?|const|let|class) (\w+)"
-    names = re.findall(named, "\n".join(scripts), re.MULTILINE)
-    assert len(names) == len(set(names)) > 200
-
-
 def stop(tab: Tab) -> None:
     tab.press("#parar")
     tab.see("#aprendizaje", "Parado en el paso")
@@ -159,6 +152,20 @@ def give(tab: Tab, path: Path, raw: bytes) -> str:
     tab.find("#archivo").send_keys(str(path))
     tab.wait("lesson.given && !lesson.given.about.startsWith('Leyendo')")
     return tab.shown("#leido")
+
+
+def test_a_text_that_cannot_be_learned_says_why_in_a_line(tab, tmp_path):
+    path = tmp_path / "libro.txt"
+    assert give(tab, path, b"corto\n") == "El texto tiene 6 letras; hacen falta 3000 o más."
+    said = give(tab, path, LESSON.encode("windows-1252"))
+    assert "no está en UTF-8" in said and not tab.find("#aprender").is_enabled()
+    tab.press("#releer")
+    tab.see("#leido", f"libro: {thousands(len(LESSON))} letras")
+    licence = f"About\r\n*** START OF THE PROJECT GUTENBERG EBOOK X ***\r\n\r\n{LESSON}"
+    licence += "*** END OF THE PROJECT GUTENBERG EBOOK X ***\r\nmore"
+    assert f"libro: {thousands(len(LESSON))} letras" in give(tab, path, licence.encode())
+    said = give(tab, path, b"a" * 20_000_001)
+    assert said == "libro.txt pasa de 20 millones de bytes; dale una parte."
 
 
 def test_an_offer_goes_with_its_file(tab, tmp_path):

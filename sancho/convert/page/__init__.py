@@ -41,7 +41,7 @@ from sancho.convert.page.passages import find_passages
 from sancho.curve import read_metrics
 from sancho.errors import UserError
 from sancho.files import atomic_write, existing_file
-from sancho.presets import MINI
+from sancho.presets import LESS_DROPPED, MINI, MOST_DROPPED, SCALED
 from sancho.tokenizer import CharTokenizer
 from sancho.weights import count_parameters
 
@@ -60,10 +60,6 @@ MARK = b'<meta name="generator" content="sancho-mini">'
 PREVIEW = """<meta property="og:url" content="{page}">
 <meta property="og:image" content="{picture}">
 """
-# As plan.follow_text() sets n-gram dropout and logit scale by how often a text is read:
-# dropped = most - first / readings, logit_scale = 1 + scale * dropped.
-NGRAM_DROPOUT = {"most": 0.85, "first": 1.35}
-LOGIT_SCALE = 0.15
 TITLES = {"quijote": "Don Quijote", "shakespeare": "Shakespeare"}
 SAMPLE = "apocrifo.txt"
 START = "En un lugar de la Mancha"
@@ -219,8 +215,8 @@ def teaching_facts(data: str | Path) -> dict:
         "models": [with_derived(MINI.model), with_derived(SMALLER)],
         "train": asdict(replace(MINI.train, look_ahead=0)),
         "epochs": MINI.epochs,
-        "dropout": NGRAM_DROPOUT,
-        "scale": LOGIT_SCALE,
+        "dropout": {"most": MOST_DROPPED, "less": LESS_DROPPED},
+        "scale": SCALED,
         "kernel": base64.b64encode((FOLDER / "kernel.wasm").read_bytes()).decode(),
         "sample_name": sample.stem,
         "sample": base64.b64encode(text).decode(),

@@ -182,7 +182,7 @@ class Learner {
   norm(x) {
     const { n_embd: C } = this.config;
     const y = this.copy(x);
-    const scales = vectorsOf(y, C).map((one) => normalise(one, NORM_EPSILON.rmsnorm));
+    const scales = vectorsOf(y, C).map((one) => rmsNorm(one, 0, C, NORM_EPSILON.rmsnorm));
     const back = (dy) => {
       const d = this.copy(dy);
       scales.forEach((scale, t) => normaliseBack(d, y, t * C, C, scale));
@@ -206,7 +206,7 @@ class Learner {
     const heads = Array.from({ length: 2 * H }, (_, h) => h * D);
     rows.forEach((row, t) => this.model.turn(row, 2 * H, t));
     const scales = rows.map((row) =>
-      heads.map((h) => normalise(row.subarray(h, h + D), QK_EPSILON)),
+      heads.map((h) => rmsNorm(row, h, D, QK_EPSILON)),
     );
     const back = (d) => {
       vectorsOf(d, 3 * C).forEach((one, t) => {
@@ -368,13 +368,6 @@ function turn(numbers, rows, turned) {
   for (let i = 0; i < rows; i++) {
     for (let j = 0; j < columns; j++) turned[j * rows + i] = numbers[i * columns + j];
   }
-}
-
-/** Divides a vector by the root of its mean square; returns what it was multiplied by. */
-function normalise(x, epsilon) {
-  const scale = 1 / Math.sqrt(dot(x, 0, x, 0, x.length) / x.length + epsilon);
-  for (let p = 0; p < x.length; p++) x[p] *= scale;
-  return scale;
 }
 
 /** d = scale · (d − y · mean of d · y), of n numbers from a place on. */

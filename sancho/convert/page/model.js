@@ -217,10 +217,11 @@ function add(x, y, scale = 1) {
   for (let p = 0; p < x.length; p++) x[p] += scale * y[p];
 }
 
-/** Divides n numbers of x by the root of their mean square. */
+/** Divides n numbers of x by the root of their mean square; returns what they were multiplied by. */
 function rmsNorm(x, start, n, epsilon) {
   const scale = 1 / Math.sqrt(dot(x, start, x, start, n) / n + epsilon);
   for (let p = start; p < start + n; p++) x[p] *= scale;
+  return scale;
 }
 
 function softmax(scores) {

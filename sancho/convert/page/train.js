@@ -18,7 +18,7 @@ function optionsFor(letters, config, steps, teaching) {
   const { train, dropout, scale } = teaching;
   const max_iters = Math.min(Math.max(LEAST_STEPS, steps), mostSteps(letters, config, teaching));
   const readings = (max_iters * config.block_size * train.batch_size) / letters;
-  const dropped = Math.max(0, dropout.most - dropout.first / readings);
+  const dropped = Math.max(0, dropout.most - dropout.less / readings);
   const rounded = (x) => Number(x.toFixed(2));
   const logit_scale = rounded(1 + scale * dropped);
   return { ...train, max_iters, ngram_dropout: rounded(dropped), logit_scale };
