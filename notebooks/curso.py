@@ -3,8 +3,9 @@
     python notebooks/curso.py
 
 escribe en cada capítulo su cabecera (título, capítulo anterior y siguiente, mapa, lo que se tarda),
-la celda que encuentra los módulos y el pie. Después de cambiar aquí un título o el orden, o lo que
-mide un capítulo, basta con ejecutarlo.
+la celda que encuentra los módulos y el pie; y en cada turno que es una pieza, la pieza en blanco y,
+plegada, entera. Después de cambiar aquí un título o el orden, o lo que mide un capítulo, o
+solucion.py, basta con ejecutarlo: la hoja en blanco, mi_gpt.py, también se escribe, si lo está.
 """
 
 import re
@@ -14,11 +15,16 @@ from pathlib import Path
 import nbformat
 from nbformat import NotebookNode
 
+import hoja
+
 CARPETA = Path(__file__).resolve().parent
 CABECERA, PREPARAR, PIE = "cabecera", "preparar", "pie"
 """Las etiquetas de las celdas que se escriben aquí."""
 TURNO = "tu-turno"
 """La de las celdas en que escribe quien aprende."""
+PIEZA = "pieza"
+"""En los metadatos de la celda de un turno, el título de la pieza de mi_gpt.py que es."""
+ENTERA = "<details><summary>La pieza entera</summary>"
 PALABRAS_POR_MINUTO, LINEAS_POR_MINUTO, MINUTOS_POR_EJERCICIO = 150, 15, 5
 """Lo que se lee de un texto con fórmulas y de código, y lo que lleva un ejercicio.
 
@@ -77,6 +83,24 @@ if not Path("estilo.py").is_file():
         "de la copia que lees), ejecútala, y vuelve a ejecutar esta."
     )"""
 """Lo que hay en la red no se ejecuta sin que alguien lo escriba."""
+
+
+PRINCIPIO = """\
+Tu GPT: el programa que se escribe en el curso, una pieza en cada turno.
+
+Donde pone `raise NotImplementedError` va tu código. Lo que escribes en un capítulo, y pasa su
+comprobación, se copia aquí; también puedes escribirlo aquí, con tu editor. En una terminal,
+
+    python notebooks/probar.py
+
+dice qué falta y qué no da lo que debe. La solución está en solucion.py. Cuando está todo,
+
+    python notebooks/mi_gpt.py entrenar TEXTO
+    python notebooks/mi_gpt.py escribir
+
+Los ejes: B textos, T letras, C canales, H cabezas, D canales de una cabeza, V vocabulario.
+"""
+"""Cómo empieza mi_gpt.py."""
 
 
 def vecinos(capitulo: Capitulo) -> tuple[Capitulo | None, Capitulo | None]:
@@ -168,6 +192,9 @@ def vestir(cuaderno: NotebookNode, capitulo: Capitulo) -> None:
         *celdas,
         celda("markdown", pasos(capitulo), PIE),
     ]
+    for antes, turno in zip(cuaderno.cells, cuaderno.cells[1:]):
+        if PIEZA in turno.metadata:
+            poner_pieza(antes, turno)
     numero = 0
     for otra in cuaderno.cells:
         if otra.cell_type == "code":
@@ -176,6 +203,30 @@ def vestir(cuaderno: NotebookNode, capitulo: Capitulo) -> None:
             for salida in otra.outputs:
                 if "execution_count" in salida:
                     salida.execution_count = numero
+
+
+def poner_pieza(texto: NotebookNode, turno: NotebookNode) -> None:
+    """Poner la pieza en blanco en la celda de su turno y, plegada, entera al final de su texto."""
+    titulo = turno.metadata[PIEZA]
+    nombre = titulo.partition(",")[0]
+    entera = hoja.leer(hoja.SOLUCION.read_text(encoding="utf-8"), nombre)
+    if titulo == nombre:
+        entera = hoja.hasta_el_12(entera)
+    turno.source = hoja.vaciar(entera).rstrip("\n")
+    sin_ella = texto.source.partition(ENTERA)[0].rstrip()
+    texto.source = f"{sin_ella}\n\n{ENTERA}\n\n```python\n{entera}```\n\n</details>"
+
+
+def hoja_en_blanco() -> str:
+    """Dar mi_gpt.py como está antes de escribir nada: la solución, vacía y con otro comienzo."""
+    solucion = hoja.SOLUCION.read_text(encoding="utf-8")
+    _, _, solucion = solucion.partition('"""\n\nimport')
+    trozos = re.split(r"^(?=# ---)", f"import{solucion}", flags=re.MULTILINE)
+    vacios = [
+        trozo if not re.match(r"# --- \w+ \(", trozo) else f"{hoja.vaciar(trozo).rstrip()}\n\n\n"
+        for trozo in trozos
+    ]
+    return f'"""{PRINCIPIO}"""\n\n{"".join(vacios).rstrip()}\n'
 
 
 def celda(tipo: str, texto: str, etiqueta: str) -> NotebookNode:
@@ -192,6 +243,9 @@ def etiquetas(celda: NotebookNode) -> set[str]:
 
 
 if __name__ == "__main__":
+    escrita = hoja.HOJA.read_text(encoding="utf-8")
+    if all(map(hoja.esta_en_blanco, hoja.trozos(escrita).values())):
+        hoja.HOJA.write_text(hoja_en_blanco(), encoding="utf-8")
     for capitulo in CAPITULOS:
         ruta = CARPETA / capitulo.archivo
         cuaderno = nbformat.read(ruta, as_version=4)

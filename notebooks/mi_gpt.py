@@ -1,48 +1,124 @@
-"""Tu GPT, desde una página en blanco.
+"""Tu GPT: el programa que se escribe en el curso, una pieza en cada turno.
 
-Aquí escribes, pieza por pieza, el programa entero del curso. Donde pone `raise NotImplementedError`
-va tu código. En una terminal, desde la carpeta del proyecto,
+Donde pone `raise NotImplementedError` va tu código. Lo que escribes en un capítulo, y pasa su
+comprobación, se copia aquí; también puedes escribirlo aquí, con tu editor. En una terminal,
 
-    python -m pytest notebooks/test_mi_gpt.py
+    python notebooks/probar.py
 
-dice qué falta y qué no da lo que debe. Cuando está todo, tu programa abre el modelo que viene con el
-proyecto y escribe con él. La solución está plegada al final del capítulo 12.
+dice qué falta y qué no da lo que debe. La solución está en solucion.py. Cuando está todo,
 
-Se dan hechas RMSNorm, ReLU² y QK-norm, que el curso explica y no pide escribir.
+    python notebooks/mi_gpt.py entrenar TEXTO
+    python notebooks/mi_gpt.py escribir
 
 Los ejes: B textos, T letras, C canales, H cabezas, D canales de una cabeza, V vocabulario.
 """
 
 import json
 import math
-from collections.abc import Callable
-from dataclasses import dataclass
+import sys
+from collections.abc import Callable, Iterable
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import torch
 import torch.nn.functional as F
 from safetensors import safe_open
+from safetensors.torch import save_file
 from torch import Tensor, nn
-
-# --- lo que se da hecho -----------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
 class Forma:
     """Las medidas de un GPT, y sus detalles. Los de fábrica son los de GPT-2, con ReLU."""
 
-    vocab_size: int  # V
-    block_size: int  # cuántas letras lee como mucho
-    n_layer: int  # cuántos bloques
-    n_head: int  # H
-    n_embd: int  # C
+    vocab_size: int  # V, cuántas letras conoce
+    block_size: int  # cuántas lee como mucho
+    n_embd: int  # C, los canales de cada vector
+    n_layer: int = 1  # cuántos bloques
+    n_head: int = 1  # H, las cabezas de cada uno
+    bias: bool = True
+    activation: str = "relu"  # o "gelu", la de GPT-2, o "relu2"
     norm: str = "layernorm"  # o "rmsnorm"
     position: str = "learned"  # o "rope"
-    activation: str = "relu"  # o "gelu", la de GPT-2, o "relu2"
     qk_norm: bool = False
-    bias: bool = True
-    tied: bool = False  # si el embedding y la cabeza de salida son la misma tabla
 
+
+# --- Tokenizador (capítulo 1) -----------------------------------------------------------------
+
+
+class Tokenizador:
+    """De letras a números y al revés: el de una letra es su lugar en `caracteres`."""
+
+    def __init__(self, caracteres: str) -> None:
+        """Guarda los caracteres que conoce, en self.caracteres."""
+        raise NotImplementedError
+
+    def codificar(self, texto: str) -> Tensor:
+        """Los números de las letras, (T,), enteros (torch.long).
+
+        Si una no está, ValueError, con ella en el mensaje.
+        """
+        raise NotImplementedError
+
+    def descodificar(self, ids: Tensor) -> str:
+        """Las letras de unos números, (T,)."""
+        raise NotImplementedError
+
+
+# --- Entrada (capítulo 2) ---------------------------------------------------------------------
+
+
+class Entrada(nn.Module):
+    """El vector de cada letra, más el de su posición.
+
+    token_embedding: nn.Embedding, V filas de C canales. position_embedding: otra, block_size filas;
+    solo si forma.position es "learned". Nacen al azar (nn.init.normal_), con desviación típica 0.2.
+    """
+
+    def __init__(self, forma: Forma) -> None:
+        super().__init__()
+        raise NotImplementedError
+
+    def forward(self, ids: Tensor) -> Tensor:
+        """(B, T) -> (B, T, C), con T de 1 a block_size."""
+        raise NotImplementedError
+
+
+# --- mirar_atras (capítulo 3) -----------------------------------------------------------------
+
+
+def mirar_atras(q: Tensor, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
+    """Una cabeza de atención, con su escala y su máscara causal.
+
+    q, k y v: (…, T, D). Devuelve lo leído, (…, T, D), y los pesos, (…, T, T).
+    """
+    raise NotImplementedError
+
+
+# --- Atencion (capítulos 3 y 13) --------------------------------------------------------------
+
+
+class Atencion(nn.Module):
+    """Atención de varias cabezas: cada posición mira a las anteriores y a sí misma.
+
+    qkv: nn.Linear de C a 3C; salen las consultas de todas las cabezas, después las claves y después
+    los valores. proj: nn.Linear de C a C. Con sesgo o sin él, según forma.bias.
+    """
+
+    def __init__(self, forma: Forma) -> None:
+        super().__init__()
+        raise NotImplementedError
+
+    def forward(self, x: Tensor) -> Tensor:
+        """(B, T, C) -> (B, T, C): partir en cabezas, mirar_atras con cada una, juntarlas y proj.
+
+        En el capítulo 13: si forma.position es "rope", las consultas y las claves se giran; después,
+        si forma.qk_norm, se igualan.
+        """
+        raise NotImplementedError
+
+
+# --- dado: las activaciones -------------------------------------------------------------------
 
 ACTIVACIONES: dict[str, Callable[[Tensor], Tensor]] = {
     "relu": F.relu,
@@ -51,17 +127,233 @@ ACTIVACIONES: dict[str, Callable[[Tensor], Tensor]] = {
 }
 
 
+# --- FeedForward (capítulo 4) -----------------------------------------------------------------
+
+
+class FeedForward(nn.Module):
+    """Ensanchar cuatro veces, activar y volver: cada posición a solas.
+
+    expand: nn.Linear de C a 4C. proj: nn.Linear de 4C a C. Con sesgo o sin él, según forma.bias.
+    """
+
+    def __init__(self, forma: Forma) -> None:
+        super().__init__()
+        raise NotImplementedError
+
+    def forward(self, x: Tensor) -> Tensor:
+        """(…, C) -> (…, C). La activación es ACTIVACIONES[forma.activation]: de fábrica, ReLU."""
+        raise NotImplementedError
+
+
+# --- LayerNorm (capítulo 5) -------------------------------------------------------------------
+
+
+class LayerNorm(nn.Module):
+    """LayerNorm: cada vector del último eje, con media 0 y varianza 1, por γ y más β.
+
+    weight: γ, un nn.Parameter de C unos. bias: β, de C ceros, o None si `bias` es falso.
+    """
+
+    def __init__(self, C: int, bias: bool = True, epsilon: float = 1e-5) -> None:
+        super().__init__()
+        raise NotImplementedError
+
+    def forward(self, x: Tensor) -> Tensor:
+        """(…, C) -> (…, C).
+
+        Se resta la media y se divide entre la raíz de la varianza (la poblacional) más épsilon.
+        """
+        raise NotImplementedError
+
+
+# --- dado: la normalización -------------------------------------------------------------------
+
+
 def hacer_norma(forma: Forma) -> nn.Module:
-    """La normalización de los C canales: LayerNorm, o RMSNorm sin ganancias."""
+    """La normalización de los C canales: tu LayerNorm, o la RMSNorm sin ganancias de PyTorch."""
     if forma.norm == "layernorm":
-        return nn.LayerNorm(forma.n_embd, bias=forma.bias)
+        return LayerNorm(forma.n_embd, forma.bias)
     return nn.RMSNorm(forma.n_embd, eps=1e-6, elementwise_affine=False)
 
 
-def igualar(x: Tensor) -> Tensor:
-    """QK-norm: la RMSNorm de cada vector, (…, D) -> (…, D), para las consultas y las claves."""
-    return F.rms_norm(x, x.shape[-1:], eps=1e-6)
+# --- Bloque (capítulo 6) ----------------------------------------------------------------------
 
+
+class Bloque(nn.Module):
+    """Las dos subcapas, cada una con su normalización delante y sumada a lo que había.
+
+    norm1 y norm2: las que da hacer_norma(forma). attention: Atencion. feed_forward: FeedForward.
+    """
+
+    def __init__(self, forma: Forma) -> None:
+        super().__init__()
+        raise NotImplementedError
+
+    def forward(self, x: Tensor) -> Tensor:
+        """(B, T, C) -> (B, T, C). El x que entra no se cambia."""
+        raise NotImplementedError
+
+
+# --- Gpt (capítulo 6) -------------------------------------------------------------------------
+
+
+class Gpt(Entrada):
+    """El modelo entero: lo que hace Entrada, y lo que va detrás.
+
+    blocks: nn.ModuleList, n_layer bloques. norm: la que da hacer_norma(forma). head: la cabeza de
+    salida, nn.Linear de C a V, sin sesgo.
+    """
+
+    def __init__(self, forma: Forma) -> None:
+        super().__init__(forma)
+        raise NotImplementedError
+
+    def forward(self, ids: Tensor) -> Tensor:
+        """(B, T) -> (B, T, V): los logits de la letra que sigue a cada una."""
+        raise NotImplementedError
+
+
+# --- entropia_cruzada (capítulo 7) ------------------------------------------------------------
+
+
+def entropia_cruzada(logits: Tensor, objetivos: Tensor) -> Tensor:
+    """La pérdida: la media de −ln p de las letras correctas, (B, T, V) y (B, T) -> ()."""
+    raise NotImplementedError
+
+
+# --- paso_de_adam (capítulo 8) ----------------------------------------------------------------
+
+
+def paso_de_adam(
+    w: Tensor,
+    g: Tensor,
+    m: Tensor,
+    v: Tensor,
+    t: int,
+    tasa: float,
+    beta1: float = 0.9,
+    beta2: float = 0.99,
+    encoger: float = 0.0,
+) -> tuple[Tensor, Tensor, Tensor]:
+    """El paso t (desde 1) de AdamW: los parámetros y las dos memorias nuevas, (w, m, v).
+
+    w: los parámetros; g: su gradiente; m y v: las memorias de g y de su cuadrado. Todos tienen la
+    misma forma, y ninguno se cambia. Épsilon es 1e-8.
+    """
+    raise NotImplementedError
+
+
+# --- dado: el optimizador ---------------------------------------------------------------------
+
+
+class Adam:
+    """Un optimizador: da tu paso con cada parámetro, y guarda sus dos memorias."""
+
+    def __init__(self, parametros: Iterable[Tensor], tasa: float) -> None:
+        self.parametros = list(parametros)
+        self.tasa = tasa  # se puede cambiar antes de cada paso
+        self.t = 0
+        self.memorias = [(torch.zeros_like(w), torch.zeros_like(w)) for w in self.parametros]
+
+    def zero_grad(self) -> None:
+        for w in self.parametros:
+            w.grad = None
+
+    @torch.no_grad()
+    def step(self) -> None:
+        self.t += 1
+        for i, w in enumerate(self.parametros):
+            if w.grad is not None:
+                nuevo, *self.memorias[i] = paso_de_adam(
+                    w, w.grad, *self.memorias[i], self.t, self.tasa
+                )
+                w.copy_(nuevo)
+
+
+# --- entrenar (capítulo 8) --------------------------------------------------------------------
+
+
+def entrenar(
+    modelo: nn.Module, ids: Tensor, pasos: int, lote: int, ventana: int, tasa: float
+) -> list[float]:
+    """Entrenar un modelo, que pasa de ids (B, T) a logits (B, T, V), y dar la pérdida de cada paso.
+
+    ids: el texto, (N,). Cada paso lee `lote` ventanas de `ventana` letras, que empiezan al azar. La
+    tasa sube en los 50 primeros pasos y a la vez baja en línea recta hasta cero: en el paso t, desde
+    1, es tasa · min(t / 50, 1) · (1 − (t − 1) / pasos). De mover los parámetros se encarga Adam.
+    """
+    raise NotImplementedError
+
+
+# --- generar (capítulo 9) ---------------------------------------------------------------------
+
+
+@torch.inference_mode()
+def generar(
+    modelo: nn.Module,
+    tokenizador: Tokenizador,
+    comienzo: str,
+    cuantas: int,
+    temperatura: float = 1.0,
+    semilla: int = 1605,
+) -> str:
+    """Las `cuantas` letras con que el modelo sigue el comienzo, que tiene una al menos.
+
+    Con temperatura 0, siempre la más probable; con otra, se dividen por ella los logits y se sortea
+    (torch.multinomial, con un torch.Generator que lleva la semilla). De lo escrito, el modelo lee
+    como mucho las modelo.forma.block_size últimas letras.
+    """
+    raise NotImplementedError
+
+
+# --- girar (capítulo 13) ----------------------------------------------------------------------
+
+
+def girar(x: Tensor) -> Tensor:
+    """Posiciones rotatorias (RoPE): girar cada vector según su posición.
+
+    x: (…, T, D). Los canales van por parejas, 2j y 2j + 1. En la posición t, la pareja (a, b) gira el
+    ángulo θ = t / 10000^(2j / D): queda en (a · cos θ − b · sen θ, a · sen θ + b · cos θ).
+    """
+    raise NotImplementedError
+
+
+# --- igualar (capítulo 13) --------------------------------------------------------------------
+
+
+def igualar(x: Tensor) -> Tensor:
+    """QK-norm: la RMSNorm de cada vector, (…, D) -> (…, D), sin ganancias y con épsilon 1e-6."""
+    raise NotImplementedError
+
+
+# --- guardar (capítulo 13) --------------------------------------------------------------------
+
+
+def guardar(ruta: str | Path, modelo: Gpt, tokenizador: Tokenizador) -> None:
+    """Guardar un modelo y sus letras en un archivo que abrir_caja abre.
+
+    save_file(tensores, ruta, metadata) lo escribe. tensores: los de modelo.named_parameters(), con
+    "model." delante del nombre. metadata: {"content": un texto en JSON} con dos cosas: "characters",
+    las letras, y "model", la forma (asdict(modelo.forma)).
+    """
+    raise NotImplementedError
+
+
+# --- abrir_caja (capítulo 13) -----------------------------------------------------------------
+
+
+def abrir_caja(ruta: str | Path) -> tuple[Gpt, Tokenizador]:
+    """El modelo de un archivo, tuyo o de train.py, y su tokenizador: así se abre la caja.
+
+    safe_open(ruta, "pt") abre el archivo, que es como lo escribe guardar. Su "model" trae además
+    otras cosas, que sobran. get_tensor(nombre) da cada tensor; puede venir en 16 bits: .float().
+    Se abren la caja y `classic`. Si el archivo dice ngram_size mayor que 1 o embedding_skip, como
+    `mini`, ValueError: tiene una tabla de secuencias (anexo A), que tu Gpt no tiene.
+    """
+    raise NotImplementedError
+
+
+# --- dado: los nombres de GPT-2 ---------------------------------------------------------------
 
 NOMBRES_EN_GPT2 = {
     "token_embedding.": "wte.",
@@ -79,183 +371,63 @@ NOMBRES_EN_GPT2 = {
 """Cómo llama GPT-2 a cada parte. Su cabeza de salida es la tabla del embedding."""
 
 
-# --- lo que escribes tú -----------------------------------------------------------------------
-
-
-class Tokenizador:
-    """De letras a números y al revés: el de una letra es su lugar en `caracteres`. Capítulo 1."""
-
-    def __init__(self, caracteres: str) -> None:
-        raise NotImplementedError
-
-    def codificar(self, texto: str) -> Tensor:
-        """Los números de las letras, (T,), enteros (torch.long)."""
-        raise NotImplementedError
-
-    def descodificar(self, ids: Tensor) -> str:
-        """Las letras de unos números, (T,)."""
-        raise NotImplementedError
-
-
-def girar(x: Tensor) -> Tensor:
-    """Posiciones rotatorias (RoPE): girar cada vector según su posición. Capítulo 3.
-
-    x: (…, T, D). Los canales van por parejas, 2j y 2j + 1. En la posición t, la pareja (a, b) gira el
-    ángulo θ = t / 10000^(2j / D): queda en (a · cos θ − b · sen θ, a · sen θ + b · cos θ).
-    """
-    raise NotImplementedError
-
-
-def mirar_atras(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-    """Una cabeza de atención, con su escala y su máscara causal. Capítulo 3.
-
-    q, k y v: (…, T, D). Sale lo leído, (…, T, D).
-    """
-    raise NotImplementedError
-
-
-class Atencion(nn.Module):
-    """Atención de varias cabezas. Capítulos 3 y 6.
-
-    Sus partes: `qkv`, una nn.Linear de C a 3C (primero las consultas de todas las cabezas, después
-    las claves y después los valores), y `proj`, de C a C. Con sesgo o sin él: forma.bias.
-    """
-
-    def __init__(self, forma: Forma) -> None:
-        super().__init__()
-        raise NotImplementedError
-
-    def forward(self, x: Tensor) -> Tensor:
-        """(B, T, C) -> (B, T, C). Repartir en cabezas, mirar atrás con cada una, juntarlas y `proj`.
-
-        Si forma.position es "rope", las consultas y las claves se giran; después, si forma.qk_norm,
-        se igualan.
-        """
-        raise NotImplementedError
-
-
-class FeedForward(nn.Module):
-    """Ensanchar, activar y volver. Capítulo 4.
-
-    Sus partes: `expand`, una nn.Linear de C a 4C, y `proj`, de 4C a C, con sesgo o sin él.
-    """
-
-    def __init__(self, forma: Forma) -> None:
-        super().__init__()
-        raise NotImplementedError
-
-    def forward(self, x: Tensor) -> Tensor:
-        """(B, T, C) -> (B, T, C), con la activación que dice la forma."""
-        raise NotImplementedError
-
-
-class Bloque(nn.Module):
-    """Las dos subcapas, cada una con su normalización delante y sumada a lo que había. Capítulo 6.
-
-    Sus partes: `norm1`, `attention`, `norm2` y `feed_forward`.
-    """
-
-    def __init__(self, forma: Forma) -> None:
-        super().__init__()
-        raise NotImplementedError
-
-    def forward(self, x: Tensor) -> Tensor:
-        """(B, T, C) -> (B, T, C)"""
-        raise NotImplementedError
-
-
-class Gpt(nn.Module):
-    """El modelo entero. Capítulo 6.
-
-    Sus partes: `token_embedding`; `position_embedding`, solo si forma.position es "learned";
-    `blocks`, una lista de PyTorch (nn.ModuleList); `norm`; y `head`, la cabeza de salida, una
-    nn.Linear sin sesgo. Si forma.tied, `head.weight` es `token_embedding.weight`, la misma tabla.
-    Además guarda la forma, en `forma`.
-
-    Los embeddings nacen al azar, con una desviación típica de 0.2 (nn.init.normal_), como en la
-    escalera; lo demás, como lo hace nacer PyTorch.
-    """
-
-    def __init__(self, forma: Forma) -> None:
-        super().__init__()
-        raise NotImplementedError
-
-    def forward(self, ids: Tensor) -> Tensor:
-        """(B, T) -> (B, T, V): los logits de la letra que sigue a cada una."""
-        raise NotImplementedError
-
-
-def perdida(logits: Tensor, objetivos: Tensor) -> Tensor:
-    """La media de −ln p de las letras correctas: (B, T, V) y (B, T) -> (). Capítulos 0 y 7."""
-    raise NotImplementedError
-
-
-def paso_de_adam(
-    w: Tensor,
-    g: Tensor,
-    m: Tensor,
-    v: Tensor,
-    t: int,
-    tasa: float,
-    beta1: float = 0.9,
-    beta2: float = 0.99,
-) -> tuple[Tensor, Tensor, Tensor]:
-    """Un paso de Adam: los parámetros nuevos y las dos memorias nuevas, (w, m, v). Capítulo 8.
-
-    w: los parámetros. g: su gradiente. m y v: las memorias de g y de su cuadrado. t: el número del
-    paso, desde 1. A la raíz se le suma 1e-8, para no dividir entre cero.
-    """
-    raise NotImplementedError
-
-
-def entrenar(
-    modelo: nn.Module, ids: Tensor, pasos: int, lote: int, ventana: int, tasa: float
-) -> list[float]:
-    """Entrenar el modelo con tu Adam, y dar la pérdida de cada paso. Capítulo 8.
-
-    ids: el texto, (N,). Cada paso lee `lote` ventanas de `ventana` letras, que empiezan al azar
-    (torch.randint). La tasa de un paso sube en los 50 primeros hasta `tasa`, y a la vez baja en línea
-    recta hasta cero: en el paso t, desde 1, es tasa · min(t / 50, 1) · (1 − (t − 1) / pasos).
-    Un parámetro se cambia sin grabarlo: with torch.no_grad(): parametro.copy_(nuevo).
-    """
-    raise NotImplementedError
-
-
-@torch.inference_mode()
-def generar(
-    modelo: nn.Module,
-    tokenizador: Tokenizador,
-    comienzo: str,
-    cuantas: int,
-    temperatura: float = 1.0,
-    semilla: int = 1605,
-) -> str:
-    """Las `cuantas` letras con que el modelo sigue el comienzo. Capítulo 9.
-
-    Con temperatura 0, siempre la más probable; con otra, se dividen por ella los logits y se sortea
-    (torch.multinomial, con un torch.Generator que lleva la semilla). De lo escrito, el modelo lee
-    como mucho las modelo.forma.block_size últimas letras.
-    """
-    raise NotImplementedError
-
-
-def abrir_caja(ruta: str | Path) -> tuple[Gpt, Tokenizador]:
-    """El modelo de un archivo de train.py, y su tokenizador: así se abre la caja. Capítulo 12.
-
-    El archivo se abre con safe_open(ruta, "pt"). Su metadata()["content"] es un texto en JSON: en
-    "characters" están las letras, y en "model", las medidas y los detalles, con los nombres de Forma
-    (pero `tied` se llama ahí "tie_embeddings", y sobran otros). Cada tensor se lee con get_tensor, y
-    keys() da los nombres: los tuyos con "model." delante. Vienen en 16 bits; pásalos con .float().
-    """
-    raise NotImplementedError
+# --- abrir_gpt2 (capítulo 13) -----------------------------------------------------------------
 
 
 def abrir_gpt2(parametros: dict[str, Tensor], n_head: int) -> Gpt:
-    """Tu modelo, con los parámetros de un GPT-2. Capítulo 12.
+    """Tu modelo, con los parámetros de un GPT-2.
 
-    Sus nombres son los de NOMBRES_EN_GPT2, a veces con "transformer." delante. Las medidas las dicen sus
-    tablas: "wte.weight" es (V, C), "wpe.weight" es (block_size, C), y hay tantos bloques como
-    "h.0.ln_1.weight", "h.1.ln_1.weight"… GPT-2 usa GELU y una sola tabla para el embedding y la
-    cabeza de salida, y guarda traspuestas las matrices cuyo nombre lleva ".c_".
+    Sus nombres son los de NOMBRES_EN_GPT2, a veces con "transformer." delante. Las medidas las dicen
+    sus tablas: "wte.weight" es (V, C), "wpe.weight" es (block_size, C), y hay tantos bloques como
+    "h.0.ln_1.weight", "h.1.ln_1.weight"… GPT-2 usa GELU, y guarda traspuestas las matrices cuyo
+    nombre lleva ".c_".
     """
     raise NotImplementedError
+
+
+# --- dado: el programa ------------------------------------------------------------------------
+
+
+MODELO = "mi_gpt.safetensors"
+CAJA = Path(__file__).resolve().parent.parent / "sancho/pretrained/sancho.safetensors"
+USO = """\
+python mi_gpt.py entrenar TEXTO
+    aprende de un archivo de texto, en un minuto o dos, y guarda lo aprendido en mi_gpt.safetensors
+python mi_gpt.py escribir [COMIENZO [TEMPERATURA]]
+    escribe con lo aprendido; si no hay nada, con la caja. Con temperatura 0, siempre lo mismo
+"""
+
+
+def entrenar_con(texto: str) -> tuple[Gpt, Tokenizador]:
+    """Entrenar como la escalera, 800 pasos con nueve décimas partes de un texto, y decir la pérdida."""
+    tokenizador = Tokenizador("".join(sorted(set(texto))))
+    ids = tokenizador.codificar(texto)
+    corte = int(0.9 * len(ids))
+    torch.manual_seed(1605)
+    modelo = Gpt(Forma(len(tokenizador.caracteres), block_size=64, n_embd=64, n_layer=3, n_head=4))
+    entrenar(modelo, ids[:corte], pasos=800, lote=32, ventana=64, tasa=0.01)
+    aparte = ids[corte:].unfold(0, 65, 64)  # (B, 65): lo que no ha leído
+    with torch.no_grad():
+        valor = entropia_cruzada(modelo(aparte[:, :-1]), aparte[:, 1:]).item()
+    print(f"{valor:.2f} nats por letra en la décima parte que no ha leído")
+    return modelo, tokenizador
+
+
+def main(orden: str = "", que: str = "", temperatura: str = "0.7") -> None:
+    if orden == "entrenar" and que:
+        modelo, tokenizador = entrenar_con(Path(que).read_text(encoding="utf-8"))
+        guardar(MODELO, modelo, tokenizador)
+        print(f"guardado en {MODELO}; ahora: python mi_gpt.py escribir")
+    elif orden == "escribir":
+        modelo, tokenizador = abrir_caja(MODELO if Path(MODELO).exists() else CAJA)
+        comienzo = que or "En un lugar de la Mancha"
+        print(comienzo + generar(modelo, tokenizador, comienzo, 300, float(temperatura)))
+    else:
+        print(USO, end="")
+
+
+if __name__ == "__main__":
+    try:
+        main(*sys.argv[1:])
+    except NotImplementedError:
+        sys.exit("Te falta una pieza: python notebooks/probar.py dice cuál.")

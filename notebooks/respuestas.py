@@ -1,5 +1,7 @@
 """Lo que puede escribir quien aprende: de cada turno, cuatro respuestas malas y dos buenas y raras.
 
+Las de los turnos que son una pieza de mi_gpt.py están en test_mi_gpt.py y en la carpeta otras.
+
 Es para test_tu_turno.py. Cada respuesta es el cuerpo de la función del turno. Una mala se rechaza;
 con una buena se llega al final del capítulo.
 """
@@ -73,42 +75,6 @@ while i < len(nuevos) - 1:
     i += 1
 return nuevos""",
     ),
-    "Tokenizador": (
-        # Los caracteres, repetidos.
-        """\
-self.vocabulario = sorted(texto)
-# ---
-return [self.vocabulario.index(c) for c in texto]
-# ---
-return "".join(self.vocabulario[i] for i in ids)""",
-        # Se calla lo desconocido.
-        """\
-self.vocabulario = sorted(set(texto))
-# ---
-return [self.vocabulario.index(c) for c in texto if c in self.vocabulario]
-# ---
-return "".join(self.vocabulario[i] for i in ids)""",
-        # Un map, que solo se lee una vez.
-        """\
-self.vocabulario = sorted(set(texto))
-# ---
-for c in texto:
-    if c not in self.vocabulario:
-        raise ValueError(c)
-return map(self.vocabulario.index, texto)
-# ---
-return "".join(self.vocabulario[i] for i in ids)""",
-        # En el orden en que aparecen.
-        """\
-self.vocabulario = list(dict.fromkeys(texto))
-# ---
-for c in texto:
-    if c not in self.vocabulario:
-        raise ValueError(c)
-return [self.vocabulario.index(c) for c in texto]
-# ---
-return "".join(self.vocabulario[i] for i in ids)""",
-    ),
     "bucle": (
         # No borra el gradiente de antes.
         """\
@@ -151,32 +117,6 @@ for leido, siguiente in lotes:
     optimizador.step()
     perdidas.append(valor.item())
 return perdidas""",
-    ),
-    "Entrada": (
-        # Sin posiciones.
-        """\
-self.letras = nn.Embedding(V, C)
-self.posiciones = nn.Embedding(ventana, C)
-# ---
-return self.letras(ids)""",
-        # La posición, por la letra.
-        """\
-self.letras = nn.Embedding(V, C)
-self.posiciones = nn.Embedding(ventana, C)
-# ---
-return self.letras(ids) * self.posiciones.weight[: ids.shape[1]]""",
-        # El tamaño de la ventana y el ancho, fijos.
-        """\
-self.letras = nn.Embedding(V, ANCHO)
-self.posiciones = nn.Embedding(VENTANA, ANCHO)
-# ---
-return self.letras(ids) + self.posiciones.weight[: ids.shape[1]]""",
-        # Las posiciones, contadas desde la última.
-        """\
-self.letras = nn.Embedding(V, C)
-self.posiciones = nn.Embedding(ventana, C)
-# ---
-return self.letras(ids) + self.posiciones.weight[: ids.shape[1]].flip(0)""",
     ),
     "sinusoides": (
         # Los senos delante y los cosenos detrás.
@@ -244,12 +184,6 @@ self.ganancia, self.epsilon = torch.ones(C), epsilon
 # ---
 return self.ganancia * x / (x.square().mean(-1, keepdim=True) + self.epsilon).sqrt()""",
     ),
-    "normalizar": (
-        "return (x - x.mean()) / (x.var(correction=0) + epsilon).sqrt()",
-        "return (x - x.mean(-1, keepdim=True)) / (x.var(-1, keepdim=True) + epsilon).sqrt()",
-        "return (x - x.mean(-1, keepdim=True)) / (x.std(-1, keepdim=True, correction=0) + epsilon)",
-        "return x / (x.square().mean(-1, keepdim=True) + epsilon).sqrt()",
-    ),
     "softmax": (
         # Resta en el tensor que recibe.
         """\
@@ -264,176 +198,6 @@ return potencias / potencias.sum()""",
         """\
 potencias = (s - s.amax(0, keepdim=True)).exp()
 return potencias / potencias.sum(0, keepdim=True)""",
-    ),
-    "cabeza": (
-        # Sin escala.
-        """\
-q, k, v = x @ W_q, x @ W_k, x @ W_v
-pesos = softmax((q @ k.mT).masked_fill(futuro(q.shape[-2]), -math.inf))
-return pesos @ v, pesos""",
-        # Sin máscara.
-        """\
-q, k, v = x @ W_q, x @ W_k, x @ W_v
-pesos = softmax(q @ k.mT / math.sqrt(q.shape[-1]))
-return pesos @ v, pesos""",
-        # Preguntan las claves.
-        """\
-q, k, v = x @ W_q, x @ W_k, x @ W_v
-s = k @ q.mT / math.sqrt(q.shape[-1])
-pesos = softmax(s.masked_fill(futuro(q.shape[-2]), -math.inf))
-return pesos @ v, pesos""",
-        # Solo para un texto: .T traspone todos los ejes.
-        """\
-q, k, v = x @ W_q, x @ W_k, x @ W_v
-s = q @ k.T / math.sqrt(q.shape[-1])
-pesos = softmax(s.masked_fill(futuro(q.shape[-2]), -math.inf))
-return pesos @ v, pesos""",
-    ),
-    "Atencion": (
-        # Sin máscara.
-        """\
-self.qkv = nn.Linear(ANCHO, 3 * ANCHO, bias=False)
-self.salida = nn.Linear(ANCHO, ANCHO, bias=False)
-# ---
-return z.view(z.shape[0], z.shape[1], self.cabezas, -1).transpose(1, 2)
-# ---
-return z.transpose(1, 2).flatten(2)
-# ---
-q, k, v = (self.partir(z) for z in self.qkv(x).chunk(3, -1))
-pesos = softmax(q @ k.mT / math.sqrt(q.shape[-1]))
-return self.salida(self.juntar(pesos @ v))""",
-        # La escala del ancho entero.
-        """\
-self.qkv = nn.Linear(ANCHO, 3 * ANCHO, bias=False)
-self.salida = nn.Linear(ANCHO, ANCHO, bias=False)
-# ---
-return z.view(z.shape[0], z.shape[1], self.cabezas, -1).transpose(1, 2)
-# ---
-return z.transpose(1, 2).flatten(2)
-# ---
-q, k, v = (self.partir(z) for z in self.qkv(x).chunk(3, -1))
-s = (q @ k.mT / math.sqrt(ANCHO)).masked_fill(futuro(x.shape[1]), -math.inf)
-return self.salida(self.juntar(softmax(s) @ v))""",
-        # Parte de una vez, sin transpose.
-        """\
-self.qkv = nn.Linear(ANCHO, 3 * ANCHO, bias=False)
-self.salida = nn.Linear(ANCHO, ANCHO, bias=False)
-# ---
-return z.view(z.shape[0], self.cabezas, z.shape[1], -1)
-# ---
-return z.reshape(z.shape[0], z.shape[2], -1)
-# ---
-q, k, v = (self.partir(z) for z in self.qkv(x).chunk(3, -1))
-s = (q @ k.mT / math.sqrt(q.shape[-1])).masked_fill(futuro(x.shape[1]), -math.inf)
-return self.salida(self.juntar(softmax(s) @ v))""",
-        # Junta sin transpose.
-        """\
-self.qkv = nn.Linear(ANCHO, 3 * ANCHO, bias=False)
-self.salida = nn.Linear(ANCHO, ANCHO, bias=False)
-# ---
-return z.view(z.shape[0], z.shape[1], self.cabezas, -1).transpose(1, 2)
-# ---
-return z.reshape(z.shape[0], z.shape[2], -1)
-# ---
-q, k, v = (self.partir(z) for z in self.qkv(x).chunk(3, -1))
-s = (q @ k.mT / math.sqrt(q.shape[-1])).masked_fill(futuro(x.shape[1]), -math.inf)
-return self.salida(self.juntar(softmax(s) @ v))""",
-    ),
-    "FeedForward": (
-        # Sin activación.
-        """\
-self.ensanchar = nn.Linear(C, 4 * C)
-self.volver = nn.Linear(4 * C, C)
-# ---
-return self.volver(self.ensanchar(x))""",
-        # La ReLU, al final.
-        """\
-self.ensanchar = nn.Linear(C, 4 * C)
-self.volver = nn.Linear(4 * C, C)
-# ---
-return self.volver(self.ensanchar(x)).relu()""",
-        # Ensancha dos veces, no cuatro.
-        """\
-self.ensanchar = nn.Linear(C, 2 * C)
-self.volver = nn.Linear(2 * C, C)
-# ---
-return self.volver(self.ensanchar(x).relu())""",
-        # El ancho, fijo.
-        """\
-self.ensanchar = nn.Linear(ANCHO, 4 * ANCHO)
-self.volver = nn.Linear(4 * ANCHO, ANCHO)
-# ---
-return self.volver(self.ensanchar(x).relu())""",
-    ),
-    "Bloque": (
-        # Post-norma.
-        """\
-self.ln1, self.ln2 = nn.LayerNorm(n_embd), nn.LayerNorm(n_embd)
-self.sa = MiAtencion(n_embd, n_head)
-self.ffwd = nn.Sequential(nn.Linear(n_embd, 4 * n_embd), nn.ReLU(), nn.Linear(4 * n_embd, n_embd))
-# ---
-x = self.ln1(x + self.sa(x))
-return self.ln2(x + self.ffwd(x))""",
-        # Cambia lo que leyó ln1, y no se puede derivar.
-        """\
-self.ln1, self.ln2 = nn.LayerNorm(n_embd), nn.LayerNorm(n_embd)
-self.sa = MiAtencion(n_embd, n_head)
-self.ffwd = nn.Sequential(nn.Linear(n_embd, 4 * n_embd), nn.ReLU(), nn.Linear(4 * n_embd, n_embd))
-# ---
-x = x.clone()
-x += self.sa(self.ln1(x))
-return x + self.ffwd(self.ln2(x))""",
-        # La misma normalización, dos veces.
-        """\
-self.ln1 = self.ln2 = nn.LayerNorm(n_embd)
-self.sa = MiAtencion(n_embd, n_head)
-self.ffwd = nn.Sequential(nn.Linear(n_embd, 4 * n_embd), nn.ReLU(), nn.Linear(4 * n_embd, n_embd))
-# ---
-x = x + self.sa(self.ln1(x))
-return x + self.ffwd(self.ln2(x))""",
-        # Sin activación.
-        """\
-self.ln1, self.ln2 = nn.LayerNorm(n_embd), nn.LayerNorm(n_embd)
-self.sa = MiAtencion(n_embd, n_head)
-self.ffwd = nn.Sequential(
-    nn.Linear(n_embd, 4 * n_embd), nn.Identity(), nn.Linear(4 * n_embd, n_embd)
-)
-# ---
-x = x + self.sa(self.ln1(x))
-return x + self.ffwd(self.ln2(x))""",
-    ),
-    "Gpt": (
-        # Sin posiciones.
-        """\
-self.blocks = nn.Sequential(*(Bloque(forma.n_embd, forma.n_head) for _ in range(forma.n_layer)))
-self.norm = nn.LayerNorm(forma.n_embd)
-self.head = nn.Linear(forma.n_embd, forma.vocab_size, bias=False)
-# ---
-return self.head(self.norm(self.blocks(self.token_embedding(ids))))""",
-        # Con la softmax.
-        """\
-self.blocks = nn.Sequential(*(Bloque(forma.n_embd, forma.n_head) for _ in range(forma.n_layer)))
-self.norm = nn.LayerNorm(forma.n_embd)
-self.head = nn.Linear(forma.n_embd, forma.vocab_size, bias=False)
-# ---
-x = self.token_embedding(ids) + self.position_embedding.weight[: ids.shape[1]]
-return self.head(self.norm(self.blocks(x))).softmax(-1)""",
-        # El mismo bloque, varias veces.
-        """\
-self.blocks = nn.Sequential(*[Bloque(forma.n_embd, forma.n_head)] * forma.n_layer)
-self.norm = nn.LayerNorm(forma.n_embd)
-self.head = nn.Linear(forma.n_embd, forma.vocab_size, bias=False)
-# ---
-x = self.token_embedding(ids) + self.position_embedding.weight[: ids.shape[1]]
-return self.head(self.norm(self.blocks(x)))""",
-        # Las últimas posiciones de la ventana, no las primeras.
-        """\
-self.blocks = nn.Sequential(*(Bloque(forma.n_embd, forma.n_head) for _ in range(forma.n_layer)))
-self.norm = nn.LayerNorm(forma.n_embd)
-self.head = nn.Linear(forma.n_embd, forma.vocab_size, bias=False)
-# ---
-x = self.token_embedding(ids) + self.position_embedding.weight[-ids.shape[1] :]
-return self.head(self.norm(self.blocks(x)))""",
     ),
     "sortear": (
         'return int(np.searchsorted(np.cumsum(p), azar, side="right"))',
@@ -500,84 +264,6 @@ for valor in reversed(orden):
     for padre, local in valor.padres:
         padre.gradiente += valor.gradiente * local
 return orden""",
-    ),
-    "paso_adam": (
-        # Las memorias, sin dividir entre 1 − βᵗ.
-        """\
-m = b1 * m + (1 - b1) * g
-v = b2 * v + (1 - b2) * g**2
-return w - eta * encoger * w - eta * m / (v.sqrt() + 1e-8), m, v""",
-        # Lo que se encoge entra en la pendiente: Adam, sin la W.
-        """\
-g = g + encoger * w
-m = b1 * m + (1 - b1) * g
-v = b2 * v + (1 - b2) * g**2
-return w - eta * (m / (1 - b1**t)) / ((v / (1 - b2**t)).sqrt() + 1e-8), m, v""",
-        # Número a número: con una matriz no funciona.
-        """\
-nuevas = []
-for a, b, c, d in zip(w, g, m, v):
-    c, d = b1 * c + (1 - b1) * b, b2 * d + (1 - b2) * b**2
-    raiz = math.sqrt(d / (1 - b2**t)) + 1e-8
-    nuevas.append((float(a * (1 - eta * encoger) - eta * c / (1 - b1**t) / raiz), float(c), float(d)))
-return torch.tensor(nuevas).unbind(1)""",
-        # Devuelve las memorias ya divididas.
-        """\
-m = (b1 * m + (1 - b1) * g) / (1 - b1**t)
-v = (b2 * v + (1 - b2) * g**2) / (1 - b2**t)
-return w - eta * encoger * w - eta * m / (v.sqrt() + 1e-8), m, v""",
-    ),
-    "entrenar": (
-        # No borra el gradiente.
-        """\
-optimizador = Adam(modelo.parameters(), tasa)
-perdidas = []
-for _ in range(pasos):
-    comienzos = torch.randint(len(texto) - ventana, (lote, 1))
-    trozos = texto[comienzos + torch.arange(ventana + 1)]
-    perdida = F.cross_entropy(modelo(trozos[:, :-1]).flatten(0, 1), trozos[:, 1:].flatten())
-    perdida.backward()
-    optimizador.step()
-    perdidas.append(perdida.item())
-return perdidas""",
-        # Cada letra ha de adivinarse a sí misma.
-        """\
-optimizador = Adam(modelo.parameters(), tasa)
-perdidas = []
-for _ in range(pasos):
-    comienzos = torch.randint(len(texto) - ventana, (lote, 1))
-    trozos = texto[comienzos + torch.arange(ventana)]
-    perdida = F.cross_entropy(modelo(trozos).flatten(0, 1), trozos.flatten())
-    optimizador.zero_grad()
-    perdida.backward()
-    optimizador.step()
-    perdidas.append(perdida.item())
-return perdidas""",
-        # Siempre las primeras ventanas.
-        """\
-optimizador = Adam(modelo.parameters(), tasa)
-perdidas = []
-for _ in range(pasos):
-    trozos = texto[torch.arange(lote)[:, None] + torch.arange(ventana + 1)]
-    perdida = F.cross_entropy(modelo(trozos[:, :-1]).flatten(0, 1), trozos[:, 1:].flatten())
-    optimizador.zero_grad()
-    perdida.backward()
-    optimizador.step()
-    perdidas.append(perdida.item())
-return perdidas""",
-        # Un optimizador nuevo en cada paso, sin memoria.
-        """\
-perdidas = []
-for _ in range(pasos):
-    optimizador = Adam(modelo.parameters(), tasa)
-    comienzos = torch.randint(len(texto) - ventana, (lote, 1))
-    trozos = texto[comienzos + torch.arange(ventana + 1)]
-    perdida = F.cross_entropy(modelo(trozos[:, :-1]).flatten(0, 1), trozos[:, 1:].flatten())
-    optimizador.zero_grad()
-    perdida.backward()
-    optimizador.step()
-    perdidas.append(perdida.item())
-return perdidas""",
     ),
     "nucleo": (
         # Una lista.
@@ -854,31 +540,6 @@ for token in tokens:
         pila.append((token, False))
 return tuple(token for token, _ in pila)""",
     ),
-    "Tokenizador": (
-        # Dos diccionarios, y el error al final.
-        """\
-self.vocabulario = "".join(sorted(dict.fromkeys(texto)))
-self.de = dict(zip(self.vocabulario, range(len(self.vocabulario))))
-self.a = dict(enumerate(self.vocabulario))
-# ---
-try:
-    return list(map(self.de.__getitem__, texto))
-except KeyError as error:
-    raise ValueError(f"no conozco {error}") from error
-# ---
-return "".join(map(self.a.get, ids))""",
-        # Arrays de NumPy.
-        """\
-self.vocabulario = np.unique(list(texto)).tolist()
-# ---
-letras = np.array(list(texto), dtype="<U1")
-nuevas = sorted(set(texto) - set(self.vocabulario))
-if nuevas:
-    raise ValueError("desconocidas: " + " ".join(nuevas))
-return np.searchsorted(self.vocabulario, letras)
-# ---
-return "".join(np.array(self.vocabulario)[np.array(ids, dtype=int)])""",
-    ),
     "bucle": (
         # Los lotes, todos de una vez, y el gradiente se borra al final del paso.
         """\
@@ -902,23 +563,6 @@ for leido, siguiente in lotes:
     perdidas.append(valor.detach().item())
     optimizador.step()
 return perdidas""",
-    ),
-    "Entrada": (
-        # Las filas, con el one-hot, y las posiciones, una por una.
-        """\
-self.posiciones = nn.Embedding(num_embeddings=ventana, embedding_dim=C)
-self.letras = nn.Embedding(num_embeddings=V, embedding_dim=C)
-# ---
-unos = F.one_hot(ids, self.letras.num_embeddings).float()
-filas = [self.posiciones.weight[t] for t in range(ids.size(1))]
-return unos @ self.letras.weight + torch.stack(filas)""",
-        # Las posiciones, repetidas para cada texto.
-        """\
-self.letras = nn.Embedding(V, C)
-self.posiciones = nn.Embedding(ventana, C)
-# ---
-posiciones = torch.ones_like(ids).cumsum(1) - 1
-return self.posiciones(posiciones).add(self.letras(ids))""",
     ),
     "sinusoides": (
         """\
@@ -957,119 +601,9 @@ self.ganancia = nn.Parameter(torch.full((C,), 1.0))
 largo = torch.linalg.vector_norm(x, dim=-1, keepdim=True)
 return x * torch.rsqrt(largo**2 / x.shape[-1] + self.epsilon) * self.ganancia""",
     ),
-    "normalizar": (
-        "return F.layer_norm(x, x.shape[-1:], eps=epsilon)",
-        """\
-varianza, media = torch.var_mean(x, -1, correction=0, keepdim=True)
-return (x - media) * torch.rsqrt(varianza + epsilon)""",
-    ),
     "softmax": (
         "return (s - s.logsumexp(-1, keepdim=True)).exp()",
         "return s.log_softmax(-1).exp()",
-    ),
-    "cabeza": (
-        # La escala, en las consultas; la máscara, sumada.
-        """\
-q, k, v = x @ W_q / math.sqrt(W_q.shape[1]), x @ W_k, x @ W_v
-T = x.shape[-2]
-pesos = softmax(q @ k.transpose(-2, -1) + torch.full((T, T), -math.inf).triu(1))
-return pesos @ v, pesos""",
-        # Con einsum.
-        """\
-q, k, v = (torch.einsum("...tc,cd->...td", x, W) for W in (W_q, W_k, W_v))
-s = torch.einsum("...td,...sd->...ts", q, k) / q.shape[-1] ** 0.5
-pesos = softmax(torch.where(futuro(x.shape[-2]), -math.inf, s))
-return torch.einsum("...ts,...sd->...td", pesos, v), pesos""",
-    ),
-    "Atencion": (
-        # Cabeza a cabeza, con trozos de canales; las capas, en otro orden.
-        """\
-self.salida = nn.Linear(ANCHO, ANCHO, bias=False)
-self.qkv = nn.Linear(ANCHO, 3 * ANCHO, bias=False)
-# ---
-return torch.stack(z.chunk(self.cabezas, -1), dim=1)
-# ---
-return torch.cat(z.unbind(1), -1)
-# ---
-miradas = []
-for q, k, v in zip(*(self.partir(z).unbind(1) for z in self.qkv(x).split(ANCHO, -1))):
-    s = (q @ k.transpose(1, 2) / q.shape[-1] ** 0.5).masked_fill(futuro(x.shape[1]), -math.inf)
-    miradas.append(softmax(s) @ v)
-return self.salida(self.juntar(torch.stack(miradas, dim=1)))""",
-        # Con einsum, y sin usar partir ni juntar.
-        """\
-self.qkv = nn.Linear(ANCHO, ANCHO * 3, bias=False)
-self.salida = nn.Linear(ANCHO, ANCHO, bias=False)
-# ---
-return z.unflatten(-1, (self.cabezas, -1)).movedim(2, 1)
-# ---
-return torch.einsum("bhtd->bthd", z).flatten(start_dim=2)
-# ---
-B, T, C = x.shape
-q, k, v = self.qkv(x).view(B, T, 3, self.cabezas, -1).unbind(2)
-s = torch.einsum("bthd,bshd->bhts", q, k) * q.shape[-1] ** -0.5
-pesos = torch.where(futuro(T), -math.inf, s).softmax(-1)
-return self.salida(torch.einsum("bhts,bshd->bthd", pesos, v).reshape(B, T, C))""",
-    ),
-    "FeedForward": (
-        # Las matrices, a mano, y la ReLU, con un máximo.
-        """\
-self.volver, self.ensanchar = nn.Linear(C * 4, C), nn.Linear(C, C * 4)
-# ---
-activo = (x @ self.ensanchar.weight.T + self.ensanchar.bias).clamp(min=0)
-return activo @ self.volver.weight.T + self.volver.bias""",
-        # La ReLU, con una comparación.
-        """\
-self.ensanchar = nn.Linear(C, 4 * C)
-self.volver = nn.Linear(4 * C, C)
-# ---
-ancho = self.ensanchar(x)
-return self.volver(ancho * (ancho > 0))""",
-    ),
-    "Bloque": (
-        # En un bucle, y las partes en otro orden.
-        """\
-for nombre in ("ln1", "ln2"):
-    setattr(self, nombre, nn.LayerNorm([n_embd]))
-capas = [nn.Linear(n_embd, 4 * n_embd), nn.ReLU(), nn.Linear(4 * n_embd, n_embd)]
-self.ffwd = nn.Sequential(*capas)
-self.sa = MiAtencion(n_head=n_head, n_embd=n_embd)
-# ---
-for normalizar_antes, subcapa in ((self.ln1, self.sa), (self.ln2, self.ffwd)):
-    x = torch.add(x, subcapa(normalizar_antes(x)))
-return x""",
-        # Cada suma, con su nombre, y al revés.
-        """\
-self.ln1, self.ln2 = nn.LayerNorm(n_embd), nn.LayerNorm(n_embd)
-self.sa = MiAtencion(n_embd, n_head)
-self.ffwd = nn.Sequential(nn.Linear(n_embd, 4 * n_embd), nn.ReLU(), nn.Linear(4 * n_embd, n_embd))
-# ---
-oido = self.sa.forward(self.ln1(x)).add(x)
-return sum((self.ffwd(self.ln2(oido)), oido))""",
-    ),
-    "Gpt": (
-        # Una lista de PyTorch, y las posiciones, con sus números.
-        """\
-self.blocks = nn.ModuleList()
-while len(self.blocks) < forma.n_layer:
-    self.blocks.append(Bloque(forma.n_embd, forma.n_head))
-self.head = nn.Linear(forma.n_embd, forma.vocab_size, bias=False)
-self.norm = nn.LayerNorm(forma.n_embd)
-# ---
-x = self.position_embedding(torch.arange(ids.shape[-1], device=ids.device))
-x = x + self.token_embedding(ids)
-for bloque in self.blocks:
-    x = bloque(x)
-return self.head(self.norm(x))""",
-        # Filas elegidas, y un producto.
-        """\
-self.blocks = nn.Sequential(*(Bloque(forma.n_embd, forma.n_head) for _ in range(forma.n_layer)))
-self.norm = nn.LayerNorm(forma.n_embd)
-self.head = nn.Linear(forma.n_embd, forma.vocab_size, bias=False)
-# ---
-x = self.token_embedding.weight[ids]
-x = x + self.position_embedding.weight.narrow(0, 0, x.shape[1])
-return self.norm(self.blocks.forward(x)) @ self.head.weight.T""",
     ),
     "sortear": (
         'return np.minimum(np.searchsorted(np.cumsum(p), azar, side="right"), len(p) - 1)',
@@ -1116,48 +650,6 @@ for valor in orden[::-1]:
     for padre, local in valor.padres:
         padre.gradiente += local * valor.gradiente
 return orden""",
-    ),
-    "paso_adam": (
-        """\
-m = torch.lerp(m, g, 1 - b1)
-v = torch.lerp(v, g.square(), 1 - b2)
-tasa = eta / (1 - b1**t)
-raiz = v.sqrt() / math.sqrt(1 - b2**t) + 1e-8
-return (w * (1 - eta * encoger)).addcdiv(m, raiz, value=-tasa), m, v""",
-        """\
-memorias = [b * memoria + (1 - b) * x for b, memoria, x in ((b1, m, g), (b2, v, g * g))]
-media, cuadrado = (x / (1 - b**t) for b, x in zip((b1, b2), memorias))
-return (w - eta * (encoger * w + media / (cuadrado**0.5 + 1e-8)), *memorias)""",
-    ),
-    "entrenar": (
-        # Ventana a ventana, con el gradiente borrado al final y con el AdamW de PyTorch.
-        """\
-optimizador = torch.optim.AdamW(modelo.parameters(), lr=tasa, weight_decay=0)
-perdidas = []
-while len(perdidas) < pasos:
-    comienzos = torch.randint(0, len(texto) - ventana, (lote,)).tolist()
-    entradas = torch.stack([texto[i : i + ventana] for i in comienzos])
-    objetivos = torch.stack([texto[i + 1 : i + 1 + ventana] for i in comienzos])
-    perdida = F.cross_entropy(modelo(entradas).mT, objetivos)
-    perdida.backward()
-    optimizador.step()
-    optimizador.zero_grad()
-    perdidas.append(float(perdida))
-return perdidas""",
-        # Con unfold, y el gradiente lo borra el modelo.
-        """\
-optimizador = Adam(modelo.parameters(), lr=tasa)
-todas = texto.unfold(0, ventana + 1, 1)
-perdidas = [0.0] * pasos
-for paso in range(pasos):
-    trozos = todas[torch.randperm(len(todas))[:lote]]
-    logits = modelo(trozos[:, :-1])
-    perdida = -logits.log_softmax(-1).gather(-1, trozos[:, 1:, None]).mean()
-    modelo.zero_grad()
-    perdida.backward()
-    optimizador.step()
-    perdidas[paso] = perdida.item()
-return perdidas""",
     ),
     "nucleo": (
         """\

@@ -1,18 +1,26 @@
 """What the learner writes is used where it passes; chapters run without it, and with it."""
 
+import builtins
 import re
+from pathlib import Path
 from textwrap import indent
+from types import SimpleNamespace
 
+import nbformat
 import pytest
 import torch
 from nbformat import NotebookNode
-from test_notebooks import CHAPTERS, code_cells, execute, read
+from test_notebooks import CHAPTERS, FOLDER, code_cells, execute, read
 
 import curso
+import hoja
+from comprobaciones import POR_TITULO
 from respuestas import BUENAS, MALAS
-from tu_turno import usar
+from tu_turno import pieza, usar
 
 SOLUTION = "solucion"
+ODD_SHEETS = [FOLDER / "otras" / name for name in ("una.py", "otra.py")]
+"""Whole programs, each with an unusual right answer for every piece."""
 
 
 def doble_solucion(x):
@@ -136,12 +144,21 @@ def called(name: str) -> tuple[str, str, str]:
 
 
 def turns(notebook: NotebookNode) -> dict[str, NotebookNode]:
-    """Return the learner's cells by the name of the function or class, without its mi_ or Mi."""
+    """Return the learner's cells by the name of the function or class, without its mi_ or Mi.
+
+    Without those of the pieces of mi_gpt.py.
+    """
     return {
         re.search(r"^(?:def mi_|class Mi)(\w+)[(:]", cell.source, re.MULTILINE)[1]: cell
         for cell in code_cells(notebook)
-        if curso.TURNO in curso.etiquetas(cell)
+        if curso.TURNO in curso.etiquetas(cell) and curso.PIEZA not in cell.metadata
     }
+
+
+def pieces(notebook: NotebookNode) -> dict[str, NotebookNode]:
+    """Return the cells in which a piece of mi_gpt.py is written, by its title."""
+    cells = [cell for cell in code_cells(notebook) if curso.PIEZA in cell.metadata]
+    return {cell.metadata[curso.PIEZA]: cell for cell in cells}
 
 
 @pytest.mark.parametrize("chapter", CHAPTERS)
@@ -149,7 +166,8 @@ def test_a_turn_is_a_blank_a_folded_solution_and_a_check(chapter):
     notebook = read(chapter)
     sources = [cell.source for cell in code_cells(notebook)]
     names = turns(notebook)
-    assert len(names) in ((0, 1, 2) if chapter[0] in "AB" else (1, 2, 3))
+    turns_here = len(names) + len(pieces(notebook))
+    assert turns_here in ((0, 1, 2) if chapter[0] in "AB" else (1, 2, 3)) or chapter[:2] == "13"
     for name, cell in names.items():
         assert "# tu código" in cell.source and '"""' in cell.source
         mine, solved, checked = called(name)
@@ -165,6 +183,22 @@ def test_a_turn_is_a_blank_a_folded_solution_and_a_check(chapter):
         assert f"{mine} no devuelve nada todavía. Se usa" in check.outputs[0].text
 
 
+@pytest.mark.parametrize("chapter", CHAPTERS)
+def test_a_piece_is_a_blank_and_the_cell_that_checks_it(chapter):
+    notebook = read(chapter)
+    for title, blank in pieces(notebook).items():
+        assert curso.TURNO in curso.etiquetas(blank)
+        cells = code_cells(notebook)
+        check = cells[cells.index(blank) + 1]
+        assert f'{POR_TITULO[title].nombre} = pieza("{title}")' in check.source
+        assert f"· {title} está en blanco. Se usa la solución." in check.outputs[0].text
+
+
+def test_every_piece_is_asked_for_in_its_chapter_and_in_order():
+    asked = [(title, c.numero) for c in curso.CAPITULOS for title in pieces(read(c.archivo))]
+    assert asked == [(title, str(piece.capitulo)) for title, piece in POR_TITULO.items()]
+
+
 HINTS = ("Pista 1: qué", "Pista 2: cómo", "Pista 3: código")
 EFFORT = re.compile(r"\d+ minutos.*(fácil|media|difícil)")
 
@@ -178,7 +212,7 @@ def has_hints(text: str) -> bool:
 @pytest.mark.parametrize("chapter", CHAPTERS)
 def test_a_turn_has_staged_hints_and_says_its_minutes_and_difficulty(chapter):
     notebook = read(chapter)
-    for name, turn in turns(notebook).items():
+    for name, turn in (turns(notebook) | pieces(notebook)).items():
         place = [cell.id for cell in notebook.cells].index(turn.id)
         assert has_hints(notebook.cells[place - 1].source), name
 
@@ -247,24 +281,15 @@ def test_there_are_answers_for_every_turn():
     assert {len(bodies) for bodies in BUENAS.values()} == {2}
 
 
-WITH_TURNS = [chapter for chapter in CHAPTERS if turns(read(chapter))]
-
-
-@pytest.mark.slow
-def test_the_training_chapter_trains_the_gpt_that_is_pasted():
-    built, notebook = turns(read("06_bloque_y_gpt.ipynb")), read("08_entrenamiento.ipynb")
-    pasted = [answer(built[name], called(name)[0], BUENAS[name][0]) for name in ("Bloque", "Gpt")]
-    [cell] = [cell for cell in notebook.cells if cell.id == "08-gpt-pega"]
-    cell.source = "\n\n".join([cell.source, *pasted])
-    execute(notebook, [])
-    printed = "".join(o.get("text", "") for cell in code_cells(notebook) for o in cell.outputs)
-    assert "✓ MiGpt pasa la comprobación" in printed and "MiGpt, con" in printed
+WITH_TURNS = [chapter for chapter in CHAPTERS if turns(read(chapter)) or pieces(read(chapter))]
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("which", [0, 1])
 @pytest.mark.parametrize("chapter", WITH_TURNS)
-def test_the_chapter_runs_with_what_a_learner_wrote_and_refuses_what_is_wrong(chapter, which):
+def test_the_chapter_runs_with_what_a_learner_wrote_and_refuses_what_is_wrong(
+    chapter, which, tmp_path
+):
     notebook = read(chapter)
     names = turns(notebook)
     for name, cell in names.items():
@@ -272,8 +297,147 @@ def test_the_chapter_runs_with_what_a_learner_wrote_and_refuses_what_is_wrong(ch
             [check] = [c for c in code_cells(notebook) if f"def {called(name)[2]}(" in c.source]
             check.source += "\n\n" + refusals(name, cell)
         cell.source = answer(cell, called(name)[0], BUENAS[name][which])
+    # The pieces are written in the cells of one chapter; or all of them are in the sheet.
+    sheet, odd = tmp_path / "mi_gpt.py", ODD_SHEETS[which].read_text(encoding="utf-8")
+    sheet.write_text(odd if which else curso.hoja_en_blanco(), encoding="utf-8")
+    use = f"import hoja\nfrom pathlib import Path\nhoja.HOJA = Path({str(sheet)!r})"
+    notebook.cells.insert(2, nbformat.v4.new_code_cell(use))
+    if which == 0:
+        for title, cell in pieces(notebook).items():
+            cell.source = hoja.leer(odd, POR_TITULO[title].nombre)
     execute(notebook, [])
     printed = "".join(o.get("text", "") for cell in code_cells(notebook) for o in cell.outputs)
     for name in names:
         assert f"✓ {called(name)[0]} pasa la comprobación" in printed
+    for title in pieces(notebook):
+        said = ": se usa la tuya, la de mi_gpt.py" if which else " pasa la comprobación"
+        assert f"✓ {title}{said}" in printed
     assert "NameError" not in printed, "an answer that is wrong by accident"
+
+
+# --- the sheet ------------------------------------------------------------------------------------
+
+DOUBLED = """\
+def igualar(x):
+    # a comment of one's own
+    return F.rms_norm(x, x.shape[-1:], eps=1e-6)
+"""
+
+
+@pytest.fixture
+def sheet(tmp_path, monkeypatch) -> Path:
+    path = tmp_path / "mi_gpt.py"
+    path.write_text(curso.hoja_en_blanco(), encoding="utf-8")
+    monkeypatch.setattr(hoja, "HOJA", path)
+    return path
+
+
+def run_cells(monkeypatch, *cells: str) -> None:
+    """Let these be the cells that the notebook has run."""
+    session = SimpleNamespace(user_ns={"In": ["", *cells]})
+    monkeypatch.setattr(builtins, "get_ipython", lambda: session, raising=False)
+
+
+def test_a_piece_that_passes_is_copied_to_its_place_as_it_was_written(sheet, monkeypatch, capsys):
+    run_cells(monkeypatch, DOUBLED, 'igualar = pieza("igualar")')
+    igualar = pieza("igualar")
+    torch.testing.assert_close(igualar(torch.ones(3)), torch.ones(3))
+    assert "✓ igualar pasa la comprobación: está en mi_gpt.py" in capsys.readouterr().out
+    written = sheet.read_text(encoding="utf-8")
+    assert hoja.leer(written, "igualar") == DOUBLED
+    others = {n: p for n, p in hoja.trozos(written).items() if n != "igualar"}
+    blank = hoja.trozos(curso.hoja_en_blanco())
+    assert others == {n: p for n, p in blank.items() if n != "igualar"}
+    pieza("igualar")  # once more: nothing is written, nothing is lost
+    assert "se usa la tuya, la de mi_gpt.py" in capsys.readouterr().out
+    assert sheet.read_text(encoding="utf-8") == written
+    assert not sheet.with_name("mi_gpt.py.antes").exists()
+
+
+def test_a_piece_that_does_not_pass_is_not_copied_and_what_was_there_stays(
+    sheet, monkeypatch, capsys
+):
+    run_cells(monkeypatch, DOUBLED)
+    pieza("igualar")
+    written = sheet.read_text(encoding="utf-8")
+    run_cells(monkeypatch, DOUBLED.replace("F.rms_norm(x, x.shape[-1:], eps=1e-6)", "x"))
+    pieza("igualar")
+    assert "· igualar no es la RMSNorm de cada vector. Se usa la solución." in (
+        capsys.readouterr().out
+    )
+    assert sheet.read_text(encoding="utf-8") == written
+
+
+def test_another_answer_takes_the_place_of_the_first_which_is_kept(sheet, monkeypatch, capsys):
+    run_cells(monkeypatch, DOUBLED)
+    pieza("igualar")
+    first = sheet.read_text(encoding="utf-8")
+    run_cells(monkeypatch, DOUBLED, DOUBLED.replace("a comment", "another comment"))
+    pieza("igualar")
+    assert "queda en mi_gpt.py.antes" in capsys.readouterr().out
+    assert sheet.with_name("mi_gpt.py.antes").read_text(encoding="utf-8") == first
+    assert "another comment" in sheet.read_text(encoding="utf-8")
+
+
+def test_a_blank_cell_takes_nothing_from_what_an_editor_wrote(sheet, monkeypatch, capsys):
+    sheet.write_text(hoja.poner(sheet.read_text("utf-8"), "igualar", DOUBLED), encoding="utf-8")
+    blank = hoja.leer(curso.hoja_en_blanco(), "igualar")
+    run_cells(monkeypatch, blank)
+    pieza("igualar")
+    assert capsys.readouterr().out == "✓ igualar: se usa la tuya, la de mi_gpt.py.\n"
+
+
+@pytest.mark.parametrize(
+    ("written", "why"),
+    [
+        ("def igualar(x):\n    return softmax(x)\n", "usa `softmax`, que en mi_gpt.py no está"),
+        ("def igualar(x):\n    x * 2\n", "da NoneType, debería dar un tensor"),
+        ("def igualar(x):\n    return x.nada\n", "se detiene con AttributeError"),
+    ],
+)
+def test_what_is_wrong_is_said_in_one_line(written, why, sheet, monkeypatch, capsys):
+    run_cells(monkeypatch, written)
+    pieza("igualar")
+    said = capsys.readouterr().out
+    assert why in said and said.count("\n") == 1
+
+
+def test_a_sheet_that_cannot_be_read_says_where(sheet, capsys):
+    sheet.write_text(sheet.read_text("utf-8").replace("class Entrada(", "class Entrada(("), "utf-8")
+    sheet.write_text(hoja.poner(sheet.read_text("utf-8"), "igualar", DOUBLED), encoding="utf-8")
+    assert pieza("igualar")(torch.ones(3)).shape == (3,)
+    said = capsys.readouterr().out
+    assert "igualar no se puede leer" in said and "class Entrada((nn.Module):" in said
+
+
+def test_a_sheet_without_the_line_of_a_piece_is_said(sheet, monkeypatch, capsys):
+    sheet.write_text(sheet.read_text("utf-8").replace("# --- igualar", "# ---"), encoding="utf-8")
+    run_cells(monkeypatch, DOUBLED)
+    assert pieza("igualar")(torch.ones(3)).shape == (3,)
+    said = (
+        "· mi_gpt.py no se puede usar: a la hoja le falta la línea «# --- igualar (capítulo …) ---»"
+    )
+    assert said in capsys.readouterr().out
+
+
+def test_a_piece_uses_the_solution_of_those_that_are_blank(sheet, monkeypatch, capsys):
+    source = hoja.SOLUCION.read_text(encoding="utf-8")
+    run_cells(monkeypatch, hoja.leer(source, "Gpt"))
+    Gpt = pieza("Gpt")
+    assert "(Con la solución de Entrada, mirar_atras, Atencion" in capsys.readouterr().out
+    forma = hoja.cargar(source).Forma(11, 9, 24)
+    assert Gpt(forma)(torch.zeros(1, 5, dtype=torch.long)).shape == (1, 5, 11)
+
+
+def test_in_a_notebook_a_cell_becomes_a_piece(sheet):
+    cells = [
+        curso.BUSCAR_LOS_MODULOS,
+        f"import hoja, pathlib\nhoja.HOJA = pathlib.Path({str(sheet)!r})\n"
+        "from torch.nn import functional as F\nfrom tu_turno import pieza",
+        DOUBLED,
+        'igualar = pieza("igualar")',
+    ]
+    notebook = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(c) for c in cells])
+    execute(notebook, [])
+    assert "✓ igualar pasa" in notebook.cells[-1].outputs[0].text
+    assert DOUBLED in sheet.read_text(encoding="utf-8")

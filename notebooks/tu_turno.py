@@ -1,25 +1,38 @@
 """Lo que escribe quien aprende: se usa si pasa su comprobación; si no, se usa la solución.
 
-En un capítulo, cada turno son tres celdas, con los nombres siempre así:
+Un turno que es una pieza de mi_gpt.py son dos celdas de código. En la primera (etiqueta `tu-turno`)
+está la pieza en blanco; la segunda la comprueba, la copia en la hoja y la da:
+
+    Bloque = pieza("Bloque")
+
+Un capítulo de después la pide igual. Un turno que no es una pieza son tres celdas:
 
     def mi_softmax(x): ...              # la firma y `# tu código` (etiqueta `tu-turno`)
     def softmax_solucion(x): ...        # plegada (etiqueta `solucion`)
     def comprobar_softmax(softmax): ... # `assert` con un mensaje que dice qué falla
     softmax = usar(mi_softmax, softmax_solucion, comprobar_softmax)
 
-Si lo que se escribe es una clase, con `# tu código` en uno o más métodos, se llaman así:
+Si lo que se escribe ahí es una clase, con `# tu código` en uno o más métodos, se llaman así:
 
-    class MiAtencion(nn.Module): ...
-    class AtencionSolucion(nn.Module): ...
-    def comprobar_atencion(Atencion): ...
-    Atencion = usar(MiAtencion, AtencionSolucion, comprobar_atencion)
+    class MiResidual(nn.Module): ...
+    class ResidualSolucion(nn.Module): ...
+    def comprobar_residual(Residual): ...
+    Residual = usar(MiResidual, ResidualSolucion, comprobar_residual)
 """
 
+import ast
+import builtins
+import os
+import sys
 from collections.abc import Callable
 from functools import wraps
 from inspect import isclass, isfunction
+from typing import Any
 
 import torch
+
+import hoja
+from comprobaciones import POR_TITULO, completa, motivo
 
 
 class Vacia(Exception):
@@ -68,3 +81,96 @@ def usar(mia: Callable, solucion: Callable, comprobar: Callable[[Callable], None
             return mia
     print(f"· {mia.__name__} {motivo}. Se usa {solucion.__name__}.")
     return solucion
+
+
+def pieza(titulo: str) -> Any:
+    """Dar una pieza de mi_gpt.py: la tuya si pasa su comprobación, y si no la solución.
+
+    Si la acabas de escribir en una celda y pasa, se copia antes en la hoja. Una línea dice qué se usa.
+    """
+    nombre = POR_TITULO[titulo].nombre
+    texto = hoja.HOJA.read_text(encoding="utf-8")
+    solucion = hoja.SOLUCION.read_text(encoding="utf-8")
+    try:
+        de_la_celda = escrita_en_una_celda(nombre)
+        nueva = hoja.poner(texto, nombre, de_la_celda) if de_la_celda else texto
+        por_que = motivo(titulo, nueva)
+        if por_que:
+            print(f"· {titulo} {por_que}. Se usa la solución.")
+            nueva = hoja.poner(texto, nombre, hoja.leer(solucion, nombre))
+        elif hoja.leer(nueva, nombre) != hoja.leer(texto, nombre):
+            copiar(nombre, nueva)
+            print(
+                f"✓ {titulo} pasa la comprobación: está en mi_gpt.py, y desde aquí se usa la tuya."
+            )
+        else:
+            print(f"✓ {titulo}: se usa la tuya, la de mi_gpt.py.")
+        entera, prestadas = completa(titulo, nueva)
+        if prestadas and not por_que:
+            print(f"  (Con la solución de {', '.join(prestadas)}.)")
+        modulo = hoja.cargar(entera)
+    except (hoja.SinSitio, SyntaxError) as error:
+        print(f"· mi_gpt.py no se puede usar: {error}. Se usa la solución.")
+        modulo = hoja.cargar(solucion)
+    return getattr(modulo, nombre)
+
+
+def escrita_en_una_celda(nombre: str) -> str:
+    """Dar la última celda ejecutada que define `nombre`, sin lo que no va en la hoja; o "".
+
+    Una celda que deja la pieza en blanco no cuenta: la hoja puede tenerla escrita.
+    """
+    sesion = getattr(builtins, "get_ipython", lambda: None)()
+    celdas = sesion.user_ns.get("In", []) if sesion else []
+    for celda in reversed(celdas):
+        if nombre in celda and define(celda, nombre):
+            return "" if hoja.esta_en_blanco(celda) else celda
+    return ""
+
+
+def define(celda: str, nombre: str) -> bool:
+    """Decir si una celda define una función o una clase con ese nombre."""
+    try:
+        lineas = ast.parse(celda).body
+    except SyntaxError:
+        return False
+    return any(getattr(linea, "name", "") == nombre for linea in lineas)
+
+
+def copiar(nombre: str, nueva: str) -> None:
+    """Escribir la hoja. Si la pieza ya estaba escrita, la de antes queda en mi_gpt.py.antes."""
+    antes = hoja.HOJA.read_text(encoding="utf-8")
+    if not hoja.esta_en_blanco(hoja.leer(antes, nombre)):
+        hoja.HOJA.with_name("mi_gpt.py.antes").write_text(antes, encoding="utf-8")
+        print(f"  ({nombre} ya estaba escrita: la hoja de antes queda en mi_gpt.py.antes.)")
+    hoja.HOJA.write_text(nueva, encoding="utf-8")
+    if en_una_maquina_prestada():
+        print("  Antes de cerrar: llevarme_la_hoja(). Otro día: traer_la_hoja().")
+
+
+def en_una_maquina_prestada() -> bool:
+    """Decir si se está en Colab o en Binder, donde los archivos se pierden al cerrar."""
+    return "google.colab" in sys.modules or "BINDER_SERVICE_HOST" in os.environ
+
+
+def llevarme_la_hoja() -> None:
+    """Descargar mi_gpt.py: en Colab, sin más; en otro sitio, con un enlace."""
+    if "google.colab" in sys.modules:
+        from google.colab import files
+
+        files.download(str(hoja.HOJA))
+        return
+    from IPython.display import FileLink, display
+
+    display(FileLink(hoja.HOJA.name))
+
+
+def traer_la_hoja() -> None:
+    """Volver a poner la mi_gpt.py que te llevaste: en Colab la pide; en otro sitio dice qué hacer."""
+    if "google.colab" not in sys.modules:
+        print("Arrastra tu mi_gpt.py a la lista de archivos, encima de la que hay.")
+        return
+    from google.colab import files
+
+    [traida] = files.upload().values()
+    hoja.HOJA.write_bytes(traida)
