@@ -407,7 +407,7 @@ def test_a_sheet_that_cannot_be_read_says_where(sheet, capsys):
     sheet.write_text(hoja.poner(sheet.read_text("utf-8"), "igualar", DOUBLED), encoding="utf-8")
     assert pieza("igualar")(torch.ones(3)).shape == (3,)
     said = capsys.readouterr().out
-    assert "igualar no se puede leer" in said and "class Entrada((nn.Module):" in said
+    assert "· igualar no se puede leer" in said and "· mi_gpt.py no se puede usar" in said
 
 
 def test_a_sheet_without_the_line_of_a_piece_is_said(sheet, monkeypatch, capsys):

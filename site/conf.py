@@ -20,6 +20,7 @@ import nbformat
 
 SITE = Path(__file__).resolve().parent
 ROOT = SITE.parent
+PRINTED = "notebooks/fichas.html"
 NOTEBOOKS, COURSE = ROOT / "notebooks", SITE / "curso"
 sys.path[:0] = [str(NOTEBOOKS), str(ROOT)]
 
@@ -96,7 +97,7 @@ html_theme_options = {
 def relink(text: str, folder: Path = NOTEBOOKS) -> str:
     """Lead links out of the site to the repository, or name what they lead to where none is known.
 
-    Those to the page lead to its copy here.
+    Those to the page, and to what is printed for lessons, lead to their copies here.
     """
 
     def lead(match: re.Match) -> str:
@@ -107,6 +108,8 @@ def relink(text: str, folder: Path = NOTEBOOKS) -> str:
             return match[0]
         if path == "docs/index.html":
             return f"[{words}](../sancho.html){{.external}}"
+        if path == PRINTED:
+            return f"[{words}](../fichas.html){{.external}}"
         return f"[{words}]({PROJECT}/blob/main/{path}{fragment})" if PROJECT else words
 
     return re.sub(r"(?<!!)\[([^\[\]]*)\]\(([^)#\s]+)(#[^)\s]*)?\)", lead, text)
@@ -223,6 +226,7 @@ def bring_page(app: object, exception: Exception | None) -> None:
     text = (ROOT / "docs" / "index.html").read_text(encoding="utf-8")
     path = Path(app.outdir) / "sancho.html"
     path.write_text(page.relinked(text, links), encoding="utf-8", newline="\n")
+    shutil.copy(ROOT / PRINTED, Path(app.outdir) / "fichas.html")
 
 
 def lead_on(app: object, exception: Exception | None) -> None:

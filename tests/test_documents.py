@@ -30,7 +30,7 @@ UNCOUNTED = {"notebooks/glosario.md", "notebooks/bibliografia.md", "benchmarks/d
 
 def test_the_documents_together_are_short():
     names = {*ALL_PAGES, "site/index.md", "site/english.md"} - UNCOUNTED
-    assert sum(len(page(name).split()) for name in names) <= 21_500
+    assert sum(len(page(name).split()) for name in names) <= 22_700
 
 
 def is_measured(figure: str, measured: str) -> bool:
