@@ -8,7 +8,11 @@ counts, and the loss over the validation part. Then counts of up to --length cha
 texts of 2,000 by the samplings of evaluate.py, beside the text of a checkpoint (the pretrained
 model's, if none is named) and the author's. Of each text: the measures of evaluate.py; the fraction
 in copied passages of SHORT characters or more; and the loss of the pretrained model, which judges
-whether a text hangs together. Prints a report, then one line of JSON.
+whether a text hangs together.
+
+Before the texts, both together: w times the probability by the checkpoint and 1 − w times that by
+counts of up to LONGEST characters, w fitted on one half of the validation part and measured on the
+other, both ways. Prints a report, then one line of JSON.
 """
 
 import json
@@ -25,14 +29,16 @@ from sancho import checkpoint
 from sancho.config import SampleConfig
 from sancho.corpus import Corpus, prepare_files
 from sancho.generate import continue_texts, sample_ids, shape_logits
-from sancho.loss import validation_loss
+from sancho.loss import character_losses, validation_loss
 from sancho.measures import copied as is_copied
-from sancho.measures import count_losses, whole_words, words_of
+from sancho.measures import count_losses, counted, whole_words, words_of
 from sancho.seeds import Purpose, generator
 
 RUNS = 3
 CHECKED = 1_000  # characters on which both ways of counting are compared
 SHORT = 16
+LONGEST = 12  # characters of a sequence in the mixture
+WEIGHTS = np.linspace(0, 1, 101)
 
 
 class Counts:
@@ -105,6 +111,30 @@ def check(counts: Counts, corpus: Corpus) -> None:
         raise SystemExit(f"counted otherwise: {-np.log(found).mean():.4f}, not {expected:.4f}")
 
 
+def mixed(saved: checkpoint.Checkpoint, corpus: Corpus) -> dict[str, float]:
+    """Print and return the losses of the checkpoint and of its mixture, each half by the other's w.
+
+    Raises SystemExit if the checkpoint has another alphabet than the book.
+    """
+    if saved.characters != corpus.tokenizer.characters:
+        raise SystemExit("the checkpoint has other characters than the book; train it on this book")
+    by_model = np.exp(-character_losses(saved.build_model(), corpus.val).astype(float))
+    *_, by_counts = counted(corpus.train, corpus.val, corpus.tokenizer.vocab_size, LONGEST)
+    halves = np.array_split(np.array([by_model, by_counts[1:]]), 2, axis=1)
+    fitted = [min(WEIGHTS, key=lambda w, half=half: mixture_loss(half, w)) for half in halves]
+    model = float(-np.log(by_model).mean())
+    by_the_other = zip(halves, fitted[::-1], strict=True)
+    both = float(np.mean([mixture_loss(half, w) for half, w in by_the_other]))
+    weights = " and ".join(f"{w:.2f}" for w in fitted)
+    print(f"{model:.4f} alone, {both:.4f} with counts of up to {LONGEST} (w {weights})", flush=True)
+    return {"alone": model, "mixed": both}
+
+
+def mixture_loss(both: np.ndarray, weight: float) -> float:
+    """Return the loss of a mixture, in nats. both: probabilities by model and by counts, (2, n)."""
+    return float(-np.log(weight * both[0] + (1 - weight) * both[1]).mean())
+
+
 def main() -> None:
     """Read the options, measure, show."""
     parser = parser_of(__doc__, book=True)
@@ -122,8 +152,9 @@ def main() -> None:
         length, loss = best_loss(corpus)
         print(f"counts of up to {length} characters: {loss:.4f} nats per character")
         print(f"whole processes, seconds: {', '.join(f'{s:.1f}' for s in seconds)}", flush=True)
+        mixture = mixed(checkpoint.load(options.checkpoint), corpus)
         texts = texts_of(options, corpus)
-    found = {"loss": loss, "length": length, "seconds": statistics.median(seconds)}
+    found = mixture | {"loss": loss, "length": length, "seconds": statistics.median(seconds)}
     print(json.dumps(found | {"texts": texts}, ensure_ascii=False))
 
 

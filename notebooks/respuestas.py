@@ -465,6 +465,24 @@ return -math.log(sigmoide(beta * (sube[0] - sube[1])))""",
 sube = ahora - al_empezar
 return -F.logsigmoid(0.1 * (sube[0] - sube[1]))""",
     ),
+    "mejor_peso": (
+        # Compara las probabilidades medias, sin logaritmo.
+        """\
+pesos = np.linspace(0, 1, 101)
+return max(pesos, key=lambda w: (w * p_red + (1 - w) * p_cuentas).mean())""",
+        # El peso de las cuentas.
+        """\
+pesos = np.linspace(0, 1, 101)
+return min(pesos, key=lambda w: -np.log(w * p_cuentas + (1 - w) * p_red).mean())""",
+        # La menor pérdida, y no el peso con que sale.
+        """\
+pesos = np.linspace(0, 1, 101)
+return min(-np.log(w * p_red + (1 - w) * p_cuentas).mean() for w in pesos)""",
+        # La mayor.
+        """\
+pesos = np.linspace(0, 1, 101)
+return max(pesos, key=lambda w: -np.log(w * p_red + (1 - w) * p_cuentas).mean())""",
+    ),
     "paso_muon": (
         # Sin el vistazo por delante.
         """\
@@ -766,6 +784,22 @@ return F.softplus(-beta * (sube[0] - sube[1]))""",
         """\
 bien, mal = (beta * (ahora - al_empezar)).unbind()
 return -torch.stack((bien, mal)).log_softmax(0)[0]""",
+    ),
+    "mejor_peso": (
+        """\
+pesos = np.arange(101)[:, None] / 100
+perdidas = -np.log(pesos * p_red + (1 - pesos) * p_cuentas).mean(1)
+return perdidas.argmin() / 100""",
+        """\
+mejor, menor = 0.0, math.inf
+for centesima in range(101):
+    w = centesima / 100
+    perdida = 0.0
+    for a, b in zip(p_red, p_cuentas):
+        perdida -= math.log(w * a + (1 - w) * b)
+    if perdida < menor:
+        mejor, menor = w, perdida
+return mejor""",
     ),
     "paso_muon": (
         """\

@@ -11,6 +11,7 @@ import torch
 from medidas import MAX_ORDER, count_losses, sliding_losses
 from sancho.config import ModelConfig
 from sancho.loss import character_losses
+from sancho.measures import counted
 from sancho.model import GPT
 
 BOOK = (
@@ -51,6 +52,15 @@ def test_counts_are_those_of_the_written_formula():
         contexts = [tuple(IDS[i - n + 1 : i].tolist()) for i in range(220, len(IDS))]
         chances = [kneser_ney(known, c, new, 1 / V) for c, new in zip(contexts, val, strict=True)]
         assert losses[n - 1] == pytest.approx(-np.log(chances).mean(), rel=1e-9), n
+
+
+@pytest.mark.parametrize("before", ["En un lugar de ", "zzz", "de la Mancha, y"])
+def test_what_is_given_to_all_characters_sums_to_1(before):
+    context = np.array([CHARACTERS.index(c) if c in CHARACTERS else 0 for c in before], np.uint8)
+    given = [
+        [p[-1] for p in counted(IDS, np.append(context, np.uint8(c)), V, 12)] for c in range(V)
+    ]
+    np.testing.assert_allclose(np.sum(given, axis=0), 1, rtol=1e-12)
 
 
 @pytest.mark.parametrize("n_train", [0, 1, 5])
