@@ -497,6 +497,23 @@ def comprobar_gpt(mio: ModuleType) -> None:
         _probar_los_logits(modelo, ids)
         _probar_los_logits(modelo, ids[:, :5])
     aprende(modelo, modelo(ids))
+    _probar_sin_posiciones(sortear(mio.Gpt(forma(mio, position="ninguna"))), ids)
+
+
+@torch.no_grad()
+def _probar_sin_posiciones(modelo: nn.Module, ids: Tensor) -> None:
+    x = modelo.token_embedding(ids)
+    for bloque in modelo.blocks:
+        x = bloque(x)
+    motivo = (
+        'suma posiciones también si forma.position no es "learned": Entrada ya lo mira, y basta '
+        "con super().forward(ids)"
+    )
+    try:
+        sale = modelo(ids)
+    except AttributeError:
+        raise AssertionError(motivo) from None
+    assert iguales(sale, modelo.head(modelo.norm(x))), motivo
 
 
 def _probar_los_logits(modelo: nn.Module, ids: Tensor) -> None:

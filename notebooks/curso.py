@@ -61,6 +61,7 @@ CAPITULOS = (
     Capitulo("10_codificador_y_descodificador.ipynb", "10", "Codificador y descodificador"),
     Capitulo("11_rayos_x.ipynb", "11", "Rayos X"),
     Capitulo("12_de_sancho_a_un_asistente.ipynb", "12", "De sancho a un asistente"),
+    Capitulo("13_desde_una_pagina_en_blanco.ipynb", "13", "Desde una página en blanco"),
     Capitulo("A_la_tabla_de_secuencias.ipynb", "A", "La tabla de secuencias", anexo_de="2"),
     Capitulo("B_muon.ipynb", "B", "Muon", anexo_de="8"),
     Capitulo("D_microsancho.ipynb", "D", "Todo en un archivo", anexo_de="8"),

@@ -439,10 +439,10 @@ return objetivos""",
 objetivos = ids[:-1].copy()
 objetivos[: desde - 1] = CALLA
 return objetivos""",
-        # Tan largos como el diálogo.
+        # Calla la primera mitad, empiece donde empiece la respuesta.
         """\
-objetivos = np.append(ids[1:], CALLA)
-objetivos[: desde - 1] = CALLA
+objetivos = ids[1:].copy()
+objetivos[: len(objetivos) // 2] = CALLA
 return objetivos""",
         # Cambia lo que recibe.
         """\
@@ -456,10 +456,10 @@ sube = ahora - al_empezar
 return -F.logsigmoid(beta * (sube[1] - sube[0]))""",
         # Sin el modelo de partida.
         "return -F.logsigmoid(beta * (ahora[0] - ahora[1]))",
-        # Un número suelto.
+        # A la rechazada no le llega gradiente.
         """\
-sube = (ahora - al_empezar).tolist()
-return -math.log(sigmoide(beta * (sube[0] - sube[1])))""",
+sube = ahora - al_empezar
+return -F.logsigmoid(beta * (sube[0] - sube[1].detach()))""",
         # Sin beta.
         """\
 sube = ahora - al_empezar

@@ -90,6 +90,12 @@ ERRORES = (
     ),
     ("Bloque", "self.feed_forward(self.norm2(x))", "self.feed_forward(x)", "no normaliza delante"),
     ("Gpt", "self.head(self.norm(x))", "self.head(x)", "no normaliza delante de la cabeza"),
+    (
+        "Gpt",
+        "super().forward(ids)",
+        "self.token_embedding(ids) + self.position_embedding.weight[: ids.shape[1]]",
+        "suma posiciones también si",
+    ),
     ("entropia_cruzada", ".mean()", ".sum()", "da la suma"),
     ("paso_de_adam", ".sqrt() + 1e-8)", " + 1e-8).sqrt()", "el 1e-8 se suma a la raíz, fuera"),
     ("entrenar", "optimizador.zero_grad()", "pass", "falta zero_grad"),
