@@ -145,7 +145,8 @@ def copiar(nombre: str, nueva: str) -> None:
         print(f"  ({nombre} ya estaba escrita: la hoja de antes queda en mi_gpt.py.antes.)")
     hoja.HOJA.write_text(nueva, encoding="utf-8")
     if en_una_maquina_prestada():
-        print("  Antes de cerrar: llevarme_la_hoja(). Otro día: traer_la_hoja().")
+        print("  Antes de cerrar: import tu_turno; tu_turno.llevarme_la_hoja()")
+        print("  Otro día, para volver a ponerla: tu_turno.traer_la_hoja()")
 
 
 def en_una_maquina_prestada() -> bool:
