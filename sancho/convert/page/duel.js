@@ -20,15 +20,10 @@ function shortened(text) {
 async function rivalOf([before, passage]) {
   const [start] = FIRST_WORDS.exec(passage) ?? [''];
   const { ids } = app.vocabulary.encode(before + start);
-  const writer = new Writer(app.model, ids, app.facts.sampling, app.facts.seed + duel.rivals++);
-  const breath = breather();
-  let text = start;
-  while (text.length < DUEL_LETTERS) {
-    const id = writer.step();
-    if (id !== null) text += characterOf(id);
-    await breath();
-  }
-  return text;
+  const { sampling, seed } = app.facts;
+  const letters = DUEL_LETTERS - start.length;
+  const written = await writtenAfter(ids, letters, app.model, sampling, seed + duel.rivals++);
+  return start + app.vocabulary.decode(written);
 }
 
 async function playRound() {

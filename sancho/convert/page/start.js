@@ -110,15 +110,7 @@ window.sancho = {
 
   async write(text, n, { seed = app.facts.seed, ...options } = {}) {
     const settings = { ...app.facts.sampling, ...options };
-    const writer = new Writer(app.model, knownIds(text), settings, seed);
-    const breath = breather();
-    const ids = [];
-    while (ids.length < n) {
-      const id = writer.step();
-      if (id !== null) ids.push(id);
-      await breath();
-    }
-    return app.vocabulary.decode(ids);
+    return app.vocabulary.decode(await writtenAfter(knownIds(text), n, app.model, settings, seed));
   },
 };
 
