@@ -31,8 +31,6 @@ function openAbout() {
   const { course, project } = app.facts.links;
   $('pie').append(say('made_with'), linkOrName(project, 'sancho-mini'), '. ');
   if (course) $('pie').append(say('how_it_works'), linkOrName(course, say('the_course')), '.');
-  const isSpanish = app.vocabulary.ids.has('¿');
-  $('lema').textContent = say('motto_of', { corpus }) + (isSpanish ? say('in_spanish') : '');
 }
 
 function shapeInWords() {

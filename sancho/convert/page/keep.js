@@ -1,5 +1,7 @@
 // What was learned here, to keep: a page of its own, and a checkpoint that sample.py opens.
 
+const COMPARED = 300; // letters; where half precision changes one of the first, a page has single precision
+
 /** Lets a page that was made here speak as who made it reads, and in the other language without an address. */
 function speakAsMade() {
   const root = document.documentElement;
@@ -20,12 +22,22 @@ speakAsMade();
 const blankPage = document.documentElement.cloneNode(true);
 for (const id of ['facts', 'weights']) blankPage.querySelector(`#${id}`).textContent = '';
 
-/** Returns the bytes of 4-byte numbers as planes: all first bytes, all second ones, … */
-function planesOf(numbers) {
-  const bytes = new Uint8Array(numbers.buffer, numbers.byteOffset, numbers.byteLength);
-  const planes = new Uint8Array(bytes.length);
-  for (let i = 0; i < bytes.length; i++) planes[(i & 3) * numbers.length + (i >> 2)] = bytes[i];
-  return planes;
+/** Returns the bytes of numbers as planes: all first bytes, all second ones, … */
+function planesOf({ buffer, length, BYTES_PER_ELEMENT: size }) {
+  const bytes = new Uint8Array(buffer);
+  return bytes.map((_, i) => bytes[(i % length) * size + Math.floor(i / length)]);
+}
+
+/** Returns the bits of the half precision numbers nearest to others (IEEE 754 binary16). */
+function halfBits(numbers) {
+  const scaled = numbers.map((x) => x * 2 ** -112); // their exponents begin where those of binary16 do
+  return new Uint16Array(
+    new Uint32Array(scaled.buffer).map((bits) => {
+      const size = bits & 0x7fffffff;
+      const nearest = (size + 0xfff + ((size >> 13) & 1)) >> 13; // of two as near, the even one
+      return ((bits >>> 16) & 0x8000) | Math.min(nearest, 0x7c00);
+    }),
+  );
 }
 
 /** Returns the shapes of the weights of a model of the kind of `mini`, the table's keys left out. */
@@ -38,25 +50,32 @@ function shapesOf(weights, config) {
   ]);
 }
 
-/** Returns weights as unpack.js reads them: planes, zlib, base64. */
-async function packed(weights, layout) {
-  const parts = layout.map(([name]) => weights[name]);
-  const all = new Float32Array(parts.reduce((sum, part) => sum + part.length, 0));
-  let start = 0;
-  for (const part of parts) {
-    all.set(part, start);
-    start += part.length;
-  }
+/** Resolves to weights as unpack.js reads them: the bytes of their planes. */
+async function laidOut(weights, { layout, precision }) {
+  const joined = (parts) => new Blob(parts).arrayBuffer();
+  const all = new Float32Array(await joined(layout.map(([name]) => weights[name])));
   const keys = weights[NGRAM_KEYS];
   const differences = keys.map((key, i) => key - (i ? keys[i - 1] : 0));
-  const planes = new Blob([planesOf(all), planesOf(differences)]);
-  const stream = planes.stream().pipeThrough(new CompressionStream('deflate'));
-  const bytes = await new Response(stream).blob();
+  const numbers = precision === 'float16' ? halfBits(all) : all;
+  return new Uint8Array(await joined([planesOf(numbers), planesOf(differences)]));
+}
+
+/** Resolves to bytes in zlib and base64. */
+async function packed(bytes) {
+  const stream = new Blob([bytes]).stream().pipeThrough(new CompressionStream('deflate'));
+  const zipped = await new Response(stream).blob();
   const reader = new FileReader();
   return new Promise((resolve) => {
     reader.onload = () => resolve(reader.result.slice(reader.result.indexOf(',') + 1));
-    reader.readAsDataURL(bytes);
+    reader.readAsDataURL(zipped);
   });
+}
+
+/** Resolves to what a page of such weights and facts writes first. */
+async function firstLetters(weights, { config, characters, start, sampling, seed }) {
+  const { ids } = new Vocabulary(characters, {}).encode(start);
+  const written = await writtenAfter(ids, COMPARED, new GPT(config, { ...weights }), sampling, seed);
+  return written.join();
 }
 
 /** Returns a page, as a Blob, of its facts in JSON and its packed weights. */
@@ -68,12 +87,18 @@ function filledPage(facts, weights, language) {
   return new Blob(['<!doctype html>\n', page.outerHTML], { type: 'text/html' });
 }
 
-/** Returns the page of another model, as a Blob; `facts`: what differs from those of this page. */
+/** Resolves to the page of another model, as a Blob; `facts`: what differs from those of this page. */
 async function pageOf(weights, facts) {
   const layout = shapesOf(weights, facts.config);
-  const all = { ...app.facts, ...facts, layout, precision: 'float32' };
+  const all = { ...app.facts, ...facts, layout, precision: 'float16' };
+  let bytes = await laidOut(weights, all);
+  const rounded = namedWeights(bytes, 'float16', layout);
+  if ((await firstLetters(rounded, all)) !== (await firstLetters(weights, all))) {
+    all.precision = 'float32';
+    bytes = await laidOut(weights, all);
+  }
   const json = JSON.stringify(all).replaceAll('<', '\\u003c');
-  return filledPage(json, await packed(weights, layout), document.documentElement.lang);
+  return filledPage(json, await packed(bytes), document.documentElement.lang);
 }
 
 /** Returns a checkpoint as checkpoint.py reads it, as a Blob; content: of its JSON. */
@@ -166,12 +191,15 @@ function learnedFacts({ text, plan, memory, weights, points, seconds, loss }) {
   const known = new Set(text.characters);
   const near = Object.entries(app.facts.nearest);
   const sizes = Object.entries(weights).filter(([name]) => name !== NGRAM_KEYS);
-  const start = Array.from(app.facts.start).every((letter) => known.has(letter));
+  const unread = Array.from(text.val, (id) => text.characters[id]).join('');
+  const passages = passagesOf(unread);
+  const example = passages[0]?.[1] ?? unread.trimStart().slice(0, COMPARED);
   return {
+    taught: { name: $('nombre').value.trim(), letters: text.train.length + text.val.length, example },
     config: plan.config,
     characters: text.characters.join(''),
     nearest: Object.fromEntries(near.filter(([far, to]) => known.has(to) && !known.has(far))),
-    start: start ? app.facts.start : '',
+    start: /(\S+\s+){0,2}\S+/.exec(example)[0], // its first three words
     parameters: sizes.reduce((sum, [, { length }]) => sum + length, 0),
     corpus: text.name,
     progress: {
@@ -182,7 +210,8 @@ function learnedFacts({ text, plan, memory, weights, points, seconds, loss }) {
     },
     cost: null,
     curve: points,
-    passages: passagesOf(Array.from(text.val, (id) => text.characters[id]).join('')),
+    passages,
+    links: { ...app.facts.links, page: '' }, // that is of another model
   };
 }
 

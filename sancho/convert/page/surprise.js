@@ -190,7 +190,7 @@ function openSurprise() {
     else readText();
   });
   $('ejemplo').addEventListener('click', () => {
-    $('ajeno').value = FIRST_SENTENCE;
+    $('ajeno').value = app.facts.taught?.example ?? FIRST_SENTENCE;
     readText();
   });
   const letters = say('letters', { n: app.model.config.block_size });
