@@ -156,16 +156,8 @@ function showTries() {
   const room = Array(RECENT - n).fill('');
   const glyphs = ids.slice(at - n, at).map((id) => visible(keyOf(characterOf(id))));
   const tries = (numbers) => [...(n ? numbers.slice(-n) : []).map(String), ...room];
-  $('ultimas').replaceChildren(
-    table(
-      say('last_tries'),
-      [say('letter'), ...glyphs, ...room],
-      [
-        [say('you'), ...tries(yours)],
-        ['Sancho', ...tries(models)],
-      ],
-    ),
-  );
+  const rows = [[say('you'), ...tries(yours)], ['Sancho', ...tries(models)]];
+  $('ultimas').replaceChildren(table(say('last_tries'), [say('letter'), ...glyphs, ...room], rows));
   $('resultado').hidden = yours.length < SCORED;
   $('faltan').textContent = whatIsLeft(yours.length);
   if (yours.length >= SCORED) showScore(board.game);
@@ -198,10 +190,7 @@ function showScore(game) {
     return [...cells, say('n_to', { low, high })];
   };
   const rows = [line(say('you'), yours), line('Sancho', models)];
-  $('marcador').replaceChildren(
-    element('p', { class: 'figure' }, verdict(game)),
-    table('', names, rows),
-  );
+  $('marcador').replaceChildren(element('p', { class: 'figure' }, verdict(game)), table('', names, rows));
   $('cuenta').value = scoreText(game);
   $('copiado').textContent = '';
 }

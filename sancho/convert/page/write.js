@@ -40,11 +40,10 @@ function startIds(ids) {
 
 /** Begins to write, or says which letters of the start are unknown. */
 function begin() {
-  const { ids, unknown } = app.vocabulary.encode($('inicio').value);
-  if (unknown.length) return offerKnown(unknown);
-  $('desconocidas').hidden = true;
-  newStory(startIds(ids));
-  return goOn();
+  const text = $('inicio').value;
+  const { unknown } = app.vocabulary.encode(text);
+  if (unknown.length) offerKnown(unknown);
+  else beginWith(text);
 }
 
 function offerKnown(unknown) {
@@ -66,25 +65,18 @@ function offerKnown(unknown) {
 
 /** Returns a text without the characters that the model does not know. */
 function known(text) {
-  const { ids } = app.vocabulary.encode(text);
-  return app.vocabulary.decode(ids);
+  return app.vocabulary.decode(app.vocabulary.encode(text).ids);
 }
 
 /** Returns { ids, unknown } of a text: the ids, with the nearest letter for each unknown one. */
 function nearestIds(text) {
-  const { ids, unknown } = app.vocabulary.encode(text);
-  if (!unknown.length) return { ids, unknown };
+  const { unknown } = app.vocabulary.encode(text);
   return { ids: app.vocabulary.encode(app.vocabulary.replaceUnknown(text)).ids, unknown };
-}
-
-function describeReplaced(unknown) {
-  return unknown.length ? say('replaced', { letters: describeUnknown(unknown) }) : '';
 }
 
 function describeUnknown(unknown) {
   const shown = unknown.slice(0, 8).map(({ character, position, nearest }) => {
-    const near =
-      nearest === undefined ? say('no_nearest') : say('nearest', { letter: quoted(nearest) });
+    const near = nearest === undefined ? say('no_nearest') : say('nearest', { letter: quoted(nearest) });
     return say('unknown_letter', { letter: spoken(character), n: position + 1, nearest: near });
   });
   const letters = shown.join(', ');
