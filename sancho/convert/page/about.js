@@ -68,7 +68,6 @@ function learningCurve() {
     ...(train.length ? [loss === null ? '' : loss.toFixed(3)] : []),
     val.toFixed(3),
   ]);
-  const numbers = table('', columns, rows);
   const saved = app.facts.progress.val_loss;
   const reached = measured.length ? measured[measured.length - 1][2] : saved;
   const caption = [
@@ -79,6 +78,6 @@ function learningCurve() {
   return [
     element('h3', {}, say('how_it_learned')),
     element('figure', {}, drawnCurve(app.facts.curve), element('figcaption', {}, ...caption)),
-    rows.length ? foldedNumbers(numbers) : '',
+    rows.length ? foldedNumbers(table('', columns, rows)) : '',
   ];
 }

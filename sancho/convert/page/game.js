@@ -107,17 +107,12 @@ async function expectedNext(game) {
   const reader = (game.reader ??= new Reader(app.model));
   const { ids, at } = game;
   const B = app.model.config.block_size;
-  const breath = breather();
-  let logits = null;
   if (at - game.start > B) {
     reader.restart();
     game.start = at - Math.max(1, B >> 1);
   }
-  for (let i = game.start + reader.length; i < at; i++) {
-    logits = reader.read(ids[i], i + 1 === at);
-    await breath();
-  }
-  return logits;
+  await readOn(reader, ids.slice(game.start, at - 1), () => true);
+  return reader.read(ids[at - 1]);
 }
 
 // --- what is seen ---------------------------------------------------------------------------

@@ -282,7 +282,8 @@ function attentionStation(block) {
 }
 
 function forwardStation(block) {
-  const { n_embd: C, hidden_size, is_gated, activation } = app.model.config;
+  const { n_embd: width, hidden_size, is_gated, activation } = app.model.config;
+  const shape = { wide: hidden_size, activation: ACTIVATION_NAMES[activation], width };
   return {
     name: say('feed_forward'),
     block,
@@ -290,14 +291,9 @@ function forwardStation(block) {
     say: ({ notes }) => {
       const { expanded, middle, feedForward, output } = notes.blocks[block];
       const awake = expanded.subarray(is_gated ? hidden_size : 0).filter((x) => x > 0).length;
-      return say('say_feed_forward', {
-        wide: hidden_size,
-        activation: ACTIVATION_NAMES[activation],
-        width: C,
-        awake,
-        share: percent(awake / hidden_size),
-        sum: sumInWords(middle, feedForward, output),
-      });
+      const share = percent(awake / hidden_size);
+      const sum = sumInWords(middle, feedForward, output);
+      return say('say_feed_forward', { ...shape, awake, share, sum });
     },
     stream: ({ notes }) => notes.blocks[block].output,
   };

@@ -328,10 +328,9 @@ class Reader {
     this.ids.length = 0;
   }
 
-  /** Takes in an id. Returns the logits of what comes next, if they are wanted. */
-  read(id, wanted = true) {
-    const x = this.readSome([id]);
-    return wanted ? this.model.logits(x) : null;
+  /** Takes in an id. Returns the logits of what comes next. */
+  read(id) {
+    return this.model.logits(this.readSome([id]));
   }
 
   /** Takes in the first AT_ONCE of some ids. Returns what leaves the last block for each, (n, C). */

@@ -47,25 +47,17 @@ function begin() {
 }
 
 function offerKnown(unknown) {
-  const box = $('desconocidas');
-  box.textContent = '';
-  const use = (label, text) =>
-    element('button', { type: 'button', onclick: () => beginWith(text()) }, label);
+  const button = (label, onclick) => element('button', { type: 'button', onclick }, label);
   const start = () => $('inicio').value;
   const nearest = unknown.some((one) => one.nearest !== undefined);
   const hopeless = unknown.some((one) => one.nearest === undefined);
   const label = say(hopeless ? 'replace_some' : 'replace_all');
-  box.append(
+  $('desconocidas').replaceChildren(
     element('p', {}, say('never_seen', { letters: describeUnknown(unknown) })),
-    nearest ? use(label, () => app.vocabulary.replaceUnknown(start())) : '',
-    use(say('remove'), () => known(start())),
+    nearest ? button(label, () => beginWith(app.vocabulary.replaceUnknown(start()))) : '',
+    button(say('remove'), () => beginWith(start())),
   );
-  box.hidden = false;
-}
-
-/** Returns a text without the characters that the model does not know. */
-function known(text) {
-  return app.vocabulary.decode(app.vocabulary.encode(text).ids);
+  $('desconocidas').hidden = false;
 }
 
 /** Returns { ids, unknown } of a text: the ids, with the nearest letter for each unknown one. */
@@ -84,6 +76,7 @@ function describeUnknown(unknown) {
   return more ? say('and_more', { letters, n: more }) : letters;
 }
 
+/** Begins to write after what the model knows of a text. */
 function beginWith(text) {
   $('desconocidas').hidden = true;
   newStory(startIds(app.vocabulary.encode(text).ids));
