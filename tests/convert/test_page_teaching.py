@@ -4,6 +4,7 @@
 
 import re
 import time
+from itertools import product
 from pathlib import Path
 
 import numpy as np
@@ -326,7 +327,10 @@ def test_the_keyboard_alone_teaches_stops_and_keeps(tab, tmp_path):
     tab.driver.execute_cdp_cmd("Browser.setDownloadBehavior", kept)
 
     def usable() -> None:
-        assert not AXE.is_file() or tab.unusable("'#ensena'") == []
+        for width, scheme in product((360, 1280), ("light", "dark")):
+            tab.show_as(width, color_scheme=scheme)
+            assert not AXE.is_file() or tab.unusable("'#ensena'") == [], (width, scheme)
+        tab.show_as()
 
     def press(*names: str) -> str:
         focused = tab.driver.switch_to.active_element.get_attribute("id")
