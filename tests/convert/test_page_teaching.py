@@ -3,12 +3,12 @@
 # ruff: noqa: F401, F811  (fixtures come in by their names)
 
 import base64
-import hashlib
 import json
 import math
 import re
 import time
 import zlib
+from itertools import product
 from pathlib import Path
 
 import numpy as np
@@ -330,12 +330,14 @@ def test_a_page_of_its_own_speaks_as_one_reads(visit, mini):
     tab.wait("window.revoked === arguments[0]", addresses[0])
 
 
-def test_the_digest_of_a_checkpoint_is_sha_256(tab):
-    sizes = [0, 1, 55, 56, 63, 64, 65, 1000]
-    texts = [bytes(i * 7 % 256 for i in range(n)) for n in sizes]
-    ours = "arguments[0].map((numbers) => sha256(Uint8Array.from(numbers)))"
-    found = tab.js(ours, [list(text) for text in texts])
-    assert found == [hashlib.sha256(text).hexdigest() for text in texts]
+def test_where_no_checkpoint_can_be_sealed_the_page_says_so_and_is_kept(lesson, tmp_path):
+    stop(lesson)
+    lesson.js("(Object.defineProperty(crypto, 'subtle', { value: undefined }), 0)")  # as by http
+    lesson.press("#guardar-modelo")
+    lesson.see("#aprendizaje", "no puede sellar el archivo en una página que viene por http")
+    assert "Lo aprendido de «texto pegado»" in lesson.shown("#guardar")
+    saved_file(lesson, "#guardar-pagina", tmp_path / "texto pegado.html")
+    assert not list(tmp_path.glob("*.safetensors"))
 
 
 def test_the_keyboard_alone_teaches_stops_and_keeps(tab, tmp_path):
@@ -343,7 +345,10 @@ def test_the_keyboard_alone_teaches_stops_and_keeps(tab, tmp_path):
     tab.driver.execute_cdp_cmd("Browser.setDownloadBehavior", kept)
 
     def usable() -> None:
-        assert not AXE.is_file() or tab.unusable("'#ensena'") == []
+        for width, scheme in product((360, 1280), ("light", "dark")):
+            tab.show_as(width, color_scheme=scheme)
+            assert not AXE.is_file() or tab.unusable("'#ensena'") == [], (width, scheme)
+        tab.show_as()
 
     def press(*names: str) -> str:
         focused = tab.driver.switch_to.active_element.get_attribute("id")

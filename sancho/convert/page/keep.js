@@ -101,6 +101,14 @@ async function pageOf(weights, facts) {
   return filledPage(json, await packed(bytes), document.documentElement.lang);
 }
 
+/** Returns SHA-256 in hexadecimal; a browser hides its own from pages that plain http brings. */
+async function sealOf(parts) {
+  if (!crypto.subtle) throw new Error('no_seal');
+  const bytes = await new Blob(parts).arrayBuffer();
+  const digest = new Uint8Array(await crypto.subtle.digest('SHA-256', bytes));
+  return Array.from(digest, (byte) => byte.toString(16).padStart(2, '0')).join('');
+}
+
 /** Returns a checkpoint as checkpoint.py reads it, as a Blob; content: of its JSON. */
 async function checkpointOf(weights, config, content) {
   const shapes = new Map(shapesOf(weights, config));
@@ -120,51 +128,12 @@ async function checkpointOf(weights, config, content) {
     parts.push(array);
     offset = end;
   }
-  const digest = sha256(new Uint8Array(await new Blob(hashed).arrayBuffer()));
-  const metadata = { format: 'sancho-mini', version: '4', content: json, sha256: digest };
+  const metadata = { format: 'sancho-mini', version: '4', content: json, sha256: await sealOf(hashed) };
   const header = new TextEncoder().encode(JSON.stringify({ __metadata__: metadata, ...tensors }));
   const padded = new Uint8Array(Math.ceil(header.length / 8) * 8).fill(32);
   padded.set(header);
   const length = new BigUint64Array([BigInt(padded.length)]);
   return new Blob([length, padded, ...parts], { type: 'application/octet-stream' });
-}
-
-/** Returns SHA-256 of bytes (FIPS 180-4); a browser's own is hidden from pages that plain http brings. */
-function sha256(bytes) {
-  const primes = [];
-  for (let n = 2; primes.length < 64; n++) if (primes.every((prime) => n % prime)) primes.push(n);
-  const fraction = (x) => (x % 1) * 2 ** 32;
-  const constants = Int32Array.from(primes, (prime) => fraction(Math.cbrt(prime)));
-  const sums = Int32Array.from(primes.slice(0, 8), (prime) => fraction(Math.sqrt(prime)));
-  const turned = (x, n) => (x >>> n) | (x << (32 - n));
-  const padded = new Uint8Array(Math.ceil((bytes.length + 9) / 64) * 64);
-  padded.set(bytes);
-  padded[bytes.length] = 0x80;
-  const view = new DataView(padded.buffer);
-  view.setBigUint64(padded.length - 8, 8n * BigInt(bytes.length));
-  const w = new Int32Array(64);
-  for (let start = 0; start < padded.length; start += 64) {
-    for (let t = 0; t < 16; t++) w[t] = view.getInt32(start + 4 * t);
-    for (let t = 16; t < 64; t++) {
-      const [far, near] = [w[t - 15], w[t - 2]];
-      const s0 = turned(far, 7) ^ turned(far, 18) ^ (far >>> 3);
-      const s1 = turned(near, 17) ^ turned(near, 19) ^ (near >>> 10);
-      w[t] = w[t - 16] + s0 + w[t - 7] + s1;
-    }
-    const v = sums.slice();
-    for (let t = 0; t < 64; t++) {
-      const s1 = turned(v[4], 6) ^ turned(v[4], 11) ^ turned(v[4], 25);
-      const chosen = (v[4] & v[5]) ^ (~v[4] & v[6]);
-      const first = v[7] + s1 + chosen + constants[t] + w[t];
-      const s0 = turned(v[0], 2) ^ turned(v[0], 13) ^ turned(v[0], 22);
-      const most = (v[0] & v[1]) ^ (v[0] & v[2]) ^ (v[1] & v[2]);
-      v.copyWithin(1, 0, 7);
-      v[4] += first;
-      v[0] = first + s0 + most;
-    }
-    v.forEach((x, i) => (sums[i] += x));
-  }
-  return Array.from(sums, (x) => (x >>> 0).toString(16).padStart(8, '0')).join('');
 }
 
 /** Opens a page that is still being made, and forgets it once its tab is closed. */
