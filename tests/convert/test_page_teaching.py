@@ -357,7 +357,7 @@ def test_the_keyboard_alone_teaches_stops_and_keeps(tab, tmp_path):
 
     usable()
     tab.js("arguments[0].focus()", tab.find("#tiempo"))
-    tab.fill(pegado=LESSON)
+    tab.fill(pegado=LESSON, tiempo=20)
     tab.see("#leido", thousands(len(LESSON)))
     assert press("TAB") == "aprender"
     assert press("ENTER") == "parar"
