@@ -822,6 +822,8 @@ def test_everybody_can_use_it_in_english_too(visit, width, scheme):
     tab.show_as(width, reduced_motion="reduce", color_scheme="light")
     tab.press(*["#tema"] * (scheme == "dark"))
     tab.again()  # the choice is remembered
+    tab.wait("story.chosen !== null")
+    assert tab.js("scrollY") == 0  # it opens at its title
     tab.keys("#pasaje", "de la mancha " * 8 + "x")
     paper = tab.js("getComputedStyle(document.body).backgroundColor")
     assert paper == {"light": "rgb(243, 234, 215)", "dark": "rgb(28, 23, 18)"}[scheme]

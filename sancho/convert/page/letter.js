@@ -31,7 +31,7 @@ const closeSheet = () => $('preguntas').classList.remove('open');
 
 /** Moves the page so far that the sheet does not cover the chosen letter. */
 function keepInSight() {
-  if (getComputedStyle($('preguntas')).position !== 'fixed') return;
+  if (!$('preguntas').matches('.open') || getComputedStyle($('preguntas')).position !== 'fixed') return;
   story.letters.box.children[story.chosen]?.scrollIntoView({ block: 'nearest' });
 }
 
