@@ -1445,6 +1445,9 @@ def comprobar_abrir_gpt2(mio: ModuleType) -> None:
             f"hace {medidas.n_layer} bloques de {medidas.n_head} cabezas, deberían ser 3 y 4"
         )
         assert medidas.block_size == 12, f"hace una ventana de {medidas.block_size}, son 12"
+        assert modelo.head.weight is not modelo.token_embedding.weight, (
+            "ata head a token_embedding: cópiale sus números, que guardar la busca"
+        )
         _mirar_los_numeros(mio, modelo, suyos)
         with torch.no_grad():
             sale = modelo(ids)

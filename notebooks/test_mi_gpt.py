@@ -1,6 +1,7 @@
 """Las comprobaciones de mi_gpt.py: la solución pasa, y de cada pieza se rechazan cuatro errores."""
 
 import ast
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -17,6 +18,8 @@ ROOT = Path(__file__).resolve().parent.parent
 SOLUCION = hoja.SOLUCION.read_text(encoding="utf-8")
 BLANCA = curso.hoja_en_blanco()
 TITULOS = list(POR_TITULO)
+OTRAS = sorted((ROOT / "notebooks/otras").glob("*.py"))
+"""Dos programas enteros, con otra respuesta buena de cada pieza."""
 
 
 @pytest.mark.parametrize("titulo", TITULOS)
@@ -34,6 +37,25 @@ def test_cada_pieza_pasa_sola_con_las_demas_en_blanco(titulo):
     nombre = POR_TITULO[titulo].nombre
     sola = hoja.poner(BLANCA, nombre, hoja.leer(SOLUCION, nombre))
     assert motivo(titulo, sola) == ""
+
+
+@pytest.mark.parametrize("titulo", TITULOS)
+@pytest.mark.parametrize("otra", OTRAS, ids=lambda ruta: ruta.stem)
+def test_una_respuesta_poco_corriente_pasa(otra, titulo):
+    assert motivo(titulo, otra.read_text(encoding="utf-8")) == ""
+
+
+def test_las_otras_son_distintas_en_todo_y_lo_dado_es_lo_mismo():
+    textos = [ruta.read_text(encoding="utf-8") for ruta in (hoja.SOLUCION, *OTRAS)]
+    piezas = [hoja.trozos(texto) for texto in textos]
+    for nombre in piezas[0]:
+        assert len({cada[nombre] for cada in piezas}) == 3, nombre
+    vacios = []
+    for texto in textos:
+        for nombre in piezas[0]:
+            texto = hoja.poner(texto, nombre, "pass")
+        vacios.append(texto.partition("import json")[2])
+    assert vacios[0] == vacios[1] == vacios[2]
 
 
 def en_blanco(fuente: str) -> str:
@@ -380,6 +402,38 @@ def test_el_programa_escribe_las_letras_de_sample_py(tmp_path):
         for orden in (mio, suyo)
     ]
     assert escritos[0].strip() == escritos[1].strip()
+
+
+@pytest.mark.parametrize("otra", OTRAS, ids=lambda ruta: ruta.stem)
+def test_los_otros_programas_escriben_las_letras_de_la_solucion(otra, tmp_path):
+    (tmp_path / "sancho").symlink_to(ROOT / "sancho", target_is_directory=True)
+    (tmp_path / "notebooks").mkdir()
+    for origen in (hoja.SOLUCION, otra):
+        shutil.copy(origen, tmp_path / "notebooks")
+    escritos = [
+        subprocess.run(
+            [sys.executable, f"notebooks/{nombre}", "escribir", "En un lugar", "0"],
+            cwd=tmp_path,
+            capture_output=True,
+            encoding="utf-8",
+            check=True,
+        ).stdout
+        for nombre in (hoja.SOLUCION.name, otra.name)
+    ]
+    assert escritos[0] == escritos[1] and len(escritos[0]) > 300
+
+
+@pytest.mark.parametrize("otra", OTRAS, ids=lambda ruta: ruta.stem)
+def test_lo_que_guarda_un_programa_lo_abre_otro(otra, tmp_path):
+    solucion, suyo = hoja.cargar(SOLUCION), hoja.cargar(otra.read_text(encoding="utf-8"))
+    ids = torch.randint(5, (1, 9))
+    for uno, dos in ((suyo, suyo), (suyo, solucion), (solucion, suyo)):
+        ruta = tmp_path / "un.safetensors"
+        modelo = uno.Gpt(uno.Forma(5, 9, 24, n_layer=2, n_head=4, position="rope", qk_norm=True))
+        uno.guardar(ruta, sortear(modelo), uno.Tokenizador("abcde"))
+        abierto, letras = dos.abrir_caja(ruta)
+        assert letras.caracteres == "abcde"
+        torch.testing.assert_close(abierto(ids), modelo(ids), rtol=1e-4, atol=1e-4)
 
 
 def test_el_programa_en_blanco_lo_dice(tmp_path):
