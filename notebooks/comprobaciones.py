@@ -1588,33 +1588,35 @@ def motivo(titulo: str, texto: str) -> str:
     except AssertionError as error:
         return str(error) or "no da lo que debe"
     except Exception as error:
-        return _en_espanol(error, escrito)
+        return en_espanol(error, escrito)
     return ""
 
 
-def _en_espanol(error: Exception, escrito: str) -> str:
+def en_espanol(error: Exception, escrito: str) -> str:
     """Dar en una línea qué ha detenido la comprobación, y en qué línea de lo escrito."""
     if isinstance(error, hoja.SinSitio):
         return f"no se encuentra: {error}"
     if isinstance(error, SyntaxError):
-        return f"no se puede leer: {error.msg}, en la línea {error.lineno}: {error.text or ''}".rstrip()
+        donde = f"en la línea {error.lineno}, «{(error.text or '').strip()}»"
+        return f"no se puede leer: {_que_pasa(error, '', error.msg)}, {donde}"
     pasos = traceback.extract_tb(error.__traceback__)
     lineas = [
         linecache.getline("mi_gpt.py", p.lineno).strip() for p in pasos if p.filename == "mi_gpt.py"
     ]
     suyas = [linea for linea in lineas if linea in escrito] or lineas
     linea = suyas[-1] if suyas else ""
-    return f"{getattr(error, 'caso', '')}{_que_pasa(error, linea)}" + (
-        f", en «{linea}»" if linea else ""
-    )
+    en = f", en «{linea}»" if linea else ""
+    return f"{getattr(error, 'caso', '')}{_que_pasa(error, linea)}{en}"
 
 
-def _que_pasa(error: Exception, linea: str) -> str:
-    dicho = (str(error).splitlines() or [""])[0]
+def _que_pasa(error: Exception, linea: str, dicho: str = "") -> str:
+    dicho = dicho or (str(error).splitlines() or [""])[0]
     for patron, frase in FRASES:
         hallado = re.search(patron, f"{type(error).__name__}: {dicho}")
         if hallado:
             return hallado.expand(frase) + _pista(dicho, linea)
+    if isinstance(error, SyntaxError):
+        return dicho
     return f"se detiene con {type(error).__name__}: {dicho}"
 
 
@@ -1625,6 +1627,11 @@ def _pista(dicho: str, linea: str) -> str:
 
 
 FRASES = (
+    (r"was never closed|unmatched|does not match opening", r"los paréntesis no cuadran"),
+    (r"unterminated", r"faltan unas comillas"),
+    (r"SyntaxError: expected ':'", r"faltan dos puntos"),
+    (r"IndentationError|TabError", r"la sangría no cuadra"),
+    (r"SyntaxError: invalid syntax", r"eso no es Python"),
     (
         r"UnboundLocalError:.*'(\w+)'",
         r"usa `\1` antes de darle valor: no llames así a una variable",
