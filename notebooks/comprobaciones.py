@@ -1307,6 +1307,7 @@ def comprobar_igualar(mio: ModuleType) -> None:
             ),
         },
     )
+    assert torch.allclose(dado, _rms(x), atol=0.1), "no es la RMSNorm de cada vector"
     _misma_epsilon(mio.igualar, 1e-6)
     assert iguales(dado, _rms(x)), "no es la RMSNorm de cada vector"
     otra = al_azar(3, 10)
@@ -1580,6 +1581,10 @@ def motivo(titulo: str, texto: str) -> str:
         escrito = hoja.leer(texto, pieza.nombre)
         if hoja.esta_en_blanco(escrito) or pieza.con not in escrito.replace(pieza.nombre, ""):
             return EN_BLANCO
+        if not re.search(
+            rf"^((def|class) {pieza.nombre}\b|{pieza.nombre} *=)", escrito, re.MULTILINE
+        ):
+            return f"no está debajo de su línea, «# --- {pieza.nombre} (capítulo …) ---»"
         entera, _ = completa(titulo, texto)
         with torch.random.fork_rng(devices=[]), torch.enable_grad(), warnings.catch_warnings():
             warnings.simplefilter("ignore")
@@ -1587,6 +1592,8 @@ def motivo(titulo: str, texto: str) -> str:
             pieza.comprobar(hoja.cargar(entera))
     except AssertionError as error:
         return str(error) or "no da lo que debe"
+    except SystemExit:
+        return "acaba el programa con exit(): una pieza devuelve lo que da"
     except Exception as error:
         return en_espanol(error, escrito)
     return ""

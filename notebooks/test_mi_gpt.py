@@ -363,6 +363,17 @@ def test_el_adam_de_la_comprobacion_es_el_de_pytorch():
         torch.testing.assert_close(w, parametro.detach())
 
 
+def test_lo_que_no_esta_en_su_sitio_no_pasa():
+    escrita = hoja.leer(SOLUCION, "igualar")
+    texto = hoja.poner(SOLUCION, "igualar", f"# --- la mía ---\n{escrita}")
+    assert "no está debajo de su línea" in motivo("igualar", texto)
+
+
+def test_una_pieza_que_llama_a_exit_no_acaba_con_todo():
+    texto = hoja.poner(SOLUCION, "igualar", "def igualar(x):\n    exit()\n")
+    assert "exit()" in motivo("igualar", texto)
+
+
 def test_lo_que_una_pieza_cambia_en_pytorch_no_alcanza_a_las_demas():
     escrita = hoja.leer(SOLUCION, "entrenar").replace(
         "    perdidas", "    torch.set_grad_enabled(False)\n    perdidas", 1
