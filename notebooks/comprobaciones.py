@@ -1567,9 +1567,18 @@ def completa(titulo: str, texto: str) -> tuple[str, list[str]]:
     prestadas = []
     for otra in dependencias(POR_TITULO[titulo]):
         if otra.nombre != POR_TITULO[titulo].nombre and motivo(otra.titulo, texto):
-            texto = hoja.poner(texto, otra.nombre, hoja.leer(solucion, otra.nombre))
+            texto = prestar(texto, otra.nombre, solucion)
             prestadas.append(otra.nombre)
     return texto, list(dict.fromkeys(prestadas))
+
+
+def prestar(texto: str, nombre: str, solucion: str) -> str:
+    """Dar la hoja con la solución de una pieza, y de lo que esta usa y está en blanco."""
+    prestada = hoja.leer(solucion, nombre)
+    for otra in hoja.trozos(solucion):
+        if re.search(rf"\b{otra}\(", prestada) and hoja.esta_en_blanco(hoja.leer(texto, otra)):
+            texto = hoja.poner(texto, otra, hoja.leer(solucion, otra))
+    return hoja.poner(texto, nombre, prestada)
 
 
 @lru_cache(maxsize=256)

@@ -51,7 +51,7 @@ def elegidas(pedidas: list[str]) -> list[str]:
 def leer_la_hoja() -> str:
     """Dar lo escrito en mi_gpt.py; si no se puede leer o ejecutar, salir con una línea que lo dice."""
     try:
-        texto = hoja.HOJA.read_text(encoding="utf-8")
+        texto = hoja.de_la_hoja()
     except OSError:
         sys.exit(f"No está la hoja, {hoja.HOJA}")
     except UnicodeDecodeError:
