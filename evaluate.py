@@ -103,7 +103,7 @@ def measure(model: GPT, corpus: Corpus) -> Iterator[dict[str, Any]]:
         "texts": texts,
     }
     yield found
-    found["counting"] = float(count_losses(train, val, corpus.tokenizer.vocab_size).min())
+    found["counting"] = float(count_losses(train, val, corpus.tokenizer.vocab_size).mean(1).min())
     yield found
     author = corpus.tokenizer.decode(val)
     length = min(len(author), SAMPLES * SAMPLE_LENGTH)  # of texts that are compared

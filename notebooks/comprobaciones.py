@@ -10,16 +10,19 @@ import math
 import re
 import tempfile
 import traceback
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+import warnings
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from functools import lru_cache
+from operator import attrgetter
 from pathlib import Path
 from types import ModuleType
+from typing import NamedTuple
 
 import torch
 import torch.nn.functional as F
-from safetensors import safe_open
+from safetensors import SafetensorError, safe_open
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
@@ -68,16 +71,26 @@ def no_es(dado: Tensor, equivocadas: dict[str, Tensor]) -> None:
         assert not iguales(dado, equivocada), motivo
 
 
-def tiene_parametros(modulo: nn.Module, debidos: dict[str, tuple[int, ...]]) -> None:
+def tiene_parametros(modulo: nn.Module, debidos: dict[str, tuple[int, ...]], con: str = "") -> None:
     """Protestar si los parámetros no son los que se piden; de lo demás puede guardar lo que quiera."""
     suyos = {nombre: tuple(p.shape) for nombre, p in modulo.named_parameters()}
     for nombre, debida in debidos.items():
-        assert nombre in suyos, f"no tiene {nombre}"
+        assert nombre in suyos or not _es_tensor(modulo, nombre), (
+            f"{con}{nombre} no es un nn.Parameter: no se aprendería"
+        )
+        assert nombre in suyos, f"{con}no tiene {nombre}"
         assert suyos[nombre] == debida, (
-            f"tiene {nombre} de forma {suyos[nombre]}, debería ser {debida}"
+            f"{con}tiene {nombre} de forma {suyos[nombre]}, debería ser {debida}"
         )
     de_mas = sorted(set(suyos) - set(debidos))
-    assert not de_mas, f"tiene de más {', '.join(de_mas)}"
+    assert not de_mas, f"{con}tiene de más {', '.join(de_mas)}"
+
+
+def _es_tensor(modulo: nn.Module, nombre: str) -> bool:
+    try:
+        return isinstance(attrgetter(nombre)(modulo), Tensor)
+    except AttributeError:
+        return False
 
 
 def aprende(modulo: nn.Module, sale: Tensor) -> None:
@@ -86,6 +99,39 @@ def aprende(modulo: nn.Module, sale: Tensor) -> None:
     sale.square().sum().backward()
     for nombre, p in modulo.named_parameters():
         assert p.grad is not None, f"a {nombre} no le llega gradiente"
+
+
+def deja_derivar(funcion: Callable[[Tensor], Tensor], x: Tensor) -> None:
+    assert funcion(x.clone().requires_grad_()).requires_grad, (
+        "el gradiente no la atraviesa: usa solo operaciones de PyTorch"
+    )
+
+
+def da_siempre_lo_mismo(modulo: nn.Module, x: Tensor) -> None:
+    assert iguales(modulo(x.clone()), modulo(x.clone())), (
+        "a lo mismo da dos cosas distintas: aquí no hay azar, ni dropout"
+    )
+
+
+@contextmanager
+def caso(cual: str) -> Iterator[None]:
+    """Si lo de dentro se detiene, se dirá en qué caso."""
+    try:
+        yield
+    except Exception as error:
+        error.caso = f"{cual}, "
+        raise
+
+
+@contextmanager
+def si_se_detiene(motivo: str, *errores: type[Exception], con: str = "") -> Iterator[None]:
+    """Protestar con un motivo si lo de dentro se detiene con uno de los errores, que dice `con`."""
+    try:
+        yield
+    except errores as error:
+        if con in str(error):
+            raise AssertionError(motivo) from None
+        raise
 
 
 class Falsa(nn.Module):
@@ -111,15 +157,21 @@ def comprobar_tokenizador(mio: ModuleType) -> None:
     assert ids.tolist() == [4, 3, 2, 1], (
         f"codifica «roma» como {ids.tolist()}, con « amor» debería ser [4, 3, 2, 1]"
     )
-    vuelta = letras.descodificar(torch.tensor([4, 3, 2, 1, 0]))
+    with si_se_detiene("descodificar busca con tensores: antes, ids.tolist()", KeyError):
+        vuelta = letras.descodificar(torch.tensor([4, 3, 2, 1, 0]))
     assert vuelta == "roma ", f"de [4, 3, 2, 1, 0] da {vuelta!r}, debería dar 'roma '"
     desordenado = mio.Tokenizador("zña").codificar("añ").tolist()
     assert desordenado == [2, 1], (
         f"con «zña» codifica «añ» como {desordenado}: el número es el lugar en los caracteres dados"
     )
-    assert letras.codificar("o").tolist() == [3], "cada tokenizador guarda sus caracteres"
+    with si_se_detiene("dos tokenizadores se estorban: guarda lo tuyo en self", ValueError):
+        de_antes = letras.codificar("o").tolist()
+    assert de_antes == [3], "dos tokenizadores se estorban: guarda lo tuyo en self"
     vacio = letras.codificar("")
     tiene_forma(vacio, (0,), "de un texto vacío codificar da")
+    assert vacio.dtype == torch.long, (
+        f"de un texto vacío codificar da {vacio.dtype}: pide dtype=torch.long"
+    )
     assert letras.descodificar(vacio) == "", "de ningún número sale un texto vacío"
     for desconocida, texto in (("z", "maza"), ("A", "Amor"), ("é", "amoré")):
         try:
@@ -130,7 +182,9 @@ def comprobar_tokenizador(mio: ModuleType) -> None:
             nombre = type(error).__name__
             raise AssertionError(f"con una letra nueva da {nombre}, pide ValueError") from None
         else:
-            raise AssertionError(f"de {texto!r} da {dado}, y {desconocida!r} no se conoce")
+            raise AssertionError(
+                f"de {texto!r} da {dado.tolist()}, y {desconocida!r} no se conoce: pide ValueError"
+            )
 
 
 def comprobar_entrada(mio: ModuleType) -> None:
@@ -139,18 +193,35 @@ def comprobar_entrada(mio: ModuleType) -> None:
     tiene_parametros(entrada, tablas)
     sortear(entrada)
     letras, posiciones = entrada.token_embedding.weight, entrada.position_embedding.weight
-    for B, T in ((1, 1), (3, 4), (2, 9)):
-        ids = torch.randint(11, (B, T))
-        sale = entrada(ids)
+    for B, T in ((3, 4), (1, 1), (2, 9)):
+        ids = torch.randint(9, (B, T))
+        with caso(f"con ids de forma {(B, T)}"):
+            sale = entrada(ids)
         tiene_forma(sale, (B, T, 24), f"a ids de forma {(B, T)} da")
-        equivocadas = {"no suma las posiciones": letras[ids]}
+        equivocadas = {
+            "no suma las posiciones": letras[ids],
+            "multiplica por las posiciones, debería sumarlas": letras[ids] * posiciones[:T],
+        }
+        if T > 1:
+            equivocadas |= {
+                "da a todas las letras la misma posición": letras[ids] + posiciones[T - 1],
+                "busca la posición con el número de la letra": letras[ids] + posiciones[ids],
+                "pone las posiciones al revés": letras[ids] + posiciones[:T].flip(0),
+            }
         if T < 9:
-            del_final = letras[ids] + posiciones[-T:]
-            equivocadas["toma las posiciones por el final: la primera letra va en la 0"] = del_final
+            equivocadas |= {
+                "toma las posiciones por el final: la primera letra va en la 0": (
+                    letras[ids] + posiciones[-T:]
+                ),
+                "cuenta las posiciones desde 1: la primera letra va en la 0": (
+                    letras[ids] + posiciones[1 : T + 1]
+                ),
+            }
         no_es(sale, equivocadas)
         assert iguales(sale, letras[ids] + posiciones[:T]), (
             "en la posición t no da la fila de su letra más la fila t de las posiciones"
         )
+    da_siempre_lo_mismo(entrada, ids)
     aprende(entrada, sale)
     grande = mio.Entrada(forma(mio, vocab_size=80, block_size=80))
     for nombre, p in grande.named_parameters():
@@ -158,51 +229,87 @@ def comprobar_entrada(mio: ModuleType) -> None:
         assert 0.17 < desviacion < 0.23, (
             f"{nombre} nace con una desviación típica de {desviacion:.2f}, debería ser 0.2"
         )
-    rotatoria = mio.Entrada(forma(mio, position="rope"))
-    assert not hasattr(rotatoria, "position_embedding"), (
-        'tiene position_embedding también si forma.position no es "learned"'
-    )
-    ids = torch.randint(11, (2, 5))
-    assert iguales(rotatoria(ids), rotatoria.token_embedding(ids)), (
-        'si forma.position no es "learned", no da las filas de las letras'
-    )
+    with caso('si forma.position no es "learned"'):
+        rotatoria = mio.Entrada(forma(mio, position="rope"))
+        tiene_parametros(
+            rotatoria, {"token_embedding.weight": (11, 24)}, 'si forma.position no es "learned" '
+        )
+        ids = torch.randint(11, (2, 5))
+        assert iguales(rotatoria(ids), rotatoria.token_embedding(ids)), (
+            'si forma.position no es "learned", no da las filas de las letras'
+        )
 
 
 def comprobar_mirar_atras(mio: ModuleType) -> None:
     q, k, v = al_azar(3, 7, 6)  # cada uno (7, 6)
     antes = q.clone(), k.clone(), v.clone()
-    dado = mio.mirar_atras(q, k, v)
-    assert isinstance(dado, tuple) and len(dado) == 2, "no devuelve dos cosas: lo leído y los pesos"
+    with caso("con q, k y v de forma (7, 6)"):
+        dado = mio.mirar_atras(q, k, v)
+    assert isinstance(dado, tuple | list) and len(dado) == 2, (
+        "no devuelve dos cosas: lo leído y los pesos"
+    )
     leido, pesos = dado
     assert all(map(torch.equal, (q, k, v), antes)), "cambia las q, k o v que recibe"
+    assert [tuple(uno.shape) for uno in dado] != [(7, 7), (7, 6)], (
+        "devuelve primero los pesos: van detrás de lo leído"
+    )
     tiene_forma(leido, (7, 6), "de lo leído da")
     tiene_forma(pesos, (7, 7), "de los pesos da")
+    _mirar_los_pesos(q @ k.mT, pesos)
+    no_es(leido, {"mezcla las k, y se leen los v": pesos @ k})
+    assert iguales(leido, pesos @ v), "da bien los pesos, pero lo leído no es pesos @ v"
+    q, k, v = al_azar(3, 2, 4, 9, 8)  # cada uno (2, 4, 9, 8)
+    with caso("va bien con (T, D), pero con q, k y v de forma (2, 4, 9, 8)"):
+        leido, _ = mio.mirar_atras(q, k, v)
+    debido = F.scaled_dot_product_attention(q, k, v, is_causal=True)
+    assert iguales(leido, debido), "va bien con (T, D), y no con dos ejes más delante"
+    deja_derivar(lambda una: mio.mirar_atras(una, k, v)[0], q)
+
+
+def _mirar_los_pesos(puntuaciones: Tensor, pesos: Tensor) -> None:
+    """Protestar si no son los que deben, con (7, 6); `puntuaciones` va sin escala."""
+    escaladas = puntuaciones / math.sqrt(6)
+    debidos = _pesos(escaladas)
+    if iguales(pesos, debidos):
+        return
+    pasado = torch.ones(7, 7, dtype=torch.bool).tril(-1)
+    assert not pesos[0].isnan().any(), (
+        "la primera letra da nan: la máscara le tapa también su propia posición"
+    )
+    no_es(
+        pesos,
+        {
+            "no tapa el futuro": escaladas.softmax(-1),
+            "tapa el pasado, debería tapar el futuro": (
+                escaladas.masked_fill(pasado, -math.inf).softmax(-1)
+            ),
+            "tapa el futuro con ceros antes de la softmax, y e⁰ es 1: va con −∞": (
+                escaladas.tril().softmax(-1)
+            ),
+            "tapa el futuro después de la softmax: va antes, con −∞": escaladas.softmax(-1).tril(),
+            "devuelve las puntuaciones, debería devolver los pesos": escaladas,
+            "devuelve las puntuaciones tapadas, debería devolver los pesos": (
+                escaladas + torch.full((7, 7), -math.inf).triu(1)
+            ),
+            "pregunta con k y contesta con q": _pesos(escaladas.mT),
+        },
+    )
+    columnas = pesos.sum(-2)
+    assert not iguales(columnas, torch.ones(7)), (
+        "hace la softmax por columnas: va por filas, en el último eje"
+    )
     futuro = pesos.triu(1)
     assert futuro.abs().max() < 1e-6, (
-        f"deja que la primera letra dé {futuro[0].max():.2f} a una de después, debería dar 0"
+        f"deja que la primera letra dé {futuro[0].max():.2g} a una de después, debería dar 0"
     )
     suma = pesos.sum(-1)
     lejos = suma[(suma - 1).abs().argmax()].item()
     assert abs(lejos - 1) < 1e-4, f"da unos pesos que suman {lejos:.2f} en una fila, no 1"
-    assert abs(pesos[0, 0] - 1) < 1e-4, "la primera letra solo se ve a sí misma: no se da un 1"
-    puntuaciones = q @ k.mT
-    debidos = _pesos(puntuaciones / math.sqrt(6))
-    if not iguales(pesos, debidos):
-        no_es(pesos, {"pregunta con k y contesta con q": _pesos(puntuaciones.mT / math.sqrt(6))})
-        escala = (puntuaciones[1, 0] - puntuaciones[1, 1]) / (pesos[1, 0] / pesos[1, 1]).log()
-        if iguales(pesos, _pesos(puntuaciones / escala)):
-            raise AssertionError(
-                f"divide las puntuaciones entre {escala:.2f}, debería entre √D = {math.sqrt(6):.2f}"
-            )
-        raise AssertionError("los pesos no son la softmax, por filas, de las puntuaciones")
-    assert iguales(leido, pesos @ v), "da bien los pesos, pero lo leído no es la mezcla de los v"
-    q, k, v = al_azar(3, 2, 4, 9, 8)  # cada uno (2, 4, 9, 8)
-    leido, _ = mio.mirar_atras(q, k, v)
-    debido = F.scaled_dot_product_attention(q, k, v, is_causal=True)
-    assert iguales(leido, debido), "va bien con (T, D), y no con dos ejes más delante"
-    q.requires_grad_()
-    leido, _ = mio.mirar_atras(q, k, v)
-    assert leido.requires_grad, "el gradiente no la atraviesa: usa solo operaciones de PyTorch"
+    escala = (puntuaciones[1, 0] - puntuaciones[1, 1]) / (pesos[1, 0] / pesos[1, 1]).log()
+    assert not iguales(pesos, _pesos(puntuaciones / escala)), (
+        f"divide las puntuaciones entre {escala:.2f}, debería entre √D = {math.sqrt(6):.2f}"
+    )
+    raise AssertionError("los pesos no son la softmax, por filas, de las puntuaciones")
 
 
 def _pesos(puntuaciones: Tensor) -> Tensor:
@@ -228,68 +335,148 @@ def _probar_atencion(mio: ModuleType, medidas) -> None:
     debidos = {"qkv.weight": (3 * C, C), "proj.weight": (C, C)}
     if medidas.bias:
         debidos |= {"qkv.bias": (3 * C,), "proj.bias": (C,)}
-    tiene_parametros(atencion, debidos)
+    tiene_parametros(atencion, debidos, f"con bias = {medidas.bias} ")
     sortear(atencion)
     x = al_azar(2, 7, C)
-    sale = atencion(x.clone())
+    with caso(f"con n_head = {H} y n_embd = {C}"):
+        sale = atencion(x.clone())
     tiene_forma(sale, (2, 7, C))
-    qkv = atencion.qkv(x)
-    partes = qkv.chunk(3, -1)  # consultas, claves y valores
-    if not iguales(sale, _atencion(atencion, partes, medidas, H)):
-        _decir_que_falla(atencion, sale, qkv, medidas)
+    if not iguales(sale, _atencion(atencion, _girar_e_igualar(atencion, x, medidas), H)):
+        _decir_que_falla(atencion, x, sale, medidas)
     aprende(atencion, sale)
 
 
-def _decir_que_falla(atencion: nn.Module, sale: Tensor, qkv: Tensor, medidas) -> None:
+def _decir_que_falla(atencion: nn.Module, x: Tensor, sale: Tensor, medidas) -> None:
     """Levantar AssertionError con lo que se ha hecho mal."""
-    C, H = medidas.n_embd, medidas.n_head
-    partes = qkv.chunk(3, -1)
-    for otras in (1, 2, 3, 4, 6, 8):
-        if C % otras == 0 and otras != H:
-            assert not iguales(sale, _atencion(atencion, partes, medidas, otras)), (
-                f"con n_head = {H} da lo que darían {otras} cabezas"
-            )
-    por_cabezas = qkv.unflatten(-1, (H, 3, C // H))
-    mezcladas = [por_cabezas[..., i, :].flatten(-2) for i in range(3)]
-    q, k, v = partes
-    equivocadas = {
-        "reparte la salida de qkv primero por cabezas; van todas las consultas, las claves y los "
-        "valores": _atencion(atencion, mezcladas, medidas, H),
-        "cambia el orden: en qkv van consultas, claves y valores": _atencion(
-            atencion, [k, q, v], medidas, H
-        ),
-        "al juntar las cabezas mezcla las letras: antes se cambian los ejes": _atencion(
-            atencion, partes, medidas, H, sin_cambiar_ejes=True
-        ),
-        "no pasa lo leído por proj": _atencion(atencion, partes, medidas, H, proj=lambda z: z),
-    }
-    no_es(sale, equivocadas)
-    una_menos = _atencion(atencion, [z[:, :-1] for z in partes], medidas, H)
-    assert iguales(sale[:, :-1], una_menos) or iguales(sale[:, 0], una_menos[:, 0]), (
-        "la primera letra no da lo que da ella sola: mira la máscara"
+    H = medidas.n_head
+    da_siempre_lo_mismo(atencion, x)
+    partes = _girar_e_igualar(atencion, x, medidas)
+    _mirar_las_cabezas(atencion, x, sale, medidas)
+    no_es(sale, _del_capitulo_13(atencion, x, medidas))
+    debido = _atencion(atencion, partes, H)
+    no_es(
+        sale,
+        {
+            "no pasa lo leído por proj": _leer(partes, H),
+            "suma x a lo que da: eso lo hace el bloque": x + debido,
+            "divide las puntuaciones entre √C, debería entre √D: los canales de una cabeza": (
+                _atencion(atencion, partes, H, scale=medidas.n_embd**-0.5)
+            ),
+            "no divide las puntuaciones entre √D": _atencion(atencion, partes, H, scale=1.0),
+            "no tapa el futuro": _atencion(atencion, partes, H, is_causal=False),
+        },
+    )
+    assert iguales(sale[:, :4], atencion(x[:, :4].clone())), (
+        "lo que da a una letra cambia con las de después: mira la máscara, y cómo partes y juntas"
     )
     detalles = [f"{k} = {getattr(medidas, k)!r}" for k in ("position", "qk_norm")]
-    raise AssertionError(f"con n_head = {H} y {', '.join(detalles)} no da lo que debe")
+    raise AssertionError(f"con n_head = {H}, {' y '.join(detalles)} no da lo que debe")
 
 
-def _atencion(
-    atencion: nn.Module,
-    partes: list[Tensor] | tuple[Tensor, ...],
-    medidas,
-    H: int,
-    sin_cambiar_ejes: bool = False,
-    proj: Callable[[Tensor], Tensor] | None = None,
-) -> Tensor:
-    """Lo que debe dar, calculado aparte. partes: consultas, claves y valores, (B, T, C)."""
+def _mirar_las_cabezas(atencion: nn.Module, x: Tensor, sale: Tensor, medidas) -> None:
+    """Protestar si las cabezas son otras, o si se parten o se juntan mal."""
+    C, H = medidas.n_embd, medidas.n_head
+    q, k, v = partes = _girar_e_igualar(atencion, x, medidas)
+    for otras in (1, 2, 3, 4, 6, 8):
+        if C % otras == 0 and otras != H:
+            assert not iguales(sale, _atencion(atencion, partes, otras)), (
+                f"con n_head = {H} da lo que con n_head = {otras}"
+            )
+    por_cabezas = atencion.qkv(x).unflatten(-1, (H, 3, C // H))
+    mezcladas = [por_cabezas[..., i, :].flatten(-2) for i in range(3)]
+    leido = _leer(partes, H)
+    sin_cambiar_ejes = leido.unflatten(-1, (H, -1)).transpose(1, 2).reshape(x.shape)
+    mal_partidas = [z.reshape(2, H, 7, -1) for z in partes]
+    mal_leido = F.scaled_dot_product_attention(*mal_partidas, is_causal=True)
+    sin_partir = [z.unflatten(-1, (H, -1)) for z in partes]  # (B, T, H, D)
+    entre_ellas = F.scaled_dot_product_attention(*sin_partir, is_causal=True)
+    mal_parte = "al partir en cabezas mezcla las letras: view(B, T, H, D) y después transpose(1, 2)"
+    equivocadas = {
+        "reparte la salida de qkv primero por cabezas; van todas las consultas, las claves y los "
+        "valores": [_atencion(atencion, mezcladas, H)],
+        "al juntar las cabezas mezcla las letras: antes, transpose(1, 2)": [
+            atencion.proj(sin_cambiar_ejes)
+        ],
+        mal_parte: [
+            atencion.proj(mal_leido.reshape(x.shape)),
+            atencion.proj(mal_leido.transpose(1, 2).reshape(x.shape)),
+        ],
+        "mira de una cabeza a otra, y no de una letra a otra: mirar_atras espera (B, H, T, D)": [
+            atencion.proj(entre_ellas.flatten(2))
+        ],
+        "cambia el orden: en qkv van consultas, claves y valores": [
+            _atencion(atencion, otro, H)
+            for otro in ((k, q, v), (q, v, k), (v, k, q), (k, v, q), (v, q, k))
+        ],
+    }
+    for motivo, las_que in equivocadas.items():
+        for una in las_que:
+            assert H == 1 or not iguales(sale, una), motivo
+            assert "orden" not in motivo or not iguales(sale, una), motivo
+
+
+def _del_capitulo_13(atencion: nn.Module, x: Tensor, medidas) -> dict[str, Tensor]:
+    """Lo que da cada error de siempre al girar y al igualar."""
+    H, equivocadas = medidas.n_head, {}
+    q, k, v = atencion.qkv(x).chunk(3, -1)
+    a, b, _ = _girar_e_igualar(atencion, x, medidas)
+    for hacer, siempre, activo, verbo, si in (
+        (_girar, _rms, medidas.position == "rope", "gira", 'forma.position es "rope"'),
+        (_rms, _girar, medidas.qk_norm, "iguala", "forma.qk_norm es True"),
+    ):
+        # Lo otro se hace bien; girar no cambia el tamaño, y da igual cuál va antes.
+        lo_otro = medidas.qk_norm if hacer is _girar else medidas.position == "rope"
+        q1, k1 = (_por_cabezas(siempre, z, H) if lo_otro else z for z in (q, k))
+        hechas = [_por_cabezas(hacer, z, H) for z in (q1, k1, v)]
+        if not activo:
+            equivocadas[f"{verbo} siempre, debería solo si {si}"] = (*hechas[:2], v)
+            continue
+        equivocadas |= {
+            f"no {verbo} las consultas ni las claves, y {si}": (q1, k1, v),
+            f"{verbo} solo las consultas; también las claves": (hechas[0], k1, v),
+            f"{verbo} solo las claves; también las consultas": (q1, hechas[1], v),
+            f"{verbo} también los valores; solo las consultas y las claves": (a, b, hechas[2]),
+            f"{verbo} antes de partir en cabezas; cada cabeza va por su cuenta": (
+                hacer(q1),
+                hacer(k1),
+                v,
+            ),
+        }
+    if medidas.position == "rope" and not medidas.qk_norm:
+        equivocadas["gira lo que entra, debería girar las consultas y las claves"] = tuple(
+            atencion.qkv(_girar(x)).chunk(3, -1)
+        )
+    return {motivo: _atencion(atencion, partes, H) for motivo, partes in equivocadas.items()}
+
+
+def _girar_e_igualar(atencion: nn.Module, x: Tensor, medidas) -> list[Tensor]:
+    """Las consultas, claves y valores que se leen, cada uno (B, T, C)."""
+    q, k, v = atencion.qkv(x).chunk(3, -1)
+    for hacer, activo in ((_girar, medidas.position == "rope"), (_rms, medidas.qk_norm)):
+        if activo:
+            q, k = (_por_cabezas(hacer, z, medidas.n_head) for z in (q, k))
+    return [q, k, v]
+
+
+def _por_cabezas(hacer: Callable[[Tensor], Tensor], z: Tensor, H: int) -> Tensor:
+    """Hacer algo con cada cabeza: (B, T, C) -> (B, T, C)."""
+    return hacer(z.unflatten(-1, (H, -1)).transpose(1, 2)).transpose(1, 2).flatten(2)
+
+
+def _rms(x: Tensor) -> Tensor:
+    return F.rms_norm(x, x.shape[-1:], eps=1e-6)
+
+
+def _leer(partes: Iterable[Tensor], H: int, is_causal: bool = True, **otras) -> Tensor:
+    """La atención con H cabezas, sin proj. partes: consultas, claves y valores, (B, T, C)."""
     q, k, v = (parte.unflatten(-1, (H, -1)).transpose(1, 2) for parte in partes)
-    if medidas.position == "rope":
-        q, k = _girar(q), _girar(k)
-    if medidas.qk_norm:
-        q, k = (F.rms_norm(z, z.shape[-1:], eps=1e-6) for z in (q, k))
-    leido = F.scaled_dot_product_attention(q, k, v, is_causal=True)  # (B, H, T, D)
-    if not sin_cambiar_ejes:
-        leido = leido.transpose(1, 2)
-    return (proj or atencion.proj)(leido.reshape(partes[0].shape))
+    leido = F.scaled_dot_product_attention(q, k, v, is_causal=is_causal, **otras)
+    return leido.transpose(1, 2).flatten(2)  # (B, T, C)
+
+
+def _atencion(atencion: nn.Module, partes: Iterable[Tensor], H: int, **otras) -> Tensor:
+    """Lo que debe dar, calculado aparte."""
+    return atencion.proj(_leer(partes, H, **otras))
 
 
 def comprobar_feed_forward(mio: ModuleType) -> None:
@@ -299,26 +486,37 @@ def comprobar_feed_forward(mio: ModuleType) -> None:
         debidos = {"expand.weight": (96, 24), "proj.weight": (24, 96)}
         if medidas.bias:
             debidos |= {"expand.bias": (96,), "proj.bias": (24,)}
-        tiene_parametros(subcapa, debidos)
+        tiene_parametros(subcapa, debidos, f"con bias = {medidas.bias} ")
         sortear(subcapa)
         activar = mio.ACTIVACIONES[medidas.activation]
         for ejes in ((24,), (10, 24), (2, 7, 24)):
             x = al_azar(*ejes)
-            sale = subcapa(x.clone())
+            with caso(f"con x de forma {ejes}"):
+                sale = subcapa(x.clone())
             tiene_forma(sale, ejes, f"a {ejes} da")
+            da_siempre_lo_mismo(subcapa, x)
             oculto = subcapa.expand(x)
+            debido = subcapa.proj(activar(oculto))
             equivocadas = {
                 "no activa: sin activación, dos matrices seguidas son una": subcapa.proj(oculto),
-                "activa también la salida": activar(subcapa.proj(activar(oculto))),
+                "activa la salida, y no lo ensanchado": activar(subcapa.proj(oculto)),
+                "activa también la salida": activar(debido),
                 "activa la entrada, y no lo ensanchado": subcapa.proj(subcapa.expand(activar(x))),
+                "suma x a lo que da: eso lo hace el bloque": x + debido,
             }
             if medidas.activation != "relu":
                 sin_mirar = subcapa.proj(oculto.relu())
                 equivocadas["usa siempre ReLU: la activación la dice forma.activation"] = sin_mirar
+            if medidas.activation == "gelu":
+                exacta = _con_la_gelu_exacta(subcapa, x)
+                equivocadas["usa otra GELU que la de ACTIVACIONES, que es la de GPT-2"] = exacta
             no_es(sale, equivocadas)
-            debido = subcapa.proj(activar(oculto))
             assert iguales(sale, debido), "no da proj(activación(expand(x)))"
         aprende(subcapa, sale)
+
+
+def _con_la_gelu_exacta(subcapa: nn.Module, x: Tensor) -> Tensor:
+    return subcapa.proj(F.gelu(subcapa.expand(x)))
 
 
 def comprobar_layer_norm(mio: ModuleType) -> None:
@@ -331,65 +529,118 @@ def comprobar_layer_norm(mio: ModuleType) -> None:
     sale = norma(x)
     assert torch.equal(x, antes), "cambia la x que recibe: resta sin tocarla"
     tiene_forma(sale, (3, 5, 8))
+    desvios, varianza = x - x.mean(-1, keepdim=True), x.var(-1, keepdim=True, correction=0)
+    no_es(
+        sale,
+        {
+            "no resta la media: eso es RMSNorm": F.rms_norm(x, (8,), eps=1e-5),
+            "divide entre la varianza, sin su raíz": desvios / (varianza + 1e-5),
+            "divide la varianza entre C − 1, debería dividir entre C: la poblacional": (
+                desvios / (varianza * 8 / 7 + 1e-5).sqrt()
+            ),
+        },
+    )
     lejos = sale.mean(-1).abs().max().item()
     assert lejos < 1e-4, (
         f"deja un vector con media {lejos:.2f}, debería ser 0: un vector, una media"
     )
-    pequena = 0.002 * al_azar(8)  # su varianza es como la épsilon
-    _misma_epsilon(mio.LayerNorm(8)(pequena), pequena, 1e-5, "de fábrica")
-    _misma_epsilon(mio.LayerNorm(8, epsilon=6.25)(al_azar(8)), al_azar(8), 6.25, "dada, 6.25")
+    _misma_epsilon(mio.LayerNorm(8), 1e-5)
+    _misma_epsilon(mio.LayerNorm(8, epsilon=0.3), 0.3, "con epsilon=0.3 ")
     cuadrados = sale[0, 0].square().mean().item()
-    de_muestra = abs(cuadrados - 7 / 8) < 1e-3
-    assert not de_muestra, "divide la varianza entre C − 1, debería dividir entre C: la poblacional"
-    assert abs(cuadrados - 1) < 1e-3, f"deja un vector con varianza {cuadrados:.2f}, debería ser 1"
+    assert iguales(sale, F.layer_norm(x, (8,))), (
+        f"deja un vector con varianza {cuadrados:.2f}, debería ser 1: un vector, una varianza"
+    )
     sortear(norma)
-    debido = F.layer_norm(x, (8,), norma.weight, norma.bias)
-    assert iguales(norma(x), debido), "con otras γ y β no da γ por lo normalizado, más β"
-    aprende(norma, norma(x))
-    sin_sesgo = mio.LayerNorm(8, bias=False)
-    assert sin_sesgo.bias is None, "con bias=False, self.bias no es None"
-    assert iguales(sin_sesgo(x), F.layer_norm(x, (8,))), "con bias=False no da lo mismo sin β"
+    gamma, beta, normalizado = norma.weight, norma.bias, F.layer_norm(x, (8,))
+    sale = norma(x)
+    no_es(
+        sale,
+        {
+            "no multiplica por γ, que es weight": normalizado + beta,
+            "no suma β, que es bias": gamma * normalizado,
+            "no usa γ ni β, que son weight y bias": normalizado,
+            "suma β antes de multiplicar por γ, debería después": gamma * (normalizado + beta),
+        },
+    )
+    assert iguales(sale, gamma * normalizado + beta), "no da γ por lo normalizado, más β"
+    aprende(norma, sale)
+    with caso("con bias=False"):
+        sin_sesgo = mio.LayerNorm(8, bias=False)
+        assert sin_sesgo.bias is None, "con bias=False, self.bias no es None"
+        assert iguales(sin_sesgo(x), normalizado), "con bias=False no da lo mismo sin β"
 
 
-def _misma_epsilon(sale: Tensor, x: Tensor, epsilon: float, cual: str) -> None:
-    desvios, varianza = x - x.mean(), x.var(correction=0)
-    fuera = desvios / (varianza.sqrt() + epsilon)
-    assert not iguales(sale, fuera), "suma la épsilon fuera de la raíz; va dentro, con la varianza"
-    dada = ((desvios / sale).square().mean() - varianza).item()  # la que explica lo que sale
+def _misma_epsilon(norma: Callable[[Tensor], Tensor], epsilon: float, con: str = "") -> None:
+    """Protestar si una normalización suma otra épsilon; y si la suma fuera de la raíz."""
+    x = math.sqrt(epsilon) * torch.tensor([1.0, -1, 2, -2, 1, -1, 2, -2])
+    cuadrados = x.square().mean()  # es también su varianza: su media es 0
+    sale = norma(x)
+    assert not iguales(sale, x / (cuadrados.sqrt() + epsilon)), (
+        "suma la épsilon fuera de la raíz; va dentro, con lo que se divide"
+    )
+    dada = ((x / sale).square().mean() - cuadrados).item()  # la que explica lo que sale
+    if not iguales(norma(3 * x), 3 * x / (9 * cuadrados + dada).sqrt()):
+        return  # no es cosa de la épsilon
+    assert abs(dada) > 1e-5 * epsilon, f"{con}no suma ninguna épsilon, debería sumar {epsilon:g}"
     assert abs(dada - epsilon) < 0.02 * epsilon, (
-        f"usa una épsilon de {dada:.1g}, debería usar la {cual}: {epsilon:g}"
+        f"{con}suma una épsilon de {dada:.1g}, debería sumar {epsilon:g}"
     )
 
 
 def comprobar_bloque(mio: ModuleType) -> None:
-    medidas = forma(mio)
-    bloque = mio.Bloque(medidas)
-    normas = {f"norm{i}.{cual}": (24,) for i in (1, 2) for cual in ("weight", "bias")}
-    matrices = {"attention.qkv": (72, 24), "attention.proj": (24, 24)}
-    matrices |= {"feed_forward.expand": (96, 24), "feed_forward.proj": (24, 96)}
-    sesgos = {f"{nombre}.bias": (forma_suya[0],) for nombre, forma_suya in matrices.items()}
-    pesos = {f"{nombre}.weight": forma_suya for nombre, forma_suya in matrices.items()}
+    bloque = mio.Bloque(forma(mio))
     assert getattr(bloque, "norm1", 1) is not getattr(bloque, "norm2", 2), (
         "normaliza las dos veces con la misma: norm1 y norm2 son dos"
     )
-    tiene_parametros(bloque, normas | pesos | sesgos)
-    _probar_las_sumas(mio.Bloque(medidas))
+    tiene_parametros(bloque, _parametros_de_un_bloque())
+    _probar_las_sumas(mio.Bloque(forma(mio)))
+    for nombre in ("norm1", "norm2"):
+        _misma_epsilon_ancha(getattr(bloque, nombre), f"su {nombre} ")
     x = 5 + 2 * al_azar(2, 7, 24)
-    for n_head in (4, 2, 1):
-        bloque = sortear(mio.Bloque(forma(mio, n_head=n_head))).eval()
+    for opciones in ({}, {"n_head": 2}, {"n_head": 1}, {"activation": "gelu"}):
+        medidas = forma(mio, **opciones)
+        bloque = sortear(mio.Bloque(medidas)).eval()
         sale = bloque(x.clone())
         tiene_forma(sale, (2, 7, 24))
-        for otras in {1, 2, 3, 4} - {n_head}:
-            assert not iguales(sale, _bloque_de_pytorch(bloque, otras)(x)), (
-                f"con n_head = {n_head} da lo que daría con {otras} cabezas"
+        H, activar = medidas.n_head, mio.ACTIVACIONES[medidas.activation]
+        for otras in {1, 2, 3, 4} - {H}:
+            assert not iguales(sale, _bloque_de_pytorch(bloque, otras, activar)(x)), (
+                f"con n_head = {H} da lo que con n_head = {otras}: Atencion recibe la forma entera"
             )
-        assert iguales(sale, _bloque_de_pytorch(bloque, n_head)(x)), (
+        no_es(sale, _sin_mirar_la_activacion(bloque, H, x) if opciones.get("activation") else {})
+        assert iguales(sale, _bloque_de_pytorch(bloque, H, activar)(x)), (
             "no da lo que el bloque de PyTorch con los mismos parámetros"
         )
-    pequena = 0.003 * al_azar(1, 1, 24)
-    debida = F.layer_norm(pequena, (24,), bloque.norm1.weight, bloque.norm1.bias)
-    assert iguales(bloque.norm1(pequena), debida), "su norm1 tiene otra épsilon: no es 1e-5"
     aprende(bloque, sale)
+    sin_sesgos = [n for n in _parametros_de_un_bloque() if not n.endswith("bias")]
+    de_norma = [n for n in _parametros_de_un_bloque() if n.startswith("norm")]
+    _sin_ellos(mio.Bloque(forma(mio, norm="rmsnorm")), de_norma, 'con norm = "rmsnorm" ')
+    con_sesgo = set(_parametros_de_un_bloque()) - set(sin_sesgos)
+    _sin_ellos(mio.Bloque(forma(mio, bias=False)), con_sesgo, "con bias = False ")
+
+
+def _sin_ellos(modulo: nn.Module, sobran: Iterable[str], con: str) -> None:
+    de_mas = sorted({nombre for nombre, _ in modulo.named_parameters()} & set(sobran))
+    assert not de_mas, f"{con}tiene {de_mas[0]}: las normas las da hacer_norma(forma)"
+
+
+def _parametros_de_un_bloque() -> dict[str, tuple[int, ...]]:
+    """Los de un bloque de 24 canales, con su forma."""
+    matrices = {"attention.qkv": (72, 24), "attention.proj": (24, 24)}
+    matrices |= {"feed_forward.expand": (96, 24), "feed_forward.proj": (24, 96)}
+    normas = {f"norm{i}.{cual}": (24,) for i in (1, 2) for cual in ("weight", "bias")}
+    sesgos = {f"{nombre}.bias": suya[:1] for nombre, suya in matrices.items()}
+    return normas | sesgos | {f"{nombre}.weight": suya for nombre, suya in matrices.items()}
+
+
+def _misma_epsilon_ancha(norma: nn.Module, cual: str) -> None:
+    """Lo de _misma_epsilon, con los 24 canales de una norma."""
+    _misma_epsilon(lambda x: norma(x.repeat(3))[:8], 1e-5, cual)
+
+
+def _sin_mirar_la_activacion(bloque: nn.Module, H: int, x: Tensor) -> dict[str, Tensor]:
+    con_relu = _bloque_de_pytorch(bloque, H, F.relu)(x)
+    return {"usa siempre ReLU: FeedForward recibe la forma entera": con_relu}
 
 
 def _probar_las_sumas(bloque: nn.Module) -> None:
@@ -409,35 +660,60 @@ def _probar_las_sumas(bloque: nn.Module) -> None:
 
     bloque.norm1, bloque.norm2 = Falsa(norm1), Falsa(norm2)
     bloque.attention, bloque.feed_forward = Falsa(attention), Falsa(feed_forward)
-    x = torch.tensor([[[2.0, -4.0]]])  # (B, T, C)
+    x = torch.tensor([[[2.0, -4.0]]]).repeat(1, 9, 8)  # (B, T, C)
     escuchado = x + attention(norm1(x))
     # x' = 2 + 10 · (2 − 1) = 12, y x'' = 12 + (12 / 2 + 3) = 21
-    bien = torch.tensor([[[21.0, -78.0]]])
+    bien = escuchado + feed_forward(norm2(escuchado))
     post = norm1(x + attention(x))
     limpio = norm2(norm1(x) + attention(norm1(x)))
+    antes = x.clone()
     sale = bloque(x)
-    assert x.tolist() == [[[2, -4]]], "cambia el x que entra; escribe x = x + …"
+    assert torch.equal(x, antes), "cambia el x que entra; escribe x = x + …"
+    tiene_forma(sale, (1, 9, 16))
+    da_siempre_lo_mismo(bloque, x)
+    sin_norm1 = x + attention(x)
+    sin_suma, con_la_otra = attention(norm1(x)), x + attention(norm2(x))
+    al_reves = x + feed_forward(norm2(x))
     equivocadas = {
-        "devuelve lo que da la última subcapa sin sumarlo": feed_forward(norm2(escuchado)),
-        "no suma en ningún sitio": feed_forward(norm2(attention(norm1(x)))),
-        "da a las subcapas lo que hay sin normalizar": (
-            x + attention(x) + feed_forward(x + attention(x))
-        ),
+        "no suma lo que da la feed-forward a lo que había": feed_forward(norm2(escuchado)),
+        "no suma lo que da la atención a lo que había": sin_suma + feed_forward(norm2(sin_suma)),
+        "no suma en ningún sitio": feed_forward(norm2(sin_suma)),
+        "no normaliza en ningún sitio": sin_norm1 + feed_forward(sin_norm1),
+        "no normaliza delante de la atención": sin_norm1 + feed_forward(norm2(sin_norm1)),
+        "no normaliza delante de la feed-forward": escuchado + feed_forward(escuchado),
         "hace leer a la feed-forward lo que entró, y no lo que dejó la atención": (
             escuchado + feed_forward(norm2(x))
+        ),
+        "suma la feed-forward a lo que entró, y no a lo que dejó la atención": (
+            x + feed_forward(norm2(escuchado))
         ),
         "normaliza las sumas: el original se pierde": norm2(post + feed_forward(post)),
         "normaliza después de la atención, y no antes": (
             x + norm1(attention(x)) + feed_forward(norm2(x + norm1(attention(x))))
         ),
-        "no normaliza delante de la feed-forward": escuchado + feed_forward(escuchado),
+        "normaliza después de la feed-forward, y no antes": (
+            escuchado + norm2(feed_forward(escuchado))
+        ),
+        "normaliza con norm1 también delante de la feed-forward": (
+            escuchado + feed_forward(norm1(escuchado))
+        ),
+        "cambia norm1 por norm2: norm1 va delante de la atención": (
+            con_la_otra + feed_forward(norm1(con_la_otra))
+        ),
+        "pasa por la feed-forward antes que por la atención": (
+            al_reves + attention(norm1(al_reves))
+        ),
+        "normaliza también lo que devuelve": norm2(bien),
         "suma a la copia normalizada, y no al original": limpio + feed_forward(limpio),
         "se para después de la atención": escuchado,
         "devuelve lo que recibe": x,
     }
     for motivo, equivocada in equivocadas.items():
         assert not torch.equal(sale, equivocada), motivo
-    assert torch.equal(sale, bien), f"da {sale.tolist()}, debería dar {bien.tolist()}"
+    assert torch.equal(sale, bien), (
+        f"con norm1 = y − 1, attention = 10y, norm2 = y / 2 y feed_forward = y + 3, de 2 da "
+        f"{sale[0, 0, 0]:g}, debería dar 21"
+    )
 
 
 SUS_NOMBRES = {
@@ -451,9 +727,13 @@ SUS_NOMBRES = {
 """Cómo llama nn.TransformerEncoderLayer a las partes de un bloque."""
 
 
-def _bloque_de_pytorch(bloque: nn.Module, n_head: int) -> Callable[[Tensor], Tensor]:
+def _bloque_de_pytorch(
+    bloque: nn.Module, n_head: int, activar: Callable[[Tensor], Tensor]
+) -> Callable[[Tensor], Tensor]:
     """El bloque que trae PyTorch, con los mismos parámetros."""
-    capa = nn.TransformerEncoderLayer(24, n_head, 96, 0.0, batch_first=True, norm_first=True)
+    capa = nn.TransformerEncoderLayer(
+        24, n_head, 96, 0.0, activar, batch_first=True, norm_first=True
+    )
     mios = dict(bloque.named_parameters())
     suyos = {
         suyo + final: mios[mio + final]
@@ -474,8 +754,14 @@ def comprobar_gpt(mio: ModuleType) -> None:
     assert isinstance(bloques, nn.Module), (
         "en una lista de Python no se ven los parámetros: blocks ha de ser una nn.ModuleList"
     )
-    assert len(bloques) == 3, f"con n_layer = 3 tiene {len(bloques)} bloques"
+    for cuantos in (3, 1):
+        tiene = len(mio.Gpt(forma(mio, n_layer=cuantos)).blocks)
+        assert tiene == cuantos, f"con n_layer = {cuantos} tiene {tiene} en blocks"
     assert len({id(b) for b in bloques}) == 3, "sus bloques son el mismo: cada uno ha de ser nuevo"
+    cabeza = getattr(modelo, "head", None)
+    assert getattr(cabeza, "weight", None) is not modelo.token_embedding.weight, (
+        "head y token_embedding comparten sus números: aquí son dos matrices"
+    )
     debidos = {"token_embedding.weight": (11, 24), "position_embedding.weight": (9, 24)}
     debidos |= {"norm.weight": (24,), "norm.bias": (24,), "head.weight": (11, 24)}
     de_un_bloque = {n: tuple(p.shape) for n, p in mio.Bloque(medidas).named_parameters()}
@@ -486,181 +772,311 @@ def comprobar_gpt(mio: ModuleType) -> None:
         assert 0.14 < desviacion < 0.26, (
             f"{nombre} nace con una desviación típica de {desviacion:.2f}, debería ser 0.2"
         )
+    _misma_epsilon_ancha(modelo.norm, "su norm ")
     ids = torch.randint(11, (2, 9), generator=torch.Generator().manual_seed(1605))
     tiene_forma(modelo(ids), (2, 9, 11))
     al_nacer = F.cross_entropy(modelo(ids).mT, ids.roll(1)).item()
     assert abs(al_nacer - math.log(11)) < 0.6, (
-        f"al nacer pierde {al_nacer:.2f}, lejos de ln V, 2.40"
+        f"al nacer pierde {al_nacer:.2f}, lejos de ln V = 2.40: deja head como la hace PyTorch"
     )
     sortear(modelo)
     with torch.no_grad():
+        da_siempre_lo_mismo(modelo, ids)
         _probar_los_logits(modelo, ids)
-        _probar_los_logits(modelo, ids[:, :5])
+        with caso("con cinco letras, menos que block_size"):
+            _probar_los_logits(modelo, ids[:, :5])
+        _probar_los_bloques(mio, modelo, medidas)
     aprende(modelo, modelo(ids))
-    _probar_sin_posiciones(sortear(mio.Gpt(forma(mio, position="ninguna"))), ids)
-
-
-@torch.no_grad()
-def _probar_sin_posiciones(modelo: nn.Module, ids: Tensor) -> None:
-    x = modelo.token_embedding(ids)
-    for bloque in modelo.blocks:
-        x = bloque(x)
-    motivo = (
-        'suma posiciones también si forma.position no es "learned": Entrada ya lo mira, y basta '
-        "con super().forward(ids)"
+    _sin_ellos(mio.Gpt(forma(mio, norm="rmsnorm")), ["norm.weight"], 'con norm = "rmsnorm" ')
+    rotatorio = mio.Gpt(forma(mio, position="rope", n_layer=0))
+    assert not hasattr(rotatorio, "position_embedding"), (
+        'tiene position_embedding también si forma.position no es "learned"'
     )
-    try:
-        sale = modelo(ids)
-    except AttributeError:
-        raise AssertionError(motivo) from None
-    assert iguales(sale, modelo.head(modelo.norm(x))), motivo
+    with caso('si forma.position no es "learned"'):
+        rotatorio(ids)
+
+
+def _probar_los_bloques(mio: ModuleType, modelo: nn.Module, medidas) -> None:
+    """Protestar si los bloques no son los de la forma: con otras cabezas, por ejemplo."""
+    x = al_azar(2, 7, 24)
+    debido = mio.Bloque(medidas)
+    for suyo, otro in zip(modelo.blocks[0].parameters(), debido.parameters()):
+        otro.copy_(suyo)
+    assert iguales(modelo.blocks[0](x), debido(x)), "sus bloques no son Bloque(forma)"
 
 
 def _probar_los_logits(modelo: nn.Module, ids: Tensor) -> None:
     T = ids.shape[1]
     letras, posiciones = modelo.token_embedding.weight[ids], modelo.position_embedding.weight
+    bloques = list(modelo.blocks)
 
-    def por_los_bloques(x: Tensor, bloques) -> Tensor:
-        for bloque in bloques:
-            x = bloque(x)
-        return x
+    def logits(x: Tensor, bloques: list[nn.Module]) -> Tensor:
+        return modelo.head(modelo.norm(_por_todos(x, bloques)))
 
     entra = letras + posiciones[:T]
-    sale = modelo(ids)
-    fondo = por_los_bloques(entra, modelo.blocks)
-    debidos = modelo.head(modelo.norm(fondo))
-    no_es(
-        sale,
-        {
-            "no suma las posiciones": modelo.head(
-                modelo.norm(por_los_bloques(letras, modelo.blocks))
-            ),
-            "da probabilidades; han de ser los logits, sin softmax": debidos.softmax(-1),
-            "no normaliza delante de la cabeza de salida": modelo.head(fondo),
-            "no pasa por los bloques": modelo.head(modelo.norm(entra)),
-            "pasa solo por el primer bloque": modelo.head(modelo.norm(modelo.blocks[0](entra))),
-            "pasa por los bloques al revés": modelo.head(
-                modelo.norm(por_los_bloques(entra, list(modelo.blocks)[::-1]))
-            ),
-        },
-    )
+    sale, debidos = modelo(ids), logits(entra, bloques)
+    con_suma = [Falsa(lambda x, uno=uno: x + uno(x)) for uno in bloques]
+    con_norma = [Falsa(lambda x, uno=uno: modelo.norm(uno(x))) for uno in bloques]
+    equivocadas = {
+        "no suma las posiciones": logits(letras, bloques),
+        "da probabilidades; han de ser los logits, sin softmax": debidos.softmax(-1),
+        "da logaritmos; han de ser los logits, sin log_softmax": debidos.log_softmax(-1),
+        "no normaliza delante de la cabeza de salida": modelo.head(_por_todos(entra, bloques)),
+        "normaliza delante de los bloques; va detrás": (
+            modelo.head(_por_todos(modelo.norm(entra), bloques))
+        ),
+        "normaliza detrás de cada bloque; va solo al final": logits(entra, con_norma),
+        "no pasa por los bloques": logits(entra, []),
+        "pasa solo por el primer bloque": logits(entra, bloques[:1]),
+        "da a todos los bloques lo mismo: cada uno lee lo que deja el anterior": (
+            logits(entra, bloques[-1:])
+        ),
+        "pasa por los bloques al revés": logits(entra, bloques[::-1]),
+        "suma otra vez lo que entra en cada bloque: el bloque ya lo suma": logits(entra, con_suma),
+    }
+    if T < 9:
+        del_final = logits(letras + posiciones[-T:], bloques)
+        equivocadas["toma las posiciones por el final: la primera letra va en la 0"] = del_final
+    no_es(sale, equivocadas)
     assert iguales(sale, debidos), "no da head(norm(los bloques(la entrada)))"
 
 
+def _por_todos(x: Tensor, bloques: Iterable[nn.Module]) -> Tensor:
+    for bloque in bloques:
+        x = bloque(x)
+    return x
+
+
 def comprobar_entropia_cruzada(mio: ModuleType) -> None:
-    logits = 3 * al_azar(2, 5, 11)
-    objetivos = torch.randint(11, (2, 5), generator=torch.Generator().manual_seed(1605))
+    logits = 3 * al_azar(2, 6, 11)
+    textos = torch.randint(11, (2, 7), generator=torch.Generator().manual_seed(1605))
+    objetivos = textos[:, 1:].contiguous()
+    antes = logits.clone()
     dada = mio.entropia_cruzada(logits, objetivos)
     tiene_forma(dada, ())
+    assert torch.equal(logits, antes), "cambia los logits que recibe"
     por_letra = -logits.log_softmax(-1).gather(-1, objetivos[..., None])[..., 0]  # (B, T)
-    log_2 = math.log(2)
+    p = logits.softmax(-1)
     no_es(
         dada,
         {
             "da el logaritmo sin cambiarle el signo": -por_letra.mean(),
             "da la suma, debería dar la media de todas las letras": por_letra.sum(),
             "suma las letras de un texto y hace la media de los textos": por_letra.sum(1).mean(),
-            "da bits, debería dar nats: el logaritmo es el natural": por_letra.mean() / log_2,
+            "divide también entre V: la media es de las letras": por_letra.mean() / 11,
+            "cuenta solo la última letra de cada texto": por_letra[:, -1].mean(),
+            "da bits, debería dar nats: el logaritmo es el natural": (
+                por_letra.mean() / math.log(2)
+            ),
             "da la media de las p correctas, sin logaritmo": (-por_letra).exp().mean(),
+            "da menos la media de las p correctas, sin logaritmo": -(-por_letra).exp().mean(),
             "da −ln de la media de las p, debería dar la media de los −ln": (
                 -(-por_letra).exp().mean().log()
             ),
             "toma los logits por logaritmos: falta dividir entre la suma": (
                 -logits.gather(-1, objetivos[..., None]).mean()
             ),
+            "pasa dos veces por la softmax: F.cross_entropy ya la hace": F.cross_entropy(
+                p.mT, objetivos
+            ),
+            "da la entropía de las p, sin mirar los objetivos": -(p * p.log()).sum(-1).mean(),
+            "cambia la forma sin cambiar los ejes: no es reshape(B, V, T), es .mT": F.cross_entropy(
+                logits.reshape(2, 11, 6), objetivos
+            ),
+        }
+        | {
+            f"hace la softmax en el eje {eje}: va en el último, el de V": (
+                -logits.log_softmax(eje).gather(-1, objetivos[..., None]).mean()
+            )
+            for eje in (0, 1)
         },
     )
     assert iguales(dada, por_letra.mean()), (
         f"da {dada.item():.3f}, la media de −ln p es {por_letra.mean().item():.3f}"
     )
-    enormes = mio.entropia_cruzada(1000 * logits, objetivos).item()
-    assert math.isfinite(enormes), f"con logits de miles da {enormes}: usa log_softmax"
+    with caso("con objetivos que son un trozo de otro tensor, como trozos[:, 1:]"):
+        mio.entropia_cruzada(logits, textos[:, 1:])
+    otra, debida = mio.entropia_cruzada(logits[:1, :4], objetivos[:1, :4]), por_letra[:1, :4].mean()
+    assert iguales(otra, debida), "va bien con B = 2 y T = 6, y no con B = 1 y T = 4"
+    dada, debida = (
+        hacer((1000 * logits).mT if hacer is F.cross_entropy else 1000 * logits, objetivos).item()
+        for hacer in (mio.entropia_cruzada, F.cross_entropy)
+    )
+    assert math.isclose(dada, debida, rel_tol=1e-3), (
+        f"con logits de miles da {dada:.0f}, debería dar {debida:.0f}: usa log_softmax"
+    )
     logits.requires_grad_()
     assert mio.entropia_cruzada(logits, objetivos).requires_grad, "no deja derivar: sin .item()"
 
 
 def comprobar_paso_de_adam(mio: ModuleType) -> None:
-    g = torch.tensor([0.5, -2.0, 0.0])
-    quieto, w = torch.zeros(3), torch.ones(3)
-    dado = mio.paso_de_adam(w, g, quieto, quieto, 1, 0.1, encoger=0.3)
+    w, g = torch.tensor([[1.0, -3.0], [0.5, 2.0]]), torch.tensor([[0.5, -2.0], [1.0, 0.25]])
+    m, v = torch.tensor([[0.3, 1.0], [-0.5, 0.1]]), torch.tensor([[0.4, 2.0], [0.3, 0.2]])
+    antes = [una.clone() for una in (w, g, m, v)]
+    dado = mio.paso_de_adam(w, g, m, v, 3, 0.1, encoger=0.3)
     assert isinstance(dado, tuple | list) and len(dado) == 3, "no devuelve tres cosas: w, m y v"
-    recibido = [g.tolist(), quieto.tolist(), w.tolist()]
-    assert recibido == [[0.5, -2, 0], [0, 0, 0], [1, 1, 1]], "cambia lo que recibe"
-    nuevo, m, v = mio.paso_de_adam(w, g, quieto, quieto, 1, 0.1)
-    assert iguales(m, 0.1 * g), f"m es {_en_corto(m)}, debería ser la décima parte de g"
-    assert iguales(v, 0.01 * g**2), f"v es {_en_corto(v)}, debería ser 0.01 · g²"
-    bien = torch.tensor([0.9, 1.1, 1.0])
-    assert iguales(nuevo, bien), (
-        "en el primer paso todos se mueven la tasa (las memorias, entre 1 − β^t): "
-        f"da {_en_corto(nuevo)}, debería dar {_en_corto(bien)}"
+    assert all(map(torch.equal, (w, g, m, v), antes)), "cambia lo que recibe"
+    for b1, b2 in ((0.9, 0.99), (0.8, 0.7)):
+        con = f"con beta1 = {b1} y beta2 = {b2} "
+        nuevo, m1, v1 = mio.paso_de_adam(w, g, m, v, 3, 0.2, b1, b2)
+        _mirar_las_memorias(con, (m1, v1), (b1 * m + (1 - b1) * g, b2 * v + (1 - b2) * g**2), b1)
+        _mirar_el_paso(con, nuevo, w, g, m, v, b1, b2)
+    nuevo, _, _ = mio.paso_de_adam(torch.zeros(2), torch.tensor([1e-6, 0.0]), *al_nacer(2), 1, 1.0)
+    assert not nuevo.isnan().any(), "con gradiente 0 da nan: falta el 1e-8, sumado a la raíz"
+    assert abs(nuevo[0].item() + 0.9901) < 1e-3, (
+        f"con un gradiente de 1e-6 se mueve {-nuevo[0].item():.3f}, debería 0.990: el 1e-8 se suma "
+        "a la raíz, fuera"
     )
-    diminuta = torch.tensor([1e-6])
-    nuevo, _, _ = mio.paso_de_adam(torch.zeros(1), diminuta, *torch.zeros(2, 1), 1, 1.0)
-    assert abs(nuevo.item() + 0.9901) < 1e-3, (
-        f"con una pendiente de 1e-6 se mueve {-nuevo.item():.3f}, debería 0.990: el 1e-8 se suma a "
-        "la raíz, fuera"
+    sin_encoger = mio.paso_de_adam(w, g, m, v, 3, 0.2)[0] - w  # lo que se mueve
+    l2 = mio.paso_de_adam(w, g + 0.3 * w, m, v, 3, 0.2)[0]
+    nuevo, _, _ = mio.paso_de_adam(w, g, m, v, 3, 0.2, encoger=0.3)
+    no_es(
+        nuevo,
+        {
+            "no hace caso de encoger": w + sin_encoger,
+            "suma encoger · w al gradiente: en AdamW va aparte, tasa · encoger · w": l2,
+            "encoge sin multiplicar por la tasa": w + sin_encoger - 0.3 * w,
+            "encoge lo que ya se ha movido: se encoge el w que entra": (
+                (w + sin_encoger) * (1 - 0.2 * 0.3)
+            ),
+        },
     )
-    for encoger in (0.0, 0.3):
-        parametro = nn.Parameter(torch.tensor([[1.0, -3.0], [0.5, 2.0]]))
-        oficial = torch.optim.AdamW([parametro], lr=0.2, betas=(0.8, 0.9), weight_decay=encoger)
-        w, (m, v) = parametro.detach().clone(), torch.zeros(2, 2, 2)
-        for t in range(1, 6):
-            w, m, v = mio.paso_de_adam(w, w**2 - 1, m, v, t, 0.2, 0.8, 0.9, encoger)
-            parametro.grad = parametro.detach() ** 2 - 1
-            oficial.step()
-            assert iguales(w, parametro.detach()), (
-                f"con encoger = {encoger}, en el paso {t} da {_en_corto(w)}, y el AdamW de PyTorch "
-                f"da {_en_corto(parametro)}"
-            )
+    debido = w + sin_encoger - 0.2 * 0.3 * w
+    assert iguales(nuevo, debido), (
+        f"con encoger = 0.3 da {_en_corto(nuevo)}, debería dar {_en_corto(debido)}"
+    )
+
+
+def al_nacer(n: int) -> tuple[Tensor, Tensor]:
+    """Las dos memorias antes del primer paso."""
+    return torch.zeros(n), torch.zeros(n)
+
+
+def _mirar_las_memorias(
+    con: str, dadas: tuple[Tensor, Tensor], debidas: tuple[Tensor, Tensor], b1: float
+) -> None:
+    (m, v), (bien_m, bien_v) = dadas, debidas
+    no_es(
+        m,
+        {
+            "devuelve v delante de m": bien_v,
+            "devuelve m dividida entre 1 − β^t: se guarda sin dividir": bien_m / (1 - b1**3),
+        },
+    )
+    assert iguales(m, bien_m), f"{con}m es {_en_corto(m)}, debería ser {_en_corto(bien_m)}"
+    assert iguales(v, bien_v), f"{con}v es {_en_corto(v)}, debería ser {_en_corto(bien_v)}"
+
+
+def _mirar_el_paso(
+    con: str, nuevo: Tensor, w: Tensor, g: Tensor, m: Tensor, v: Tensor, b1: float, b2: float
+) -> None:
+    """El paso 3, con tasa 0.2 y sin encoger."""
+    m, v = b1 * m + (1 - b1) * g, b2 * v + (1 - b2) * g**2
+    M, V = m / (1 - b1**3), v / (1 - b2**3)
+    no_es(
+        nuevo,
+        {
+            "no divide las memorias entre 1 − β^t": w - 0.2 * m / v.sqrt(),
+            "no divide v entre 1 − beta2^t": w - 0.2 * M / v.sqrt(),
+            "no divide m entre 1 − beta1^t": w - 0.2 * m / V.sqrt(),
+            "divide siempre como en el paso 1: es 1 − β^t": (
+                w - 0.2 * (m / (1 - b1)) / (v / (1 - b2)).sqrt()
+            ),
+            "cuenta los pasos desde 0: t llega contado desde 1": (
+                w - 0.2 * (m / (1 - b1**2)) / (v / (1 - b2**2)).sqrt()
+            ),
+            "divide entre v, sin su raíz": w - 0.2 * M / V,
+            "suma el paso: se resta": w + 0.2 * M / V.sqrt(),
+            "baja por el gradiente, sin usar las memorias": w - 0.2 * g,
+        },
+    )
+    debido = w - 0.2 * M / V.sqrt()
+    assert iguales(nuevo, debido), f"{con}w es {_en_corto(nuevo)}, debería ser {_en_corto(debido)}"
 
 
 def _en_corto(numeros: Tensor) -> str:
     return str([round(n, 3) for n in numeros.flatten().tolist()])
 
 
+LETRAS = 60
+"""Las del texto con que se entrena: 0, 1, 2… y cada una está una sola vez."""
+
+
 def comprobar_entrenar(mio: ModuleType) -> None:
-    # A cada letra le sigue siempre la misma (salvo una vez), y las cuatro últimas están al final.
-    texto = torch.tensor([0, 1, 2, 3] * 40 + [4, 5, 6, 7] * 10)
-    sigue = torch.tensor([1, 2, 3, 0, 5, 6, 7, 4])
-    tabla = nn.Embedding(8, 8, _weight=torch.zeros(8, 8))  # una fila de logits por letra
-    leidas, nuevos, llevados = [], [], []
-    tabla.register_forward_pre_hook(lambda _, entradas: leidas.append(entradas[0]))
-    tabla.weight.register_hook(lambda gradiente: nuevos.append(gradiente.clone()))
-    tabla.weight.register_post_accumulate_grad_hook(lambda w: llevados.append(w.grad.clone()))
-    with _apuntando_los_pasos(mio) as pasos:
-        perdidas = mio.entrenar(tabla, texto, pasos=200, lote=8, ventana=5, tasa=0.1)
-    _mirar_los_lotes(leidas, sigue)
+    tabla = nn.Embedding(LETRAS, LETRAS, _weight=torch.zeros(LETRAS, LETRAS))  # logits por letra
+    leidas, gradientes = [], []
+    tabla.register_forward_pre_hook(lambda _, entradas: _apuntar_el_lote(leidas, entradas[0]))
+    tabla.weight.register_hook(lambda gradiente: gradientes.append(gradiente.clone()))
+    del_final = "lee detrás del final del texto: torch.randint(len(ids) - ventana, …) no se sale"
+    with (
+        _apuntando_los_pasos(mio) as pasos,
+        si_se_detiene(del_final, IndexError, con="out of bounds"),
+        si_se_detiene(del_final, RuntimeError, con="stack expects each tensor"),
+    ):
+        perdidas = mio.entrenar(tabla, torch.arange(LETRAS), pasos=200, lote=8, ventana=5, tasa=0.1)
+    _mirar_los_lotes(leidas)
     assert isinstance(perdidas, list), "no devuelve la lista de las pérdidas"
     assert len(perdidas) == 200, f"da {len(perdidas)} pérdidas, deberían ser 200, una por paso"
     assert all(isinstance(p, float) for p in perdidas), "las pérdidas no son números: .item()"
-    assert math.isclose(perdidas[0], math.log(8), rel_tol=1e-4), (
-        f"empieza con una pérdida de {perdidas[0]:.2f}, debería ser ln 8 = 2.08"
+    assert math.isclose(perdidas[0], math.log(LETRAS), rel_tol=1e-4), (
+        f"empieza con una pérdida de {perdidas[0]:.2f}, debería ser ln 60 = 4.09"
     )
-    assert len(llevados) == 200, f"va hacia atrás {len(llevados)} veces, deberían ser 200"
-    assert torch.allclose(nuevos[1], llevados[1]), (
-        "llega al paso 2 sin olvidar el gradiente del 1: falta zero_grad"
+    assert len(gradientes) == 200, (
+        f"llama a backward {len(gradientes)} veces, deberían ser 200, una por paso"
     )
-    veces = leidas[0].flatten().bincount(minlength=8)  # de cada letra, en las 40 del primer lote
-    assert torch.allclose(8 * nuevos[0].diag(), veces / 40, atol=1e-4), (
+    _mirar_el_gradiente(leidas[0], gradientes[0])
+    nunca = sorted(set(range(LETRAS - 6)) - set(torch.cat(leidas)[:, 0].tolist()))
+    assert not nunca, (
+        f"nunca empieza una ventana en {len(nunca)} sitios de los 55 en que cabe, como el {nunca[-1]}"
+    )
+    _mirar_los_pasos(pasos, tabla.weight, gradientes[1])
+    predichas = tabla.weight.argmax(1)[:-1]
+    bien = (predichas == torch.arange(1, LETRAS)).sum().item()
+    assert bien >= LETRAS - 3, f"al acabar acierta la letra que sigue a {bien} de 59"
+    final = sum(perdidas[-20:]) / 20
+    assert final < 1, f"acaba con una pérdida de {final:.2f}, debería bajar de 1"
+
+
+def _mirar_el_gradiente(x: Tensor, gradiente: Tensor) -> None:
+    """Qué letra se hace adivinar, por el gradiente del primer paso: ahí todas las p son iguales."""
+
+    def debido(x: Tensor, cuanto: int) -> Tensor:
+        p = torch.full((x.numel(), LETRAS), 1 / LETRAS)
+        p[torch.arange(x.numel()), (x.flatten() + cuanto) % LETRAS] -= 1
+        return torch.zeros(LETRAS, LETRAS).index_add(0, x.flatten(), p / x.numel())
+
+    equivocadas = {
+        "hace adivinar a cada letra ella misma: los objetivos van una letra por delante": 0,
+        "hace adivinar la letra de antes, debería la siguiente": -1,
+        "hace adivinar la letra que va dos más allá, debería la siguiente": 2,
+    }
+    for motivo, cuanto in equivocadas.items():
+        assert not torch.allclose(gradiente, debido(x, cuanto), atol=1e-5), motivo
+    assert not torch.allclose(gradiente, debido(x[:, -1:], 1), atol=1e-5), (
+        "cuenta solo la última letra de cada ventana, deberían contar todas"
+    )
+    assert torch.allclose(gradiente, debido(x, 1), atol=1e-5), (
         "la pérdida no es la entropía cruzada de todas las letras del lote con la que les sigue"
     )
-    _mirar_los_pasos(pasos)
-    predichas = tabla.weight.argmax(1).tolist()
-    assert predichas == sigue.tolist(), (
-        f"tras 0, 1, 2… 7 predice {predichas}, debería {sigue.tolist()}"
-    )
-    final = sum(perdidas[-20:]) / 20
-    assert final < 0.2, f"acaba con una pérdida de {final:.2f}, debería bajar de 0.2"
+
+
+class Paso(NamedTuple):
+    """Con qué se llama a paso_de_adam."""
+
+    t: int
+    tasa: float
+    gradiente: Tensor
+    sin_memorias: bool
 
 
 @contextmanager
-def _apuntando_los_pasos(mio: ModuleType) -> Iterator[list[tuple[int, float, bool]]]:
-    """Dentro se apunta de cada paso de Adam su número, su tasa y si sus memorias están a cero."""
+def _apuntando_los_pasos(mio: ModuleType) -> Iterator[list[Paso]]:
+    """Dentro se apunta cada paso de Adam."""
     paso_de_adam = mio.paso_de_adam
     pasos = []
 
     def apuntar(w, g, m, v, t, tasa, *otros, **mas):
-        pasos.append((t, float(tasa), not v.any()))
+        pasos.append(Paso(t, float(tasa), g.clone(), not v.any()))
         return paso_de_adam(w, g, m, v, t, tasa, *otros, **mas)
 
     mio.paso_de_adam = apuntar
@@ -670,35 +1086,65 @@ def _apuntando_los_pasos(mio: ModuleType) -> Iterator[list[tuple[int, float, boo
         mio.paso_de_adam = paso_de_adam
 
 
-def _mirar_los_lotes(leidas: list[Tensor], sigue: Tensor) -> None:
-    formas = {tuple(x.shape) for x in leidas}
-    assert formas == {(8, 5)}, f"da al modelo entradas de forma {formas}, debería ser (8, 5)"
-    seguidas = all(((x[:, 1:] == sigue[x[:, :-1]]) | (x[:, 1:] == 4)).all() for x in leidas)
-    assert seguidas, "toma letras que no van seguidas en el texto"
-    assert max(len(x.unique(dim=0)) for x in leidas) > 1, "repite una ventana en todo el lote"
-    lotes = {tuple(x.flatten().tolist()) for x in leidas}
-    assert len(lotes) > 1, "lee siempre el mismo lote"
-    assert len(torch.cat(leidas).unique()) == 8, "hay partes del texto que no lee nunca"
+def _apuntar_el_lote(leidas: list[Tensor], x: Tensor) -> None:
+    assert x.shape == (8, 5), (
+        f"da al modelo entradas de forma {tuple(x.shape)}, debería ser (8, 5): lote y ventana"
+    )
+    leidas.append(x)
 
 
-def _mirar_los_pasos(pasos: list[tuple[int, float, bool]]) -> None:
-    assert pasos, "no mueve los parámetros con tu Adam"
+def _mirar_los_lotes(leidas: list[Tensor]) -> None:
+    assert leidas, "no pasa nada por el modelo"
+    assert all((x == x[:, :1] + torch.arange(5)).all() for x in leidas), (
+        "toma letras que no van seguidas en el texto"
+    )
+    comienzos = torch.stack([x[:, 0] for x in leidas])  # (pasos, lote)
+    assert (comienzos != comienzos[:, :1]).any(), "repite una ventana en todo el lote"
+    assert (comienzos != comienzos[0]).any(), "lee siempre el mismo lote"
+    saltos = (comienzos[:, 1:] - comienzos[:, :-1]) % (LETRAS - 5)
+    assert (saltos != saltos[:, :1]).any(), "las ventanas van en fila, deberían empezar al azar"
+
+
+def _mirar_los_pasos(pasos: list[Paso], w: Tensor, gradiente_2: Tensor) -> None:
+    assert pasos or not w.any(), "mueve los parámetros con otra cosa que tu Adam"
+    assert pasos or w.grad is not None, (
+        "borra el gradiente antes de usarlo: zero_grad va delante de backward"
+    )
+    assert pasos, "no mueve los parámetros: falta optimizador.step()"
     assert len(pasos) == 200, f"da {len(pasos)} pasos de Adam, deberían ser 200"
-    assert not pasos[1][2], (
+    assert torch.allclose(pasos[1].gradiente, gradiente_2), (
+        "llega al paso 2 sin olvidar el gradiente del 1: falta zero_grad"
+    )
+    assert not pasos[1].sin_memorias, (
         "olvida las memorias de Adam en cada paso: el optimizador se hace una vez"
     )
-    numeros = [t for t, _, _ in pasos]
+    numeros = [paso.t for paso in pasos]
     assert numeros == list(range(1, 201)), f"cuenta los pasos de Adam así: {numeros[:3]}…"
-    tasas = [tasa for _, tasa, _ in pasos]
+    tasas = [paso.tasa for paso in pasos]
     assert len({round(tasa, 8) for tasa in tasas}) > 1, "la tasa no cambia nunca: ni sube ni baja"
-    debidas = [0.1 * min(t / 50, 1) * (1 - (t - 1) / 200) for t in range(1, 201)]
-    sin_bajar = [0.1 * min(t / 50, 1) for t in range(1, 201)]
-    sin_subir = [0.1 * (1 - (t - 1) / 200) for t in range(1, 201)]
-    assert not _cerca(tasas, sin_bajar), "la tasa no baja hasta cero: falta · (1 − (t − 1) / pasos)"
-    assert not _cerca(tasas, sin_subir), "la tasa no sube en los 50 primeros pasos: min(t / 50, 1)"
+
+    def con(regla: Callable[[int], float]) -> list[float]:
+        return [0.1 * regla(t) for t in range(1, 201)]
+
+    debidas = con(lambda t: min(t / 50, 1) * (1 - (t - 1) / 200))
+    equivocadas = {
+        "la tasa no baja hasta cero: falta · (1 − (t − 1) / pasos)": con(lambda t: min(t / 50, 1)),
+        "la tasa no sube en los 50 primeros pasos: falta · min(t / 50, 1)": con(
+            lambda t: 1 - (t - 1) / 200
+        ),
+        "cuenta t desde 0, y es desde 1: el primer paso no mueve nada": con(
+            lambda t: min((t - 1) / 50, 1) * (1 - (t - 2) / 200)
+        ),
+        "la tasa baja con t / pasos, debería con (t − 1) / pasos": con(
+            lambda t: min(t / 50, 1) * (1 - t / 200)
+        ),
+        "pone la tasa detrás de step: va delante": [0.1, *debidas[:-1]],
+    }
+    for motivo, unas in equivocadas.items():
+        assert not _cerca(tasas, unas), motivo
     for t, (tasa, debida) in enumerate(zip(tasas, debidas), 1):
         assert math.isclose(tasa, debida, rel_tol=1e-3, abs_tol=1e-9), (
-            f"en el paso {t}, con tasa 0.1, da un paso de {tasa:.5f}, debería ser de {debida:.5f}"
+            f"en el paso {t}, con tasa 0.1 y 200 pasos, la tasa es {tasa:.5f}, debería ser {debida:.5f}"
         )
 
 
@@ -717,6 +1163,8 @@ class DeDosEnDos:
 
 
 def comprobar_generar(mio: ModuleType) -> None:
+    leidas = []
+
     class SigueA(nn.Module):
         """Tras la letra i da a i + 1 nueve veces más probabilidad que a cada una de las otras."""
 
@@ -725,19 +1173,38 @@ def comprobar_generar(mio: ModuleType) -> None:
         def forward(self, ids: Tensor) -> Tensor:
             assert ids.ndim == 2, f"da a leer ids de forma {tuple(ids.shape)}, debería ser (1, T)"
             assert ids.shape[1] <= 5, f"da a leer {ids.shape[1]} letras, y block_size es 5"
+            leidas.append(ids[0].clone())
             return math.log(9) * F.one_hot((ids + 1) % 3, 3)
 
     modelo, letras = SigueA(), mio.Tokenizador("abc")
-    voraz = mio.generar(modelo, letras, "ca", 8, temperatura=0)
+    with si_se_detiene(
+        "con temperatura 0 divide entre 0: es la más probable", RuntimeError, con="inf"
+    ):
+        voraz = mio.generar(modelo, letras, "ca", 8, temperatura=0)
     assert isinstance(voraz, str), f"da {type(voraz).__name__}, debería dar un texto"
     assert not voraz.startswith("ca") or len(voraz) == 8, "devuelve también el comienzo"
     assert voraz == "bcabcabc", f"con temperatura 0 sigue «ca» con «{voraz}», debería «bcabcabc»"
+    for escritas, dadas in enumerate(leidas[:8], 2):
+        debidas = letras.codificar("cabcabcabc"[:escritas][-5:]).tolist()
+        assert dadas.tolist() == debidas, (
+            f"con {escritas} letras escritas lee {len(dadas)}, debería leer las {len(debidas)} últimas"
+        )
     for temperatura, debida in ((1.0, 9 / 11), (2.0, 3 / 5)):
         escrito = "a" + mio.generar(modelo, letras, "a", 2000, temperatura=temperatura)
         pares = [(ord(b) - ord(a)) % 3 == 1 for a, b in zip(escrito, escrito[1:])]
         parte = sum(pares) / len(pares)
+        assert parte < 0.995, (
+            f"con temperatura {temperatura:g} elige siempre la más probable: se sortea, con las p"
+        )
+        assert parte > 0.005, "saca siempre el mismo número al azar: el Generator se hace una vez"
+        assert abs(parte - 81 / 83) > 0.01 or temperatura == 1, (
+            "multiplica los logits por la temperatura: se dividen"
+        )
+        assert abs(parte - 9 / 11) > 0.05 or temperatura == 1, (
+            "no hace caso de la temperatura: los logits se dividen por ella antes de la softmax"
+        )
         assert abs(parte - debida) < 0.05, (
-            f"con temperatura {temperatura}, la más probable sale el {parte:.0%} de las veces, "
+            f"con temperatura {temperatura:g}, la más probable sale el {parte:.0%} de las veces, "
             f"debería salir el {debida:.0%}"
         )
     dos = [mio.generar(modelo, letras, "a", 50, semilla=s) for s in (1, 1, 2)]
@@ -758,26 +1225,47 @@ def comprobar_generar(mio: ModuleType) -> None:
 def comprobar_girar(mio: ModuleType) -> None:
     x = al_azar(2, 3, 7, 8)  # (B, H, T, D)
     antes = x.clone()
-    dado = mio.girar(x)
+    with caso("con x de forma (2, 3, 7, 8)"):
+        dado = mio.girar(x)
     assert torch.equal(x, antes), "cambia la x que recibe"
     tiene_forma(dado, (2, 3, 7, 8))
-    lejos = (dado.norm(dim=-1) - x.norm(dim=-1)).abs().max().item()
-    assert lejos < 1e-4, f"cambia la longitud de un vector en {lejos:.2f}: girar no la cambia"
-    assert iguales(dado[..., :1, :], x[..., :1, :]), "gira la posición 0, que no se mueve"
+    bien = _girar(x)
     mitades = torch.stack(x.chunk(2, -1), -1).flatten(-2)
     no_es(
         dado,
         {
             "no gira nada": x,
             "gira al revés: mira el signo de los senos": _girar(x, sentido=-1),
-            "hace las parejas con las dos mitades; son los canales 2j y 2j + 1": torch.cat(
-                _girar(mitades).unflatten(-1, (4, 2)).unbind(-1), -1
+            "hace las parejas con las dos mitades; son los canales 2j y 2j + 1": _en_mitades(
+                _girar(mitades)
+            ),
+            "deja las parejas en dos mitades: cada una vuelve a los canales 2j y 2j + 1": (
+                _en_mitades(bien)
+            ),
+            "cuenta las posiciones desde 1: la primera es la 0, y no se mueve": (
+                _girar(F.pad(x, (0, 0, 1, 0)))[..., 1:, :]
             ),
             "gira todas las parejas el mismo ángulo": _girar(x, base=1.0),
+            "gira más las últimas parejas: 10000^(2j / D) divide, no multiplica": (
+                _girar(x, base=1e-4)
+            ),
+            "eleva 10000 a j / D, debería a 2j / D": _girar(x, base=1e2),
+            "eleva 10000 a 4j / D, debería a 2j / D": _girar(x, base=1e8),
         },
     )
-    assert iguales(dado, _girar(x)), "no gira cada pareja el ángulo de su posición"
-    assert iguales(mio.girar(x[0, 0]), _girar(x[0, 0])), "va mal con un solo texto, (T, D)"
+    lejos = (dado.norm(dim=-1) - x.norm(dim=-1)).abs().max().item()
+    assert lejos < 1e-4, f"cambia la longitud de un vector en {lejos:.2f}: girar no la cambia"
+    assert iguales(dado[..., :1, :], x[..., :1, :]), "gira la posición 0, que no se mueve"
+    assert iguales(dado, bien), "no gira cada pareja t / 10000^(2j / D)"
+    uno = al_azar(9, 6)
+    with caso("va bien con (2, 3, 7, 8), pero con un solo texto, (9, 6)"):
+        assert iguales(mio.girar(uno), _girar(uno)), "va mal con un solo texto, (T, D)"
+    deja_derivar(mio.girar, x)
+
+
+def _en_mitades(x: Tensor) -> Tensor:
+    """Los canales pares y, detrás, los impares."""
+    return torch.cat(x.unflatten(-1, (-1, 2)).unbind(-1), -1)
 
 
 def _girar(x: Tensor, sentido: int = 1, base: float = 10000.0) -> Tensor:
@@ -795,84 +1283,144 @@ def comprobar_igualar(mio: ModuleType) -> None:
     dado = mio.igualar(x)
     assert torch.equal(x, antes), "cambia la x que recibe"
     tiene_forma(dado, (2, 4, 7, 6))
-    centrado = x - x.mean(-1, keepdim=True)
+    cuadrados = x.square()
     no_es(
         dado,
         {
-            "resta la media, y RMSNorm no la resta": F.rms_norm(centrado, (6,), eps=1e-6),
+            "resta la media, y RMSNorm no la resta": F.layer_norm(x, (6,), eps=1e-6),
+            "divide entre la desviación típica: RMSNorm no mira la media": (
+                x / x.std(-1, keepdim=True)
+            ),
             "deja cada vector con longitud 1; lo que vale 1 es la media de los cuadrados": (
                 F.normalize(x, dim=-1)
             ),
             "divide entre la media de los cuadrados, sin su raíz": (
-                x / x.square().mean(-1, keepdim=True)
+                x / cuadrados.mean(-1, keepdim=True)
             ),
+            "multiplica por la raíz, debería dividir": x * cuadrados.mean(-1, keepdim=True).sqrt(),
             "junta todas las posiciones: cada vector va por su cuenta": F.rms_norm(
                 x, x.shape[-2:], eps=1e-6
             ),
+            "junta todos los vectores: cada uno va por su cuenta": x / cuadrados.mean().sqrt(),
+            "hace la media en el eje de las posiciones: va en el último": (
+                x / cuadrados.mean(-2, keepdim=True).sqrt()
+            ),
         },
     )
-    assert iguales(dado, F.rms_norm(x, (6,), eps=1e-6)), "no es la RMSNorm de cada vector"
-    pequena = torch.full((6,), 1e-3)  # la media de sus cuadrados es la épsilon
-    cuanto = mio.igualar(pequena)[0].item()
-    assert abs(cuanto - math.sqrt(1 / 2)) < 1e-2, (
-        f"hace de seis 0.001 seis {cuanto:.2f}, debería 0.71: la épsilon es 1e-6, dentro de la raíz"
-    )
+    assert torch.allclose(dado, _rms(x), atol=0.1), "no es la RMSNorm de cada vector"
+    _misma_epsilon(mio.igualar, 1e-6)
+    assert iguales(dado, _rms(x)), "no es la RMSNorm de cada vector"
+    otra = al_azar(3, 10)
+    with caso("va bien con (2, 4, 7, 6), pero con (3, 10)"):
+        assert iguales(mio.igualar(otra), _rms(otra)), "va bien con (2, 4, 7, 6), y no con (3, 10)"
+    deja_derivar(mio.igualar, x)
 
 
 def comprobar_guardar(mio: ModuleType) -> None:
+    no_es_suyo = "no escribe un archivo safetensors: usa save_file"
     for opciones in ({}, MODERNA):
         modelo = sortear(mio.Gpt(forma(mio, **opciones)))
         with tempfile.TemporaryDirectory() as carpeta:
             ruta = Path(carpeta) / "mio.safetensors"
             mio.guardar(ruta, modelo, mio.Tokenizador("aábcdefghij"))
-            assert ruta.is_file(), "no escribe el archivo"
-            tensores = load_file(ruta)
+            assert ruta.is_file(), "no escribe el archivo en la ruta dada"
+            with si_se_detiene(no_es_suyo, SafetensorError):
+                tensores = load_file(ruta)
             with safe_open(ruta, "pt") as archivo:
                 metadata = archivo.metadata() or {}
         assert "content" in metadata, 'en su metadata falta "content"'
-        contenido = json.loads(metadata["content"])
-        assert contenido.get("characters") == "aábcdefghij", 'en "characters" no están las letras'
-        suya = contenido.get("model")
-        assert suya == vars(modelo.forma), f'en "model" no está la forma, sino {suya}'
+        with si_se_detiene('"content" no está en JSON: usa json.dumps', json.JSONDecodeError):
+            contenido = json.loads(metadata["content"])
+        assert isinstance(contenido, dict), 'en "content" no hay un diccionario'
+        letras = contenido.get("characters")
+        assert isinstance(letras, str), (
+            f'en "characters" debería haber un texto, las letras, y hay {letras!r:.40}'
+        )
+        assert letras == "aábcdefghij", f'en "characters" hay otras letras: {letras!r}'
+        _misma_forma(contenido.get("model"), vars(modelo.forma))
         for nombre, p in modelo.named_parameters():
+            assert nombre not in tensores, f'a {nombre} le falta "model." delante'
             guardado = tensores.get(f"model.{nombre}")
             assert guardado is not None, f"no guarda model.{nombre}"
+            assert guardado.dtype == p.dtype, f"guarda model.{nombre} en {guardado.dtype}"
             assert torch.equal(guardado, p), f"de model.{nombre} guarda otros números"
 
 
+def _misma_forma(suya: object, debida: dict) -> None:
+    assert isinstance(suya, dict), (
+        f'en "model" debería haber un diccionario, asdict(modelo.forma), y hay {suya!r:.40}'
+    )
+    faltan = sorted(set(debida) - set(suya))
+    assert not faltan, f'en "model" falta {", ".join(faltan)}'
+    for campo, valor in debida.items():
+        assert suya[campo] == valor, (
+            f'en "model", {campo} es {suya[campo]!r}, debería ser {valor!r}'
+        )
+
+
 def comprobar_abrir_caja(mio: ModuleType) -> None:
+    de_mas = {"dropout": 0.1, "ngram_size": 1, "embedding_skip": False}
     with tempfile.TemporaryDirectory() as carpeta:
         ruta = Path(carpeta) / "mio.safetensors"
-        for opciones in ({}, MODERNA):
+        # El segundo trae menos que los de train.py: es de guardar.
+        for opciones, otras in (({}, de_mas), ({}, {}), (MODERNA, de_mas)):
             modelo = sortear(mio.Gpt(forma(mio, **opciones)))
-            tensores = {f"model.{nombre}": p.detach() for nombre, p in modelo.named_parameters()}
-            de_mas = {"dropout": 0.1, "ngram_size": 1, "embedding_skip": False}
-            contenido = {"characters": "aábcdefghij", "model": vars(modelo.forma) | de_mas}
-            en_16_bits = {nombre: p.bfloat16() for nombre, p in tensores.items()}
-            save_file(en_16_bits, ruta, {"content": json.dumps(contenido)})
-            abierto = mio.abrir_caja(ruta)
-            assert isinstance(abierto, tuple) and len(abierto) == 2, (
-                "no devuelve dos cosas: el modelo y el tokenizador"
-            )
-            suyo, letras = abierto
-            assert suyo.forma == modelo.forma, f"abre la forma {suyo.forma}, es {modelo.forma}"
-            for nombre, p in suyo.named_parameters():
-                assert p.dtype == torch.float32, f"{nombre} se queda en {p.dtype}: pide .float()"
-                assert torch.equal(p, en_16_bits[f"model.{nombre}"].float()), (
-                    f"{nombre} no tiene los números del archivo"
-                )
-            assert letras.caracteres == "aábcdefghij", "el tokenizador tiene otras letras"
-            assert not suyo.training, "el modelo está en modo de entrenamiento: .eval()"
-        contenido["model"]["ngram_size"] = 6
-        save_file(en_16_bits, ruta, {"content": json.dumps(contenido)})
-        try:
-            mio.abrir_caja(ruta)
-        except ValueError:
-            return
-        except Exception as error:
-            nombre = type(error).__name__
-            raise AssertionError(f"de un modelo con tabla da {nombre}, pide ValueError") from None
-        raise AssertionError("abre un modelo que tiene una tabla de secuencias; pide ValueError")
+            _escribir_caja(ruta, modelo, otras)
+            with (
+                caso("con un archivo de train.py" if otras else "con un archivo de guardar"),
+                si_se_detiene(
+                    "rechaza un archivo sin tabla: ngram_size es 1, y embedding_skip, falso",
+                    ValueError,
+                    con=str(ruta),
+                ),
+            ):
+                abierto = mio.abrir_caja(ruta)
+            _mirar_lo_abierto(modelo, abierto)
+        for que, con_tabla in (
+            ("ngram_size = 6", {**de_mas, "ngram_size": 6}),
+            ("embedding_skip", {**de_mas, "embedding_skip": True}),
+        ):
+            _escribir_caja(ruta, modelo, con_tabla)
+            try:
+                mio.abrir_caja(ruta)
+            except ValueError:
+                continue
+            except Exception as error:
+                nombre = type(error).__name__
+                raise AssertionError(
+                    f"de un archivo con {que} da {nombre}, pide ValueError"
+                ) from None
+            raise AssertionError(f"abre un archivo con {que}, que tiene una tabla; pide ValueError")
+
+
+def _escribir_caja(ruta: Path, modelo: nn.Module, otras: dict) -> None:
+    """Un archivo como los de train.py, en 16 bits; `otras` es lo que dice además de la forma."""
+    tensores = {f"model.{nombre}": p.detach().bfloat16() for nombre, p in modelo.named_parameters()}
+    contenido = {"characters": "aábcdefghij", "model": vars(modelo.forma) | otras}
+    save_file(tensores, ruta, {"content": json.dumps(contenido)})
+
+
+def _mirar_lo_abierto(modelo: nn.Module, abierto: object) -> None:
+    assert isinstance(abierto, tuple) and len(abierto) == 2, (
+        "no devuelve dos cosas: el modelo y el tokenizador"
+    )
+    suyo, letras = abierto
+    assert not isinstance(letras, nn.Module), (
+        "devuelve primero el tokenizador: va detrás del modelo"
+    )
+    assert isinstance(suyo, nn.Module), f"devuelve {type(suyo).__name__}, y no el modelo"
+    for campo, valor in vars(modelo.forma).items():
+        dado = getattr(suyo.forma, campo)
+        assert dado == valor, f"abre un modelo con {campo} = {dado!r}, en el archivo es {valor!r}"
+    for nombre, p in suyo.named_parameters():
+        assert p.dtype == torch.float32, f"{nombre} se queda en {p.dtype}: pide .float()"
+        assert torch.equal(p, modelo.get_parameter(nombre).bfloat16().float()), (
+            f"{nombre} no tiene los números del archivo"
+        )
+    dadas = getattr(letras, "caracteres", None)
+    assert dadas is not None, f"devuelve {type(letras).__name__}, y no el tokenizador"
+    assert dadas == "aábcdefghij", f"el tokenizador tiene otras letras: {dadas!r}"
+    assert not suyo.training, "el modelo está en modo de entrenamiento: .eval()"
 
 
 def comprobar_abrir_gpt2(mio: ModuleType) -> None:
@@ -880,20 +1428,47 @@ def comprobar_abrir_gpt2(mio: ModuleType) -> None:
     ids = torch.randint(31, (2, 12), generator=torch.Generator().manual_seed(1605))
     antes = {nombre: p.clone() for nombre, p in suyos.items()}
     for prefijo in ("", "transformer."):
-        modelo = mio.abrir_gpt2({prefijo + nombre: p for nombre, p in suyos.items()}, n_head=4)
-        assert all(torch.equal(antes[nombre], p) for nombre, p in suyos.items()), (
-            "cambia los parámetros que recibe"
-        )
+        recibidos = {prefijo + nombre: p for nombre, p in suyos.items()}
+        con = caso('con "transformer." delante de los nombres') if prefijo else nullcontext()
+        sin_girar = "no traspone las matrices cuyo nombre lleva «.c_»"
+        with (
+            con,
+            si_se_detiene(
+                sin_girar, RuntimeError, con="a (24) must match the size of tensor b (72)"
+            ),
+        ):
+            modelo = mio.abrir_gpt2(recibidos, n_head=4)
+        sin_tocar = all(torch.equal(antes[nombre], p) for nombre, p in suyos.items())
+        assert sin_tocar and len(recibidos) == len(suyos), "cambia los parámetros que recibe"
+        assert isinstance(modelo, nn.Module), f"da {type(modelo).__name__}, debería dar el modelo"
         medidas = modelo.forma
         assert (medidas.n_layer, medidas.n_head) == (3, 4), (
             f"hace {medidas.n_layer} bloques de {medidas.n_head} cabezas, deberían ser 3 y 4"
         )
         assert medidas.block_size == 12, f"hace una ventana de {medidas.block_size}, son 12"
+        assert modelo.head.weight is not modelo.token_embedding.weight, (
+            "ata head a token_embedding: cópiale sus números, que guardar la busca"
+        )
+        _mirar_los_numeros(mio, modelo, suyos)
         with torch.no_grad():
             sale = modelo(ids)
             no_es(sale, {"activa con ReLU; GPT-2, con GELU": _leer_gpt2(suyos, ids, 4, F.relu)})
             gelu = mio.ACTIVACIONES["gelu"]
             assert iguales(sale, _leer_gpt2(suyos, ids, 4, gelu)), "sus logits no son los de GPT-2"
+
+
+def _mirar_los_numeros(mio: ModuleType, modelo: nn.Module, suyos: dict[str, Tensor]) -> None:
+    """Protestar con el primer parámetro que no tiene los números del suyo."""
+    for nombre, _ in mio.Gpt(modelo.forma).named_parameters():
+        suyo = nombre
+        for mia, otra in mio.NOMBRES_EN_GPT2.items():
+            suyo = suyo.replace(mia, otra)
+        p, debido = modelo.get_parameter(nombre), suyos[suyo]
+        es_matriz = ".c_" in suyo and debido.ndim == 2
+        assert not es_matriz or not torch.equal(p, debido), f"no traspone {suyo}"
+        assert torch.equal(p, debido.T if es_matriz else debido), (
+            f"{nombre} no tiene los números de {suyo}"
+        )
 
 
 def _un_gpt2(V: int, ventana: int, C: int, bloques: int) -> dict[str, Tensor]:
@@ -992,42 +1567,193 @@ def completa(titulo: str, texto: str) -> tuple[str, list[str]]:
     prestadas = []
     for otra in dependencias(POR_TITULO[titulo]):
         if otra.nombre != POR_TITULO[titulo].nombre and motivo(otra.titulo, texto):
-            texto = hoja.poner(texto, otra.nombre, hoja.leer(solucion, otra.nombre))
+            texto = prestar(texto, otra.nombre, solucion)
             prestadas.append(otra.nombre)
     return texto, list(dict.fromkeys(prestadas))
+
+
+def prestar(texto: str, nombre: str, solucion: str) -> str:
+    """Dar la hoja con la solución de una pieza, y de lo que esta usa y está en blanco."""
+    prestada = hoja.leer(solucion, nombre)
+    for otra in hoja.trozos(solucion):
+        if re.search(rf"\b{otra}\(", prestada) and hoja.esta_en_blanco(hoja.leer(texto, otra)):
+            texto = hoja.poner(texto, otra, hoja.leer(solucion, otra))
+    return hoja.poner(texto, nombre, prestada)
 
 
 @lru_cache(maxsize=256)
 def motivo(titulo: str, texto: str) -> str:
     """Dar por qué no pasa una pieza de una hoja, o "" si pasa. Lo que se sortee después no cambia."""
     pieza = POR_TITULO[titulo]
+    escrito = ""
     try:
         escrito = hoja.leer(texto, pieza.nombre)
         if hoja.esta_en_blanco(escrito) or pieza.con not in escrito.replace(pieza.nombre, ""):
             return EN_BLANCO
+        if not re.search(
+            rf"^((def|class) {pieza.nombre}\b|{pieza.nombre} *=)", escrito, re.MULTILINE
+        ):
+            return f"no está debajo de su línea, «# --- {pieza.nombre} (capítulo …) ---»"
         entera, _ = completa(titulo, texto)
-        with torch.random.fork_rng(devices=[]):
+        with torch.random.fork_rng(devices=[]), torch.enable_grad(), warnings.catch_warnings():
+            warnings.simplefilter("ignore")
             torch.manual_seed(1605)
             pieza.comprobar(hoja.cargar(entera))
     except AssertionError as error:
         return str(error) or "no da lo que debe"
+    except SystemExit:
+        return "acaba el programa con exit(): una pieza devuelve lo que da"
     except Exception as error:
-        return _en_espanol(error)
+        return en_espanol(error, escrito)
     return ""
 
 
-def _en_espanol(error: Exception) -> str:
-    """Dar en una línea qué ha detenido la comprobación, y dónde."""
+def en_espanol(error: Exception, escrito: str) -> str:
+    """Dar en una línea qué ha detenido la comprobación, y en qué línea de lo escrito."""
     if isinstance(error, hoja.SinSitio):
         return f"no se encuentra: {error}"
     if isinstance(error, SyntaxError):
-        return f"no se puede leer: {error.msg}, en la línea {error.lineno}: {error.text or ''}".rstrip()
-    donde = [m for m in traceback.extract_tb(error.__traceback__) if m.filename == "mi_gpt.py"]
-    linea = donde and linecache.getline("mi_gpt.py", donde[-1].lineno).strip()
+        donde = f"en la línea {error.lineno}, «{(error.text or '').strip()}»"
+        return f"no se puede leer: {_que_pasa(error, '', error.msg)}, {donde}"
+    pasos = traceback.extract_tb(error.__traceback__)
+    lineas = [
+        linecache.getline("mi_gpt.py", p.lineno).strip() for p in pasos if p.filename == "mi_gpt.py"
+    ]
+    suyas = [linea for linea in lineas if linea in escrito] or lineas
+    linea = suyas[-1] if suyas else ""
     en = f", en «{linea}»" if linea else ""
-    if isinstance(error, NameError):
-        nombre = re.search(r"'(\w+)'", str(error))
-        return f"usa `{nombre[1] if nombre else error}`, que en mi_gpt.py no está{en}"
-    if "NoneType" in str(error) or "cannot unpack non-iterable" in str(error):
-        return f"no devuelve nada, o algo que no se esperaba: ¿falta un return? ({error}{en})"
-    return f"se detiene con {type(error).__name__}: {error}{en}"
+    return f"{getattr(error, 'caso', '')}{_que_pasa(error, linea)}{en}"
+
+
+def _que_pasa(error: Exception, linea: str, dicho: str = "") -> str:
+    dicho = dicho or (str(error).splitlines() or [""])[0]
+    for patron, frase in FRASES:
+        hallado = re.search(patron, f"{type(error).__name__}: {dicho}")
+        if hallado:
+            return hallado.expand(frase) + _pista(dicho, linea)
+    if isinstance(error, SyntaxError):
+        return dicho
+    return f"se detiene con {type(error).__name__}: {dicho}"
+
+
+def _pista(dicho: str, linea: str) -> str:
+    """Un vector por su cuenta pide keepdim: sin él, el eje desaparece."""
+    sin_el = re.search(r"\.(mean|sum|var|std|amax|norm)\(", linea) and "keepdim" not in linea
+    return " (¿falta keepdim=True?)" if sin_el and "size of tensor" in dicho else ""
+
+
+FRASES = (
+    (r"was never closed|unmatched|does not match opening", r"los paréntesis no cuadran"),
+    (r"unterminated", r"faltan unas comillas"),
+    (r"SyntaxError: expected ':'", r"faltan dos puntos"),
+    (r"IndentationError|TabError", r"la sangría no cuadra"),
+    (r"SyntaxError: invalid syntax", r"eso no es Python"),
+    (
+        r"UnboundLocalError:.*'(\w+)'",
+        r"usa `\1` antes de darle valor: no llames así a una variable",
+    ),
+    (r"NameError:.*'(\w+)'", r"usa `\1`, que en mi_gpt.py no está"),
+    (
+        r"The size of tensor a \((\d+)\) must match the size of tensor b \((\d+)\).*dimension (\d+)",
+        r"junta tensores que no encajan: \1 y \2 en el eje \3",
+    ),
+    (
+        r"mat1 and mat2 shapes cannot be multiplied \((.*) and (.*)\)",
+        r"no se pueden multiplicar matrices de \1 y \2",
+    ),
+    (
+        r"cannot be multiplied|Expected size for first two dimensions",
+        r"esas matrices no se pueden multiplicar",
+    ),
+    (r"index out of range in self", r"pide a una tabla (nn.Embedding) una fila que no tiene"),
+    (
+        r"index (-?\d+) is out of bounds for dimension (\d+) with size (\d+)",
+        r"pide el \1 en el eje \2, que tiene \3 y se cuenta desde 0",
+    ),
+    (r"Dimension out of range.*got (-?\d+)", r"pide el eje \1, que no hay"),
+    (r"too many indices for tensor of dimension (\d+)", r"pide más ejes de los que hay, \1"),
+    (
+        r"too many values to unpack \(expected (\d+)|not enough values to unpack \(expected (\d+)",
+        r"reparte en \1\2 nombres otro número de cosas",
+    ),
+    (
+        r"cannot unpack non-iterable NoneType",
+        r"espera varias cosas y no recibe nada: ¿falta un return?",
+    ),
+    (r"unsupported operand.*'NoneType'", r"hace una cuenta con None"),
+    (r"'NoneType' object", r"usa algo que es None: ¿falta un return?"),
+    (r"must be Tensor, not NoneType", r"no devuelve nada: ¿falta un return?"),
+    (
+        r"AttributeError: '(\w+)' object has no attribute '(\w+)'",
+        r"se detiene con AttributeError: \1 no tiene `\2`",
+    ),
+    (r"before Module.__init__\(\) call", r"le falta super().__init__() al principio de __init__"),
+    (r"(\w+)\.__init__\(\) missing .*: (.*)", r"al hacer \1 le falta \2"),
+    (r"(\w+)\(\) missing .*: (.*)", r"al llamar a \1 le falta \2"),
+    (
+        r"(\w+)\.__init__\(\) got an unexpected keyword argument '(\w+)'",
+        r"da a \1 un `\2`, que no conoce: toma solo lo suyo",
+    ),
+    (r"'(\w+)' object is not callable", r"llama como a una función a algo que no lo es (\1)"),
+    (
+        r"'(\w+)' object is not (?:iterable|subscriptable)",
+        r"toma por una lista algo que no lo es (\1)",
+    ),
+    (r"KeyError: (.*)", r"busca \1, que no está"),
+    (r"view size is not compatible", r"view no puede con un tensor de ejes cambiados: usa reshape"),
+    (
+        r"does not require grad and does not have a grad_fn",
+        r"el gradiente no llega de la pérdida a los parámetros: ¿hay un .item(), .detach() o no_grad?",
+    ),
+    (
+        r"leaf Variable that requires grad",
+        r"cambia un parámetro en su sitio, y es sin torch.no_grad()",
+    ),
+    (
+        r"modified by an inplace operation",
+        r"cambia en su sitio (+=) algo que el gradiente necesita",
+    ),
+    (r"Can't call numpy\(\) on Tensor", r"usa NumPy, y el gradiente no lo atraviesa"),
+    (
+        r"Expected target size|Expected input batch_size",
+        r"F.cross_entropy quiere los logits como (B, V, T), con .mT, o como (B · T, V)",
+    ),
+    (
+        r"only one element tensors|only integer tensors of a single",
+        r"toma por un número un tensor que tiene varios",
+    ),
+    (
+        r"zero-dimensional tensor .* cannot be concatenated",
+        r"torch.cat no une un número suelto: keepdim=True",
+    ),
+    (r"same number of dimensions: got (\d+) and (\d+)", r"torch.cat une tensores de \1 y \2 ejes"),
+    (
+        r"expected Tensor as element|argument 'tensors'",
+        r"une con torch.cat o torch.stack algo que no son tensores",
+    ),
+    (
+        r"Object of type (\w+) is not JSON serializable",
+        r"JSON no sabe guardar un objeto \1: hazlo texto o diccionario",
+    ),
+    (
+        r"argument 'metadata'",
+        r"en metadata, lo que guarda cada nombre ha de ser un texto: json.dumps",
+    ),
+    (r"does not contain tensor (\S+)", r"pide al archivo el tensor \1, que no tiene"),
+    (
+        r"SafetensorError: File is closed",
+        r"lee del archivo cuando ya está cerrado: va dentro del with",
+    ),
+    (
+        r"Error\(s\) in loading state_dict",
+        r"load_state_dict no encuentra los mismos nombres: copia uno a uno",
+    ),
+    (r"string indices must be integers", r"busca por un nombre en un texto: falta json.loads"),
+    (r"Given normalized_shape=\[(\d+)\]", r"normaliza \1 canales, y son otros"),
+    (
+        r"could not infer output dtype|not implemented for 'Long'|must have the same dtype",
+        r"mezcla enteros y números con decimales, en una cuenta que no los mezcla",
+    ),
+    (r"RecursionError", r"se llama a sí misma sin fin"),
+)
+"""Lo que dicen Python y PyTorch cuando algo se detiene, y cómo se cuenta."""

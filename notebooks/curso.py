@@ -198,6 +198,7 @@ def vestir(cuaderno: NotebookNode, capitulo: Capitulo) -> None:
             poner_pieza(antes, turno)
     numero = 0
     for otra in cuaderno.cells:
+        otra.metadata.pop("execution", None)  # a qué hora se ejecutó
         if otra.cell_type == "code":
             numero += 1
             otra.execution_count = numero
@@ -244,7 +245,7 @@ def etiquetas(celda: NotebookNode) -> set[str]:
 
 
 if __name__ == "__main__":
-    escrita = hoja.HOJA.read_text(encoding="utf-8")
+    escrita = hoja.de_la_hoja()
     if all(map(hoja.esta_en_blanco, hoja.trozos(escrita).values())):
         hoja.HOJA.write_text(hoja_en_blanco(), encoding="utf-8")
     for capitulo in CAPITULOS:

@@ -1,7 +1,7 @@
 """La hoja en que se escribe, mi_gpt.py: dónde está cada pieza, y cómo se lee y se escribe una.
 
-Una pieza va desde su línea «# --- Bloque (capítulo 6) ---» hasta la siguiente que empieza por
-«# ---». Está en blanco mientras le queda un `raise NotImplementedError`.
+Una pieza va desde su línea «# --- Bloque (capítulo 6) ---» hasta la de otra, o la de algo dado, «#
+--- dado: …». Está en blanco mientras le queda un `raise NotImplementedError`.
 """
 
 import ast
@@ -19,16 +19,23 @@ DESPUES = "  # capítulo 13"
 
 
 class SinSitio(Exception):
-    """A la hoja le falta la línea en que empieza una pieza."""
+    """La hoja no tiene una vez la línea en que empieza una pieza."""
+
+
+def de_la_hoja() -> str:
+    """Dar lo escrito en la hoja."""
+    return HOJA.read_text(encoding="utf-8-sig")
 
 
 def _lugar(texto: str, nombre: str) -> tuple[int, int]:
     """Dar dónde empieza y dónde acaba lo escrito de una pieza, sin las líneas «# ---»."""
-    linea = re.search(rf"^# --- {nombre} \(.*\n", texto, re.MULTILINE)
-    if not linea:
-        raise SinSitio(f"a la hoja le falta la línea «# --- {nombre} (capítulo …) ---»")
-    siguiente = re.compile(r"^# ---", re.MULTILINE).search(texto, linea.end())
-    return linea.end(), siguiente.start() if siguiente else len(texto)
+    lineas = list(re.finditer(rf"^# --- {nombre} \(.*(\n|$)", texto, re.MULTILINE))
+    if len(lineas) != 1:
+        raise SinSitio(
+            f"la línea «# --- {nombre} (capítulo …) ---» está {len(lineas)} veces, debería una"
+        )
+    siguiente = re.compile(r"^# --- (\w+ \(|dado:)", re.MULTILINE).search(texto, lineas[0].end())
+    return lineas[0].end(), siguiente.start() if siguiente else len(texto)
 
 
 def leer(texto: str, nombre: str) -> str:
@@ -50,7 +57,12 @@ def poner(texto: str, nombre: str, escrito: str) -> str:
 
 
 def esta_en_blanco(escrito: str) -> bool:
-    return HUECO in escrito
+    """Decir si a algo escrito le queda un hueco; en un comentario no cuenta."""
+    try:
+        lineas = ast.walk(ast.parse(escrito))
+    except SyntaxError:
+        return HUECO in escrito
+    return any(isinstance(n, ast.Raise) and ast.unparse(n).startswith(HUECO) for n in lineas)
 
 
 def vaciar(escrito: str) -> str:

@@ -1,16 +1,17 @@
 """Lo que falta en mi_gpt.py y lo que no da lo que debe, pieza por pieza.
 
     python notebooks/probar.py              todas las piezas, en unos segundos
-    python notebooks/probar.py Bloque       una
+    python notebooks/probar.py Bloque Gpt   solo esas
     python notebooks/probar.py --largo      además entrena tu programa con el libro: un minuto o dos
 
+Cada pieza se comprueba con las demás que usa: las tuyas, o las de la solución si no pasan.
 Acaba con 1 si algo de lo escrito no pasa; lo que está en blanco no es un fallo.
 """
 
 import sys
 
 import hoja
-from comprobaciones import EN_BLANCO, PIEZAS, motivo
+from comprobaciones import EN_BLANCO, PIEZAS, completa, en_espanol, motivo
 
 
 def probar(titulos: list[str], texto: str) -> tuple[int, int]:
@@ -21,21 +22,45 @@ def probar(titulos: list[str], texto: str) -> tuple[int, int]:
             continue
         por_que = motivo(pieza.titulo, texto)
         signo = "·" if por_que == EN_BLANCO else "✗" if por_que else "✓"
-        print(
-            f"{signo} {numero:2}. {pieza.titulo:24} capítulo {pieza.capitulo:<3} {por_que}".rstrip()
-        )
-        pasan += not por_que
+        nota = por_que if signo == "·" else "" if por_que else con_la_solucion(pieza.titulo, texto)
+        linea = f"{signo} {numero:2}. {pieza.titulo:20} capítulo {pieza.capitulo:<3} {nota}"
+        print(linea.rstrip())
+        if signo == "✗":
+            print(f"      {por_que}")
+        pasan += signo == "✓"
         fallan += signo == "✗"
     return pasan, fallan
 
 
-def elegidas(pedido: str) -> list[str]:
-    """Dar los títulos de las piezas que se piden; sin nada, todas."""
-    titulos = [pieza.titulo for pieza in PIEZAS if pedido in ("", pieza.nombre)]
-    if not titulos:
-        nombres = dict.fromkeys(pieza.nombre for pieza in PIEZAS)
-        sys.exit(f"{pedido!r} no es una pieza; son {', '.join(nombres)}")
-    return titulos
+def con_la_solucion(titulo: str, texto: str) -> str:
+    """Decir qué piezas de la solución usa una que pasa, porque las de la hoja no pasan."""
+    _, prestadas = completa(titulo, texto)
+    return f"con la solución de {', '.join(prestadas)}" if prestadas else ""
+
+
+def elegidas(pedidas: list[str]) -> list[str]:
+    """Dar los títulos de las piezas que se piden, en mayúsculas o no; sin nada, todas."""
+    nombres = {pieza.nombre.lower(): pieza.nombre for pieza in PIEZAS}
+    for pedida in pedidas:
+        if pedida.lower() not in nombres:
+            sys.exit(f"{pedida!r} no es una pieza; son {', '.join(nombres.values())}")
+    suyos = {nombres[pedida.lower()] for pedida in pedidas} or set(nombres.values())
+    return [pieza.titulo for pieza in PIEZAS if pieza.nombre in suyos]
+
+
+def leer_la_hoja() -> str:
+    """Dar lo escrito en mi_gpt.py; si no se puede leer o ejecutar, salir con una línea que lo dice."""
+    try:
+        texto = hoja.de_la_hoja()
+    except OSError:
+        sys.exit(f"No está la hoja, {hoja.HOJA}")
+    except UnicodeDecodeError:
+        sys.exit(f"{hoja.HOJA.name} no está en UTF-8: guárdalo así en tu editor.")
+    try:
+        hoja.cargar(texto)
+    except Exception as error:
+        sys.exit(f"{hoja.HOJA.name} {en_espanol(error, texto)}")
+    return texto
 
 
 def entrenar_con_el_libro(texto: str) -> bool:
@@ -68,21 +93,24 @@ def main(*argumentos: str) -> int:
     if {"-h", "--help"} & set(argumentos):
         print(__doc__.strip())
         return 0
-    pedido = "".join(a for a in argumentos if a != "--largo")
-    titulos = elegidas(pedido)
-    texto = hoja.HOJA.read_text(encoding="utf-8")
+    largo = "--largo" in argumentos
+    pedidas = [argumento for argumento in argumentos if argumento != "--largo"]
+    if largo and pedidas:
+        sys.exit("--largo entrena el programa entero: va sin nombres de piezas")
+    titulos = elegidas(pedidas)
+    texto = leer_la_hoja()
     pasan, fallan = probar(titulos, texto)
-    print(f"{pasan} de {len(titulos)}", end="")
     en_blanco = len(titulos) - pasan - fallan
-    print(f"; en blanco, {en_blanco}" if en_blanco else "")
-    bien = not fallan
-    if "--largo" in argumentos:
-        if pasan < len(titulos):
-            print("Para entrenarlo han de pasar todas.")
-        else:
-            bien = entrenar_con_el_libro(texto)
-    return 0 if bien else 1
+    print(f"Pasan {pasan} de {len(titulos)}; no pasan {fallan}; en blanco, {en_blanco}.")
+    if pasan == len(PIEZAS):
+        if largo:
+            return 0 if entrenar_con_el_libro(texto) else 1
+        print("Tu programa está entero: python notebooks/probar.py --largo lo entrena.")
+    elif largo:
+        print("Para entrenarlo han de pasar todas.")
+    return 1 if fallan else 0
 
 
 if __name__ == "__main__":
+    sys.stdout.reconfigure(errors="replace")  # una terminal puede no tener ✓
     sys.exit(main(*sys.argv[1:]))

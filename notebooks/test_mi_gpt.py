@@ -1,6 +1,7 @@
 """Las comprobaciones de mi_gpt.py: la solución pasa, y de cada pieza se rechazan cuatro errores."""
 
 import ast
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -17,6 +18,8 @@ ROOT = Path(__file__).resolve().parent.parent
 SOLUCION = hoja.SOLUCION.read_text(encoding="utf-8")
 BLANCA = curso.hoja_en_blanco()
 TITULOS = list(POR_TITULO)
+OTRAS = sorted((ROOT / "notebooks/otras").glob("*.py"))
+"""Dos programas enteros, con otra respuesta buena de cada pieza."""
 
 
 @pytest.mark.parametrize("titulo", TITULOS)
@@ -34,6 +37,25 @@ def test_cada_pieza_pasa_sola_con_las_demas_en_blanco(titulo):
     nombre = POR_TITULO[titulo].nombre
     sola = hoja.poner(BLANCA, nombre, hoja.leer(SOLUCION, nombre))
     assert motivo(titulo, sola) == ""
+
+
+@pytest.mark.parametrize("titulo", TITULOS)
+@pytest.mark.parametrize("otra", OTRAS, ids=lambda ruta: ruta.stem)
+def test_una_respuesta_poco_corriente_pasa(otra, titulo):
+    assert motivo(titulo, otra.read_text(encoding="utf-8")) == ""
+
+
+def test_las_otras_son_distintas_en_todo_y_lo_dado_es_lo_mismo():
+    textos = [ruta.read_text(encoding="utf-8") for ruta in (hoja.SOLUCION, *OTRAS)]
+    piezas = [hoja.trozos(texto) for texto in textos]
+    for nombre in piezas[0]:
+        assert len({cada[nombre] for cada in piezas}) == 3, nombre
+    vacios = []
+    for texto in textos:
+        for nombre in piezas[0]:
+            texto = hoja.poner(texto, nombre, "pass")
+        vacios.append(texto.partition("import json")[2])
+    assert vacios[0] == vacios[1] == vacios[2]
 
 
 def en_blanco(fuente: str) -> str:
@@ -64,24 +86,99 @@ def test_cada_pieza_tiene_su_sitio_en_la_hoja_y_su_capitulo():
     assert debidos == {}
 
 
+LINEAL_SUELTA = "nn.Linear(forma.n_embd, forma.n_embd, bias=forma.bias)"
+DEL_NORMAL = "nn.init.normal_(self.position_embedding.weight, std=0.2)"
+PONER_LA_TASA = "        optimizador.tasa = tasa * min(t / 50, 1) * (1 - (t - 1) / pasos)\n"
+DIVIDIR = "(m / (1 - beta1**t)) / ((v / (1 - beta2**t)).sqrt() + 1e-8)"
+GIRADO = "a * coseno - b * seno, a * seno + b * coseno"
+SIN_LETRA = 'raise ValueError(f"{letra!r} no está entre los caracteres que conozco")'
 ERRORES = (
     ("Tokenizador", "for letra in texto],", "for letra in sorted(texto)],", "codifica «roma»"),
+    ("Tokenizador", SIN_LETRA, "continue", "con una letra nueva da KeyError"),
+    ("Tokenizador", SIN_LETRA, 'raise ValueError("?")', "no nombra 'z'"),
+    ("Tokenizador", "enumerate(caracteres)", "enumerate(sorted(caracteres))", "con «zña» codifica"),
+    ("Tokenizador", "self.numero", "Tokenizador.numero", "se estorban"),
+    ("Tokenizador", ", dtype=torch.long", "", "de un texto vacío"),
+    ("Tokenizador", "ids.tolist()", "ids.numeros()", "se detiene con AttributeError"),
     ("Entrada", "std=0.2", "std=1", "nace con una desviación típica de 1"),
+    ("Entrada", DEL_NORMAL, "pass", "position_embedding.weight nace"),
+    ("Entrada", "[: ids.shape[1]]", "[-ids.shape[1] :]", "toma las posiciones por el final"),
+    ("Entrada", "x = x + self", "x = x * self", "multiplica por las posiciones"),
+    ("Entrada", ".weight[: ids.shape[1]]", "(ids)", "busca la posición con el número de la letra"),
+    ("Entrada", "[: ids.shape[1]]", "", "con ids de forma (3, 4), junta tensores que no encajan"),
+    ("Entrada", 'if forma.position == "learned"', "if True", 'no es "learned" tiene de más'),
     ("mirar_atras", ".triu(1)", ".triu(2)", "deja que la primera letra dé"),
+    ("mirar_atras", ".triu(1)", ".triu(0)", "le tapa también su propia posición"),
+    ("mirar_atras", ".triu(1)", ".tril(-1)", "tapa el pasado"),
+    ("mirar_atras", "-math.inf", "0", "tapa el futuro con ceros"),
+    ("mirar_atras", ".masked_fill(futuro, -math.inf)", "", "no tapa el futuro"),
     ("mirar_atras", " / math.sqrt(D)", "", "divide las puntuaciones entre 1.00"),
     ("mirar_atras", " / math.sqrt(D)", " / D", "divide las puntuaciones entre 6.00"),
-    ("mirar_atras", "softmax(-1)", "softmax(-2)", "suman"),
+    ("mirar_atras", "softmax(-1)", "softmax(-2)", "hace la softmax por columnas"),
+    ("mirar_atras", "q @ k.mT", "k @ q.mT", "pregunta con k"),
+    ("mirar_atras", "k.mT", "k.T", "va bien con (T, D), pero con q, k y v de forma (2, 4, 9, 8)"),
+    ("mirar_atras", "pesos @ v, pesos", "pesos @ k, pesos", "mezcla las k"),
+    ("mirar_atras", "pesos @ v, pesos", "pesos, pesos @ v", "devuelve primero los pesos"),
     ("Atencion", "view(B, T, 3, H, C // H)", "view(B, T, H, 3, C // H).transpose(2, 3)", "reparte"),
-    ("Atencion", "leido.transpose(1, 2).reshape", "leido.reshape", "mezcla las letras"),
-    ("Atencion", "H = self.forma.n_head", "H = 2", "da lo que darían 2 cabezas"),
-    ("Atencion, con girar", "q, k = igualar(q), igualar(k)", "q = igualar(q)", "qk_norm = True"),
+    ("Atencion", "leido.transpose(1, 2).reshape", "leido.reshape", "al juntar las cabezas mezcla"),
+    ("Atencion", "leido.transpose(1, 2).reshape", "leido.transpose(1, 2).view", "usa reshape"),
+    (
+        "Atencion",
+        "qkv.permute(2, 0, 3, 1, 4)",
+        "qkv.permute(2, 0, 1, 3, 4).reshape(3, B, H, T, C // H)",
+        "al partir en cabezas mezcla las letras",
+    ),
+    ("Atencion", "H = self.forma.n_head", "H = 2", "da lo que con n_head = 2"),
+    ("Atencion", "q, k, v = qkv", "v, q, k = qkv", "cambia el orden"),
+    ("Atencion", "self.proj(leido", "(leido", "no pasa lo leído por proj"),
+    ("Atencion", "return self.proj", "return x + self.proj", "suma x a lo que da"),
+    ("Atencion", LINEAL_SUELTA, LINEAL_SUELTA.replace("forma.bias", "True"), "con bias = False"),
+    ("Atencion", "        super().__init__()\n", "", "le falta super().__init__()"),
+    (
+        "Atencion, con girar",
+        "q, k = igualar(q), igualar(k)",
+        "q = igualar(q)",
+        "solo las consultas",
+    ),
+    ("Atencion, con girar", "q, k = girar(q), girar(k)", "k = girar(k)", "gira solo las claves"),
+    (
+        "Atencion, con girar",
+        "q, k = girar(q), girar(k)",
+        "q, k, v = girar(q), girar(k), girar(v)",
+        "gira también los valores",
+    ),
+    ("Atencion, con girar", 'if self.forma.position == "rope"', "if True", "gira siempre"),
+    ("Atencion, con girar", "if self.forma.qk_norm", "elif self.forma.qk_norm", "no iguala las"),
+    ("Atencion, con girar", "q, k = girar(q), girar(k)", "girar(q), girar(k)", "no gira las"),
     (
         "FeedForward",
         "self.activacion(self.expand(x))",
         "F.relu(self.expand(x))",
         "usa siempre ReLU",
     ),
-    ("LayerNorm", "1e-5", "1.0", "usa una épsilon de 1"),
+    ("FeedForward", "self.activacion(self.expand(x))", "self.expand(x)", "no activa"),
+    ("FeedForward", "return self.proj(", "return x + self.proj(", "suma x a lo que da"),
+    ("FeedForward", "4 * forma", "2 * forma", "tiene expand.weight de forma (48, 24)"),
+    (
+        "FeedForward",
+        "self.activacion(self.expand(x))",
+        "F.dropout(self.activacion(self.expand(x)))",
+        "ni dropout",
+    ),
+    ("LayerNorm", "1e-5", "1.0", "suma una épsilon de 1,"),
+    ("LayerNorm", "self.epsilon = epsilon", "self.epsilon = 1e-5", "con epsilon=0.3 suma"),
+    (
+        "LayerNorm",
+        "(varianza + self.epsilon).sqrt()",
+        "(varianza.sqrt() + self.epsilon)",
+        "fuera de la raíz",
+    ),
+    ("LayerNorm", "desvios.square().mean(-1, keepdim=True)", "x.var(-1, keepdim=True)", "C − 1"),
+    ("LayerNorm", "mean(-1, keepdim=True)", "mean(0, keepdim=True)", "un vector, una media"),
+    ("LayerNorm", "mean(-1, keepdim=True)", "mean(-1)", "¿falta keepdim=True?"),
+    ("LayerNorm", ".sqrt()", "", "divide entre la varianza, sin su raíz"),
+    ("LayerNorm", "nn.Parameter(torch.ones(C))", "torch.ones(C)", "weight no es un nn.Parameter"),
+    ("LayerNorm", "x if self.bias is None else ", "", "con bias=False, hace una cuenta con None"),
     (
         "Bloque",
         "self.attention(self.norm1(x))",
@@ -89,24 +186,159 @@ ERRORES = (
         "normaliza después",
     ),
     ("Bloque", "self.feed_forward(self.norm2(x))", "self.feed_forward(x)", "no normaliza delante"),
+    ("Bloque", "x = x + self.attention", "x = self.attention", "no suma lo que da la atención"),
+    ("Bloque", "x = x + self.attention", "x += self.attention", "cambia el x que entra"),
+    ("Bloque", "self.norm2(x)", "self.norm1(x)", "normaliza con norm1 también"),
+    ("Bloque", "self.norm2 = hacer_norma(forma)", "self.norm2 = self.norm1", "con la misma"),
+    (
+        "Bloque",
+        "Atencion(forma)",
+        "Atencion(Forma(11, 9, forma.n_embd, n_head=2))",
+        "con n_head = 4 da lo que con n_head = 2",
+    ),
+    ("Bloque", "hacer_norma(forma)", "LayerNorm(forma.n_embd, epsilon=1.0)", "una épsilon de 1,"),
+    ("Bloque", "hacer_norma(forma)", "LayerNorm(forma.n_embd)", 'con norm = "rmsnorm"'),
     ("Gpt", "self.head(self.norm(x))", "self.head(x)", "no normaliza delante de la cabeza"),
+    ("Gpt", "super().forward(ids)", "self.token_embedding(ids)", "no suma las posiciones"),
+    ("Gpt", "for _ in range(forma.n_layer)", "for _ in range(3)", "con n_layer = 1 tiene 3"),
+    ("Gpt", "x = bloque(x)", "bloque(x)", "no pasa por los bloques"),
+    ("Gpt", "x = bloque(x)", "x = x + bloque(x)", "suma otra vez"),
+    ("Gpt", "return self.head(self.norm(x))", "    return self.head(self.norm(x))", "solo por el"),
     (
         "Gpt",
-        "super().forward(ids)",
-        "self.token_embedding(ids) + self.position_embedding.weight[: ids.shape[1]]",
-        "suma posiciones también si",
+        "nn.ModuleList(Bloque(forma) for _ in range(forma.n_layer))",
+        "nn.ModuleList([Bloque(forma)] * forma.n_layer)",
+        "sus bloques son el mismo",
+    ),
+    (
+        "Gpt",
+        "bias=False)",
+        "bias=False)\n        nn.init.normal_(self.position_embedding.weight)",
+        "position_embedding nace con una desviación típica de 1",
+    ),
+    (
+        "Gpt",
+        "bias=False)",
+        "bias=False)\n        self.head.weight = self.token_embedding.weight",
+        "comparten sus números",
     ),
     ("entropia_cruzada", ".mean()", ".sum()", "da la suma"),
+    ("entropia_cruzada", "-log_p", "log_p", "sin cambiarle el signo"),
+    ("entropia_cruzada", "log_softmax(-1)", "softmax(-1)", "sin logaritmo"),
+    ("entropia_cruzada", "log_softmax(-1)", "log_softmax(1)", "hace la softmax en el eje 1"),
+    ("entropia_cruzada", "log_softmax(-1)", "softmax(-1).log()", "con logits de miles da inf"),
+    ("entropia_cruzada", ".mean()", ".mean().item()", "da float"),
+    ("entropia_cruzada", "logits.log_softmax(-1)", "logits", "toma los logits por logaritmos"),
+    (
+        "entropia_cruzada",
+        "objetivos[..., None]",
+        "objetivos.view(-1).view(*objetivos.shape, 1)",
+        "con objetivos que son un trozo de otro tensor",
+    ),
     ("paso_de_adam", ".sqrt() + 1e-8)", " + 1e-8).sqrt()", "el 1e-8 se suma a la raíz, fuera"),
+    ("paso_de_adam", DIVIDIR, "m / (v.sqrt() + 1e-8)", "no divide las memorias entre 1 − β^t"),
+    ("paso_de_adam", "w = w - tasa * encoger * w", "g = g + encoger * w", "no hace caso"),
+    ("paso_de_adam", "tasa * encoger * w", "encoger * w", "encoge sin multiplicar por la tasa"),
+    ("paso_de_adam", "w - tasa * (m", "w + tasa * (m", "suma el paso"),
+    ("paso_de_adam", "w = w - tasa * encoger", "w -= tasa * encoger", "cambia lo que recibe"),
+    ("paso_de_adam", "return w, m, v", "return w, v, m", "devuelve v delante de m"),
+    ("paso_de_adam", " + 1e-8", "", "con gradiente 0 da nan"),
     ("entrenar", "optimizador.zero_grad()", "pass", "falta zero_grad"),
+    (
+        "entrenar",
+        "valor.backward()",
+        "valor.backward()\n        optimizador.zero_grad()",
+        "borra el gradiente antes de usarlo",
+    ),
+    ("entrenar", "valor.backward()", "pass", "llama a backward 0 veces"),
+    ("entrenar", "optimizador.step()", "pass", "falta optimizador.step()"),
+    (
+        "entrenar",
+        "        comienzos",
+        "        optimizador = Adam(modelo.parameters(), tasa)\n        comienzos",
+        "olvida las memorias de Adam",
+    ),
+    ("entrenar", "(lote, 1))", "(1, 1)).expand(lote, 1)", "repite una ventana en todo el lote"),
     ("entrenar", " * (1 - (t - 1) / pasos)", "", "la tasa no baja"),
     ("entrenar", " * min(t / 50, 1)", "", "la tasa no sube"),
-    ("generar", "logits / temperatura", "logits * temperatura", "la más probable sale el"),
+    ("entrenar", PONER_LA_TASA, "", "la tasa no cambia nunca"),
+    ("entrenar", "range(1, pasos + 1)", "range(pasos)", "cuenta t desde 0"),
+    ("entrenar", "trozos[:, 1:])", "trozos[:, :-1])", "adivinar a cada letra ella misma"),
+    ("entrenar", "len(ids) - ventana", "len(ids)", "lee detrás del final"),
+    (
+        "entrenar",
+        "torch.randint(len(ids) - ventana, (lote, 1))",
+        "(8 * t + torch.arange(lote)[:, None]) % 55",
+        "en fila",
+    ),
+    ("entrenar", ".item()", "", "las pérdidas no son números"),
+    ("entrenar", "Adam(modelo.parameters()", "torch.optim.Adam(modelo.parameters()", "otra cosa"),
+    ("entrenar", "valor", "entropia_cruzada", "no llames así a una variable"),
+    ("generar", "logits / temperatura", "logits * temperatura", "multiplica los logits"),
+    ("generar", "(logits / temperatura)", "logits", "no hace caso de la temperatura"),
     ("generar", "[None, -modelo.forma.block_size :]", "[None]", "y block_size es 5"),
+    ("generar", "-modelo.forma.block_size :", "-1:", "con 2 letras escritas lee 1"),
     ("generar", ", generator=azar", "", "con la misma semilla"),
-    ("abrir_gpt2", "suyos[nombre].T if es_matriz else suyos[nombre]", "suyos[nombre]", ""),
+    ("generar", "ids[leidas:]", "ids", "devuelve también el comienzo"),
+    ("generar", "len(ids)", "len(comienzo)", "con un número cada dos letras"),
+    ("generar", "temperatura == 0", "False", "con temperatura 0 divide entre 0"),
+    ("girar", GIRADO, "a * coseno + b * seno, b * coseno - a * seno", "gira al revés"),
+    ("girar", "torch.arange(T,", "torch.arange(1, T + 1,", "cuenta las posiciones desde 1"),
+    ("girar", "-torch.arange(0, D, 2", "torch.arange(0, D, 2", "gira más las últimas parejas"),
+    ("girar", GIRADO, "a * coseno + b * seno, a * seno + b * coseno", "cambia la longitud"),
+    ("girar", f"torch.stack(({GIRADO}), -1)", f"torch.stack(({GIRADO}), -2)", "en dos mitades"),
+    ("girar", "T, D = x.shape[-2:]", "B, H, T, D = x.shape", "con un solo texto"),
+    ("igualar", ".mean(-1, keepdim=True)", ".mean()", "junta todos los vectores"),
+    ("igualar", ".mean(-1, keepdim=True)", ".sum(-1, keepdim=True)", "longitud 1"),
+    ("igualar", ".sqrt()", "", "sin su raíz"),
+    ("igualar", "1e-6", "1e-5", "suma una épsilon de 1e-05"),
+    (
+        "igualar",
+        "(x.square().mean(-1, keepdim=True) + 1e-6).sqrt()",
+        "(x.square().mean(-1, keepdim=True).sqrt() + 1e-6)",
+        "fuera de la raíz",
+    ),
+    ("igualar", "x.square()", "(x - x.mean(-1, keepdim=True)).square()", "no es la RMSNorm"),
+    ("guardar", 'f"model.{nombre}"', "nombre", 'le falta "model." delante'),
+    ("guardar", "json.dumps(contenido)", "str(contenido)", "no está en JSON"),
+    ("guardar", "asdict(modelo.forma)", "modelo.forma", "JSON no sabe guardar un objeto Forma"),
+    ("guardar", "asdict(modelo.forma)", "str(modelo.forma)", "debería haber un diccionario"),
+    ("guardar", "p.detach()", "p.detach().half()", "guarda model.token_embedding.weight en"),
+    ("guardar", ', {"content": json.dumps(contenido)}', "", 'en su metadata falta "content"'),
+    ("abrir_caja", ".eval()", "", "modo de entrenamiento"),
+    ("abrir_caja", ' or suya.get("embedding_skip")', "", "abre un archivo con embedding_skip"),
+    ("abrir_caja", 'suya.get("ngram_size", 1)', 'suya["ngram_size"]', "con un archivo de guardar"),
+    ("abrir_caja", 'f"model.{nombre}"', "nombre", "pide al archivo el tensor"),
+    (
+        "abrir_caja",
+        "{campo: suya[campo] for campo in Forma.__annotations__}",
+        "suya",
+        "da a Forma un `dropout`",
+    ),
+    ("abrir_caja", "torch.no_grad()", "torch.enable_grad()", "y es sin torch.no_grad()"),
+    ("abrir_caja", "ValueError", "RuntimeError", "pide ValueError"),
+    (
+        "abrir_gpt2",
+        "suyos[nombre].T if es_matriz else suyos[nombre]",
+        "suyos[nombre]",
+        "no traspone",
+    ),
     ("abrir_gpt2", 'activation="gelu"', 'activation="relu"', "GPT-2, con GELU"),
+    ("abrir_gpt2", "bloques, n_head", "bloques, 12", "hace 3 bloques de 12 cabezas"),
+    ("abrir_gpt2", '.removeprefix("transformer.")', "", 'con "transformer." delante'),
+    ("abrir_gpt2", "suyos[nombre].T if", "suyos[nombre].view(p.shape) if", "no tiene los números"),
+    (
+        "abrir_gpt2",
+        "            for mia, suya",
+        '            if nombre.startswith("head"):\n                continue\n            for mia, suya',
+        "head.weight no tiene los números de wte.weight",
+    ),
 )
+
+
+def test_hay_cuatro_errores_de_cada_pieza():
+    veces = {titulo: sum(error[0] == titulo for error in ERRORES) for titulo in TITULOS}
+    assert min(veces.values()) >= 4, veces
 
 
 @pytest.mark.parametrize(("titulo", "bien", "mal", "frase"), ERRORES)
@@ -116,6 +348,38 @@ def test_un_error_se_nombra(titulo, bien, mal, frase):
     assert bien in escrita
     fallo = motivo(titulo, hoja.poner(SOLUCION, nombre, escrita.replace(bien, mal)))
     assert fallo and frase in fallo, fallo
+    assert "\n" not in fallo
+
+
+def test_el_adam_de_la_comprobacion_es_el_de_pytorch():
+    mio = hoja.cargar(SOLUCION)
+    parametro = torch.nn.Parameter(torch.tensor([[1.0, -3.0], [0.5, 2.0]]))
+    oficial = torch.optim.AdamW([parametro], lr=0.2, betas=(0.8, 0.9), weight_decay=0.3)
+    w, (m, v) = parametro.detach().clone(), torch.zeros(2, 2, 2)
+    for t in range(1, 6):
+        w, m, v = mio.paso_de_adam(w, w**2 - 1, m, v, t, 0.2, 0.8, 0.9, 0.3)
+        parametro.grad = parametro.detach() ** 2 - 1
+        oficial.step()
+        torch.testing.assert_close(w, parametro.detach())
+
+
+def test_lo_que_no_esta_en_su_sitio_no_pasa():
+    escrita = hoja.leer(SOLUCION, "igualar")
+    texto = hoja.poner(SOLUCION, "igualar", f"# --- la mía ---\n{escrita}")
+    assert "no está debajo de su línea" in motivo("igualar", texto)
+
+
+def test_una_pieza_que_llama_a_exit_no_acaba_con_todo():
+    texto = hoja.poner(SOLUCION, "igualar", "def igualar(x):\n    exit()\n")
+    assert "exit()" in motivo("igualar", texto)
+
+
+def test_lo_que_una_pieza_cambia_en_pytorch_no_alcanza_a_las_demas():
+    escrita = hoja.leer(SOLUCION, "entrenar").replace(
+        "    perdidas", "    torch.set_grad_enabled(False)\n    perdidas", 1
+    )
+    assert "el gradiente no llega" in motivo("entrenar", hoja.poner(SOLUCION, "entrenar", escrita))
+    assert torch.is_grad_enabled()
 
 
 def test_abre_un_gpt2_de_otros():
@@ -149,6 +413,38 @@ def test_el_programa_escribe_las_letras_de_sample_py(tmp_path):
         for orden in (mio, suyo)
     ]
     assert escritos[0].strip() == escritos[1].strip()
+
+
+@pytest.mark.parametrize("otra", OTRAS, ids=lambda ruta: ruta.stem)
+def test_los_otros_programas_escriben_las_letras_de_la_solucion(otra, tmp_path):
+    (tmp_path / "sancho").symlink_to(ROOT / "sancho", target_is_directory=True)
+    (tmp_path / "notebooks").mkdir()
+    for origen in (hoja.SOLUCION, otra):
+        shutil.copy(origen, tmp_path / "notebooks")
+    escritos = [
+        subprocess.run(
+            [sys.executable, f"notebooks/{nombre}", "escribir", "En un lugar", "0"],
+            cwd=tmp_path,
+            capture_output=True,
+            encoding="utf-8",
+            check=True,
+        ).stdout
+        for nombre in (hoja.SOLUCION.name, otra.name)
+    ]
+    assert escritos[0] == escritos[1] and len(escritos[0]) > 300
+
+
+@pytest.mark.parametrize("otra", OTRAS, ids=lambda ruta: ruta.stem)
+def test_lo_que_guarda_un_programa_lo_abre_otro(otra, tmp_path):
+    solucion, suyo = hoja.cargar(SOLUCION), hoja.cargar(otra.read_text(encoding="utf-8"))
+    ids = torch.randint(5, (1, 9))
+    for uno, dos in ((suyo, suyo), (suyo, solucion), (solucion, suyo)):
+        ruta = tmp_path / "un.safetensors"
+        modelo = uno.Gpt(uno.Forma(5, 9, 24, n_layer=2, n_head=4, position="rope", qk_norm=True))
+        uno.guardar(ruta, sortear(modelo), uno.Tokenizador("abcde"))
+        abierto, letras = dos.abrir_caja(ruta)
+        assert letras.caracteres == "abcde"
+        torch.testing.assert_close(abierto(ids), modelo(ids), rtol=1e-4, atol=1e-4)
 
 
 def test_el_programa_en_blanco_lo_dice(tmp_path):

@@ -362,7 +362,7 @@ def test_a_piece_that_does_not_pass_is_not_copied_and_what_was_there_stays(
     written = sheet.read_text(encoding="utf-8")
     run_cells(monkeypatch, DOUBLED.replace("F.rms_norm(x, x.shape[-1:], eps=1e-6)", "x"))
     pieza("igualar")
-    assert "· igualar no es la RMSNorm de cada vector. Se usa la solución." in (
+    assert "· igualar: no es la RMSNorm de cada vector. Se usa la solución." in (
         capsys.readouterr().out
     )
     assert sheet.read_text(encoding="utf-8") == written
@@ -377,6 +377,63 @@ def test_another_answer_takes_the_place_of_the_first_which_is_kept(sheet, monkey
     assert "queda en mi_gpt.py.antes" in capsys.readouterr().out
     assert sheet.with_name("mi_gpt.py.antes").read_text(encoding="utf-8") == first
     assert "another comment" in sheet.read_text(encoding="utf-8")
+
+
+def test_what_an_editor_improved_is_not_lost_to_the_cell_it_came_from(sheet, monkeypatch, capsys):
+    run_cells(monkeypatch, DOUBLED)
+    pieza("igualar")
+    improved = sheet.read_text("utf-8").replace("a comment of one's own", "better words")
+    sheet.write_text(improved, encoding="utf-8")
+    capsys.readouterr()
+    pieza("igualar")
+    assert capsys.readouterr().out == "✓ igualar: se usa la tuya, la de mi_gpt.py.\n"
+    assert sheet.read_text("utf-8") == improved
+
+
+def test_only_what_belongs_to_the_piece_is_copied(sheet, monkeypatch, capsys):
+    cell = "\n".join(
+        [
+            "from __future__ import annotations",
+            "import math",
+            "EPSILON = 1e-6",
+            "get_ipython().system('ls')",
+            "def girar(x):\n    return x",
+            "def raiz(x):\n    return x.sqrt()",
+            "# --- mine",
+            "def igualar(x):\n    return x / raiz(x.square().mean(-1, keepdim=True) + EPSILON)",
+            "print(igualar(torch.ones(3)))",
+            "assert of_the_chapter",
+        ]
+    )
+    run_cells(monkeypatch, f"get_ipython().run_cell_magic('time', '', {cell!r})")
+    pieza("igualar")
+    assert "✓ igualar pasa" in capsys.readouterr().out
+    written = hoja.leer(sheet.read_text("utf-8"), "igualar")
+    kept = ("import math", "EPSILON = 1e-6", "def raiz(x)", "# --- mine", "def igualar(x)")
+    assert all(line in written for line in kept)
+    left = ("__future__", "get_ipython", "def girar", "print", "of_the_chapter")
+    assert not any(line in written for line in left)
+
+
+def test_the_last_cell_counts_though_it_cannot_be_read(sheet, monkeypatch, capsys):
+    run_cells(monkeypatch, DOUBLED, "def igualar(x:\n    return x")
+    pieza("igualar")
+    assert "· igualar: no se puede leer: los paréntesis no cuadran" in capsys.readouterr().out
+
+
+def test_a_hole_left_in_a_comment_is_no_hole(sheet, monkeypatch, capsys):
+    run_cells(monkeypatch, DOUBLED.replace("# a comment", "# raise NotImplementedError"))
+    pieza("igualar")
+    assert "✓ igualar pasa" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("content", [b"\xf1", None])
+def test_a_sheet_in_another_encoding_or_missing_is_said(sheet, content, capsys):
+    sheet.unlink()
+    if content:
+        sheet.write_bytes(content)
+    assert pieza("igualar")(torch.ones(3)).shape == (3,)
+    assert "· mi_gpt.py no se puede usar: " in capsys.readouterr().out
 
 
 def test_a_blank_cell_takes_nothing_from_what_an_editor_wrote(sheet, monkeypatch, capsys):
@@ -407,16 +464,14 @@ def test_a_sheet_that_cannot_be_read_says_where(sheet, capsys):
     sheet.write_text(hoja.poner(sheet.read_text("utf-8"), "igualar", DOUBLED), encoding="utf-8")
     assert pieza("igualar")(torch.ones(3)).shape == (3,)
     said = capsys.readouterr().out
-    assert "· igualar no se puede leer" in said and "· mi_gpt.py no se puede usar" in said
+    assert "· igualar: no se puede leer" in said and "· mi_gpt.py no se puede usar" in said
 
 
 def test_a_sheet_without_the_line_of_a_piece_is_said(sheet, monkeypatch, capsys):
     sheet.write_text(sheet.read_text("utf-8").replace("# --- igualar", "# ---"), encoding="utf-8")
     run_cells(monkeypatch, DOUBLED)
     assert pieza("igualar")(torch.ones(3)).shape == (3,)
-    said = (
-        "· mi_gpt.py no se puede usar: a la hoja le falta la línea «# --- igualar (capítulo …) ---»"
-    )
+    said = "no se puede usar: la línea «# --- igualar (capítulo …) ---» está 0 veces, debería una"
     assert said in capsys.readouterr().out
 
 

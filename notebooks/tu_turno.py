@@ -22,17 +22,20 @@ Si lo que se escribe ahí es una clase, con `# tu código` en uno o más método
 
 import ast
 import builtins
+import json
 import os
+import re
 import sys
 from collections.abc import Callable
 from functools import wraps
 from inspect import isclass, isfunction
+from pathlib import Path
 from typing import Any
 
 import torch
 
 import hoja
-from comprobaciones import POR_TITULO, completa, motivo
+from comprobaciones import EN_BLANCO, POR_TITULO, completa, motivo, prestar
 
 
 class Vacia(Exception):
@@ -89,17 +92,18 @@ def pieza(titulo: str) -> Any:
     Si la acabas de escribir en una celda y pasa, se copia antes en la hoja. Una línea dice qué se usa.
     """
     nombre = POR_TITULO[titulo].nombre
-    texto = hoja.HOJA.read_text(encoding="utf-8")
     solucion = hoja.SOLUCION.read_text(encoding="utf-8")
     try:
-        de_la_celda = escrita_en_una_celda(nombre)
-        nueva = hoja.poner(texto, nombre, de_la_celda) if de_la_celda else texto
+        texto = hoja.de_la_hoja()
+        celda = escrita_en_una_celda(nombre)
+        es_nueva = celda and celda != ultima_copiada(nombre)
+        nueva = hoja.poner(texto, nombre, celda) if es_nueva else texto
         por_que = motivo(titulo, nueva)
         if por_que:
-            print(f"· {titulo} {por_que}. Se usa la solución.")
-            nueva = hoja.poner(texto, nombre, hoja.leer(solucion, nombre))
-        elif hoja.leer(nueva, nombre) != hoja.leer(texto, nombre):
-            copiar(nombre, nueva)
+            print(f"· {titulo}{'' if por_que == EN_BLANCO else ':'} {por_que}. Se usa la solución.")
+            nueva = prestar(texto, nombre, solucion)
+        elif es_nueva:
+            copiar(nombre, celda, nueva)
             print(
                 f"✓ {titulo} pasa la comprobación: está en mi_gpt.py, y desde aquí se usa la tuya."
             )
@@ -109,43 +113,80 @@ def pieza(titulo: str) -> Any:
         if prestadas and not por_que:
             print(f"  (Con la solución de {', '.join(prestadas)}.)")
         modulo = hoja.cargar(entera)
-    except (hoja.SinSitio, SyntaxError) as error:
+    except (hoja.SinSitio, SyntaxError, UnicodeDecodeError, OSError) as error:
         print(f"· mi_gpt.py no se puede usar: {error}. Se usa la solución.")
         modulo = hoja.cargar(solucion)
     return getattr(modulo, nombre)
 
 
 def escrita_en_una_celda(nombre: str) -> str:
-    """Dar la última celda ejecutada que define `nombre`, sin lo que no va en la hoja; o "".
+    """Dar lo que va en la hoja de la última celda ejecutada que define `nombre`; o "".
 
     Una celda que deja la pieza en blanco no cuenta: la hoja puede tenerla escrita.
     """
     sesion = getattr(builtins, "get_ipython", lambda: None)()
     celdas = sesion.user_ns.get("In", []) if sesion else []
-    for celda in reversed(celdas):
-        if nombre in celda and define(celda, nombre):
-            return "" if hoja.esta_en_blanco(celda) else celda
+    define = re.compile(rf"^((def|class) {nombre}\b|{nombre} *=(?!=| *pieza\())", re.MULTILINE)
+    for celda in map(sin_magia, reversed(celdas)):
+        if define.search(celda):
+            escrito = lo_de_la_hoja(celda, nombre)
+            return "" if hoja.esta_en_blanco(escrito) else escrito
     return ""
 
 
-def define(celda: str, nombre: str) -> bool:
-    """Decir si una celda define una función o una clase con ese nombre."""
+def sin_magia(celda: str) -> str:
+    """Dar el código de una celda que empieza por %%time o algo así, como lo guarda IPython."""
     try:
-        lineas = ast.parse(celda).body
+        [linea] = ast.parse(celda).body
+        if celda.startswith("get_ipython().run_cell_magic("):
+            return ast.literal_eval(linea.value.args[-1])
+    except (SyntaxError, ValueError, AttributeError):
+        pass
+    return celda
+
+
+def lo_de_la_hoja(celda: str, nombre: str) -> str:
+    """Dar de una celda lo que define o trae la pieza: sin pruebas, y sin otras piezas de la hoja."""
+    try:
+        partes = ast.parse(celda).body
     except SyntaxError:
-        return False
-    return any(getattr(linea, "name", "") == nombre for linea in lineas)
+        return celda  # la comprobación lo dirá
+    lineas = celda.splitlines()
+    otras = {otra.nombre for otra in POR_TITULO.values()} - {nombre}
+    for parte in reversed(partes):
+        queda = isinstance(parte, SE_COPIA) and getattr(parte, "module", "") != "__future__"
+        if not queda or getattr(parte, "name", "") in otras:
+            primera = min([parte.lineno, *(d.lineno for d in getattr(parte, "decorator_list", []))])
+            del lineas[primera - 1 : parte.end_lineno]
+    return "\n".join(lineas).strip() + "\n"
 
 
-def copiar(nombre: str, nueva: str) -> None:
+SE_COPIA = (ast.Import, ast.ImportFrom, ast.FunctionDef, ast.ClassDef, ast.Assign, ast.AnnAssign)
+
+
+def copiar(nombre: str, celda: str, nueva: str) -> None:
     """Escribir la hoja. Si la pieza ya estaba escrita, la de antes queda en mi_gpt.py.antes."""
-    antes = hoja.HOJA.read_text(encoding="utf-8")
+    antes = hoja.de_la_hoja()
     if not hoja.esta_en_blanco(hoja.leer(antes, nombre)):
         hoja.HOJA.with_name("mi_gpt.py.antes").write_text(antes, encoding="utf-8")
         print(f"  ({nombre} ya estaba escrita: la hoja de antes queda en mi_gpt.py.antes.)")
     hoja.HOJA.write_text(nueva, encoding="utf-8")
+    copiadas = json.loads(_copiadas().read_text("utf-8")) if _copiadas().exists() else {}
+    _copiadas().write_text(json.dumps(copiadas | {nombre: celda}, ensure_ascii=False), "utf-8")
     if en_una_maquina_prestada():
-        print("  Antes de cerrar: llevarme_la_hoja(). Otro día: traer_la_hoja().")
+        print("  Antes de cerrar: import tu_turno; tu_turno.llevarme_la_hoja()")
+        print("  Otro día, para volver a ponerla: tu_turno.traer_la_hoja()")
+
+
+def ultima_copiada(nombre: str) -> str:
+    """Dar lo último que se copió de una celda: si sigue igual, lo que cambió en la hoja es de después."""
+    return (
+        json.loads(_copiadas().read_text("utf-8")).get(nombre, "") if _copiadas().exists() else ""
+    )
+
+
+def _copiadas() -> Path:
+    return hoja.HOJA.with_name(".mi_gpt.copiadas.json")
 
 
 def en_una_maquina_prestada() -> bool:

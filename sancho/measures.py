@@ -1,7 +1,6 @@
 """Measures of a text: its words, what it copies, and the loss that counting reaches on it."""
 
 import re
-from collections.abc import Iterator
 
 import numpy as np
 
@@ -65,29 +64,23 @@ def _common_windows(text: str, source: str, length: int) -> list[int]:
     return [i for i, window in enumerate(windows) if window in found]
 
 
-def count_losses(train: np.ndarray, val: np.ndarray, vocab_size: int) -> np.ndarray:
-    """Return the losses of `counted`, (MAX_ORDER,), in nats per character."""
-    return np.array([-np.log(p).mean() for p in counted(train, val, vocab_size, MAX_ORDER)])
+def count_losses(
+    train: np.ndarray, val: np.ndarray, vocab_size: int, longest: int = MAX_ORDER
+) -> np.ndarray:
+    """Return the losses in `val` of who has counted sequences of 1, 2, … characters in `train`.
 
-
-def counted(
-    train: np.ndarray, val: np.ndarray, vocab_size: int, longest: int
-) -> Iterator[np.ndarray]:
-    """Yield what who has counted sequences of 1, 2, … characters in `train` gives those of `val`.
-
-    train, val: ids of one text, (n,). Yields probabilities, as long as val. Interpolated Kneser-Ney
-    smoothing with a discount for each length (Kneser and Ney 1995; Chen and Goodman 1999): what is
-    taken from a sequence goes to the next shorter one, which counts before how many different
-    characters it occurs. Shorter than any character: 1/V.
+    train, val: ids of one text. Returns (longest, len(val)), in nats. Interpolated Kneser-Ney
+    smoothing, a discount a length (Kneser and Ney 1995; Chen and Goodman 1999): what is taken from
+    a sequence goes to the next shorter one, which counts before how many it occurs; at last 1/V.
     """
     ids = np.concatenate((train, val)).astype(np.int64)
     n_train = len(train)
+    losses = []
     grams = ids  # the number of the sequence of m characters that ends at each place
     contexts = np.zeros_like(ids)  # that of the m − 1 characters before that place
     lower = np.full(len(val), 1 / vocab_size)
     for m in range(1, longest + 1):
-        places = np.arange(m - 1, n_train)
-        yield _smoothed(grams, contexts, places, lower)
+        losses.append(-np.log(_smoothed(grams, contexts, np.arange(m - 1, n_train), lower)))
         before = np.concatenate(([0], grams[:-1]))
         longer = np.unique(before * vocab_size + ids, return_inverse=True)[1]  # of m + 1
         last = np.full(longer.max() + 1, -1)  # the place of each of them in train
@@ -95,6 +88,7 @@ def counted(
         lower = _smoothed(grams, contexts, last[last >= 0], lower)
         grams = longer
         contexts = before
+    return np.array(losses)
 
 
 def _smoothed(

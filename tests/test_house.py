@@ -16,6 +16,7 @@ EXPORTS = sorted(
 )
 LIBRARY = [*(f"sancho/{name}.py" for name in MODULES), *EXPORTS]
 SCRIPTS = ["train.py", "sample.py", "evaluate.py", "convert.py", "data/prepare.py"]
+PAGE = [f"sancho/convert/page/*.{kind}" for kind in "py js css html json wat".split()]
 # From the ground up. A module, or the folder convert, imports what is below it, or beside it
 # without a circle.
 FLOORS = (
@@ -129,8 +130,8 @@ def test_importing_does_nothing(tmp_path):
 
 @pytest.mark.parametrize(
     ("patterns", "most"),
-    [(["sancho/*.py"], 4631), (SCRIPTS, 582), (["tests/**/*.py"], 9499)],
-    ids=["library", "scripts", "tests"],
+    [(["sancho/*.py"], 4631), (SCRIPTS, 582), (["tests/**/*.py"], 9609), (PAGE, 7050)],
+    ids=["library", "scripts", "tests", "page"],
 )
 def test_what_comes_is_paid_for(patterns, most):
     paths = [path for pattern in patterns for path in ROOT.glob(pattern)]

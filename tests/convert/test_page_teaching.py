@@ -2,18 +2,36 @@
 
 # ruff: noqa: F401, F811  (fixtures come in by their names)
 
-import hashlib
+import base64
+import json
+import math
 import re
 import time
+import zlib
+from itertools import product
 from pathlib import Path
 
 import numpy as np
 import pytest
 from conftest import ROOT
-from test_page import AXE, LESSON, Tab, chromium, lesson, mini, saved_file, tab, thousands, visit
+from test_page import (
+    AXE,
+    FACTS,
+    LESSON,
+    Tab,
+    chromium,
+    lesson,
+    mini,
+    saved_file,
+    small_checkpoint,
+    tab,
+    thousands,
+    visit,
+    written,
+)
 
 from sancho import checkpoint
-from sancho.convert import page
+from sancho.convert.page import packing
 
 LINE = LESSON[: LESSON.index("\n") + 1]
 OTHER = "Otro texto, con otras letras: jaque, kilo, wolframio, 1605.\n" * 300
@@ -47,7 +65,7 @@ def test_another_text_drops_nothing_unasked(lesson, tmp_path):
     said = lesson.shown("#aprendizaje")
     lesson.fill(pegado=OTHER)
     lesson.see("#leido", thousands(len(OTHER)))
-    assert "tu texto" in lesson.shown("#lo-aprendido")
+    assert "texto pegado" in lesson.shown("#lo-aprendido")
     lesson.find("#aprender").click()
     assert "sustituye" in answer(lesson, accepts=False)
     assert lesson.shown("#aprendizaje") == said
@@ -59,13 +77,13 @@ def test_another_text_drops_nothing_unasked(lesson, tmp_path):
     assert lesson.shown("#guardar") == ""
     lesson.press("#parar")
     lesson.see("#aprendizaje", "Lo aprendido hasta el paso")
-    path = saved_file(lesson, "#guardar-modelo", tmp_path / "tu texto.safetensors")
+    path = saved_file(lesson, "#guardar-modelo", tmp_path / "texto pegado.safetensors")
     assert checkpoint.load(path).characters == "".join(sorted(set(LESSON)))
     lesson.again()
     lesson.press("#retomar")
     lesson.see("#aprendizaje", said)
     # What is in a file may go without a question.
-    saved_file(lesson, "#guardar-pagina", tmp_path / "tu texto.html")
+    saved_file(lesson, "#guardar-pagina", tmp_path / "texto pegado.html")
     lesson.fill(pegado=OTHER)
     lesson.see("#leido", thousands(len(OTHER)))
     kept = lesson.js("lesson.kept")
@@ -125,7 +143,7 @@ def test_a_paste_can_be_learned_at_once_and_a_grey_button_says_why(tab):
     assert tab.find("#aprender").get_attribute("aria-describedby") == "por-que"
     tab.js("arguments[0].focus()", tab.find("#pegado"))
     tab.js("document.execCommand('insertText', false, arguments[0])", LINE * 60)
-    tab.see("#leido", f"tu texto: {60 * len(LINE)} letras")
+    tab.see("#leido", f"texto pegado: {60 * len(LINE)} letras")
     assert tab.js("document.activeElement.id") == "pegado"
     assert tab.shown("#por-que") == ""
     tab.find("#aprender").click()
@@ -172,7 +190,7 @@ def test_an_offer_goes_with_its_file(tab, tmp_path):
     give(tab, tmp_path / "libro.txt", LESSON.encode("windows-1252"))
     assert tab.shown("#releer") == "Leerlo como windows-1252"
     tab.fill(pegado=LESSON)
-    tab.see("#leido", "tu texto")
+    tab.see("#leido", "texto pegado")
     assert tab.shown("#releer") == ""
 
 
@@ -255,7 +273,7 @@ def test_a_full_store_is_told_and_the_lesson_goes_on(tab):
     assert "si cierras la página, se pierde" in tab.shown("#no-guarda")
     tab.see("#aprendizaje", "Faltan")
     stop(tab)
-    assert "tu texto" in tab.shown("#lo-aprendido")
+    assert "texto pegado" in tab.shown("#lo-aprendido")
 
 
 def test_a_screen_reader_hears_of_a_lesson_every_ten_seconds_at_most(tab):
@@ -285,7 +303,7 @@ def test_a_screen_reader_hears_of_a_lesson_every_ten_seconds_at_most(tab):
 def test_a_page_of_its_own_speaks_as_one_reads(visit, mini):
     tab = visit(mini, address="?lang=en")
     tab.fill(pegado=LESSON)
-    tab.see("#leido", "your text: 108,000 letters")
+    tab.see("#leido", "pasted text: 108,000 letters")
     tab.press("#aprender")
     tab.see("#aprendizaje", "left.")
     tab.press("#parar")
@@ -312,12 +330,14 @@ def test_a_page_of_its_own_speaks_as_one_reads(visit, mini):
     tab.wait("window.revoked === arguments[0]", addresses[0])
 
 
-def test_the_digest_of_a_checkpoint_is_sha_256(tab):
-    sizes = [0, 1, 55, 56, 63, 64, 65, 1000]
-    texts = [bytes(i * 7 % 256 for i in range(n)) for n in sizes]
-    ours = "arguments[0].map((numbers) => sha256(Uint8Array.from(numbers)))"
-    found = tab.js(ours, [list(text) for text in texts])
-    assert found == [hashlib.sha256(text).hexdigest() for text in texts]
+def test_where_no_checkpoint_can_be_sealed_the_page_says_so_and_is_kept(lesson, tmp_path):
+    stop(lesson)
+    lesson.js("(Object.defineProperty(crypto, 'subtle', { value: undefined }), 0)")  # as by http
+    lesson.press("#guardar-modelo")
+    lesson.see("#aprendizaje", "no puede sellar el archivo en una página que viene por http")
+    assert "Lo aprendido de «texto pegado»" in lesson.shown("#guardar")
+    saved_file(lesson, "#guardar-pagina", tmp_path / "texto pegado.html")
+    assert not list(tmp_path.glob("*.safetensors"))
 
 
 def test_the_keyboard_alone_teaches_stops_and_keeps(tab, tmp_path):
@@ -325,7 +345,10 @@ def test_the_keyboard_alone_teaches_stops_and_keeps(tab, tmp_path):
     tab.driver.execute_cdp_cmd("Browser.setDownloadBehavior", kept)
 
     def usable() -> None:
-        assert not AXE.is_file() or tab.unusable("'#ensena'") == []
+        for width, scheme in product((360, 1280), ("light", "dark")):
+            tab.show_as(width, color_scheme=scheme)
+            assert not AXE.is_file() or tab.unusable("'#ensena'") == [], (width, scheme)
+        tab.show_as()
 
     def press(*names: str) -> str:
         focused = tab.driver.switch_to.active_element.get_attribute("id")
@@ -334,7 +357,7 @@ def test_the_keyboard_alone_teaches_stops_and_keeps(tab, tmp_path):
 
     usable()
     tab.js("arguments[0].focus()", tab.find("#tiempo"))
-    tab.fill(pegado=LESSON)
+    tab.fill(pegado=LESSON, tiempo=20)
     tab.see("#leido", thousands(len(LESSON)))
     assert press("TAB") == "aprender"
     assert press("ENTER") == "parar"
@@ -388,3 +411,85 @@ def test_one_button_teaches_the_sample_and_what_it_wrote_is_copied(visit, mini):
     tab.again()
     tab.press("#retomar")
     assert tab.shown("#escrito") == shown
+
+
+# --- a page of its own, to send -------------------------------------------------------------
+
+
+def test_a_kept_page_says_what_it_is_and_writes_what_its_model_would(lesson, tmp_path):
+    stop(lesson)
+    assert "en un navegador, no en la vista previa" in lesson.shown("#guardar")
+    name = "</script><img src=x onerror=alert(1)> \"'&amp;{n}|\U0001f600"
+    lesson.fill(nombre=f" {name} ")
+    lesson.js("(app.facts.links.page = 'https://another.example/')")
+    loss = lesson.js("lesson.learned.loss")
+    model = saved_file(lesson, "#guardar-modelo", tmp_path / "texto pegado.safetensors")
+    path = saved_file(lesson, "#guardar-pagina", tmp_path / "texto pegado.html")
+    lesson.driver.get(path.as_uri())
+    start = lesson.ready().find("#inicio").get_attribute("value")
+    assert start in LESSON and len(start.split()) == 3
+    assert lesson.text[: len(start) + 200] == written(checkpoint.load(model), start, 200)
+    title = f"Lo que escribe {name}"
+    assert [lesson.js("document.title"), *lesson.texts("h1"), lesson.texts("img")] == [
+        title,
+        title,
+        [],
+    ]
+    doubts = round(math.exp(loss))
+    doubts = f"duda como entre {doubts}" if doubts > 1 else "apenas duda"
+    said = (
+        rf"«texto pegado» \({thousands(len(LESSON))} letras\) durante \d+ segundos?: .* {doubts}\."
+    )
+    assert re.search(said, lesson.shown("#lema"))
+    assert lesson.js("pageAddress()") == ""  # of another model
+    assert "float16" in lesson.shown("#ficha")
+    lesson.press("#ejemplo")
+    assert lesson.find("#ajeno").get_attribute("value") in LESSON
+    assert lesson.shown("#duelo-titulo") == "¿Tú o tu modelo?"
+    assert "tu modelo. ¿Cuál es el de la persona?" in lesson.shown("#duelo-intro")
+    lesson.press("#ronda", "#pareja button")
+    assert sorted(lesson.texts("#pareja b")) == ["Del modelo.", "✓ De la persona."]
+    assert "¿Tú o tu modelo?" in lesson.find("#cuenta-duelo").get_attribute("value")
+    lesson.driver.get(f"{path.as_uri()}?lang=en")
+    lesson.ready()
+    assert lesson.texts("h1") == [f"What {name} writes"]
+    assert "letters) for" in lesson.shown("#lema")
+
+
+def test_a_page_without_a_name_is_its_texts(lesson, tmp_path):
+    stop(lesson)
+    lesson.js("(lesson.learned.text.name = arguments[0])", "nombre_largo_" * 5)
+    path = saved_file(lesson, "#guardar-pagina", tmp_path / f"{'nombre_largo_' * 5}.html")
+    lesson.driver.get(path.as_uri())
+    lesson.ready().show_as(320)
+    assert lesson.texts("h1") == [f"Lo que escribe quien leyó «{'nombre_largo_' * 5}»"]
+    assert lesson.js("document.documentElement.scrollWidth") <= 320
+
+
+@pytest.mark.parametrize(("added", "precision"), [(0, "float16"), (2048, "float32")])
+def test_a_page_has_half_precision_where_its_first_letters_stay(visit, added, precision):
+    """Of 2,048 and a little more, half precision keeps whole even numbers alone."""
+    saved = small_checkpoint()
+    saved.weights["head.weight"] += added
+    made = "pageOf(app.model.weights, { config: app.facts.config }).then((page) => page.text())"
+    text = visit(saved).later(made)
+    assert json.loads(re.search(FACTS, text)[1])["precision"] == precision
+    weights = re.search(r'id="weights">(.*?)</', text)[1]
+    expected = packing.pack(packing.rounded(saved, precision), precision)
+    found, expected = (zlib.decompress(base64.b64decode(x)) for x in (weights, expected))
+    assert found == expected
+
+
+def test_a_page_of_mini_is_small_enough_for_a_mail(visit, mini):
+    program = """((config) => {
+      const ids = Int32Array.from({ length: 9e5 }, (_, i) => (i * i) % 96);
+      const { 'ngram_embedding.keys': keys, ...weights } = newWeights(config, ids, 1);
+      let bits = 1;
+      const next = () => (bits = Math.imul(bits, 1664525) + 1013904223) / 2 ** 34;
+      for (const array of Object.values(weights)) array.forEach((_, i) => (array[i] = next()));
+      weights['ngram_embedding.keys'] = keys;
+      return pageOf(weights, { config, characters: arguments[0] }).then(({ size }) => size);
+    })({ ...app.facts.teaching.models[0], vocab_size: 96 })"""
+    characters = "".join(map(chr, range(32, 128)))
+    tab = visit(mini, data=ROOT / "data")
+    assert 8e6 < tab.later(program, characters) <= 11e6

@@ -3,15 +3,10 @@
 function openAbout() {
   const { corpus, parameters, precision, cost, progress } = app.facts;
   const { block_size, vocab_size } = app.model.config;
+  const letters = say('letters', { n: progress.tokens });
+  const steps = say('steps', { n: progress.step });
   const facts = [
-    [
-      say('what_it_read'),
-      say('read_so_much', {
-        corpus,
-        letters: say('letters', { n: progress.tokens }),
-        steps: say('steps', { n: progress.step }),
-      }),
-    ],
+    [say('what_it_read'), say('read_so_much', { corpus, letters, steps })],
     [say('how_long'), duration(progress.seconds)],
     [say('size'), say('parameters', { n: parameters })],
     [say('shape'), shapeInWords()],
@@ -20,19 +15,12 @@ function openAbout() {
     [say('not_read'), lossInWords(progress.val_loss)],
     [say('weights_here'), costInWords(say(precision), cost)],
   ];
-  const list = element(
-    'dl',
-    {},
-    ...facts.flatMap(([name, text]) => [element('dt', {}, name), element('dd', {}, text)]),
-  );
-  $('ficha').append(
-    element('div', { class: 'columns even' }, list, element('div', {}, ...learningCurve())),
-  );
+  const entries = facts.flatMap(([name, text]) => [element('dt', {}, name), element('dd', {}, text)]);
+  const curve = element('div', {}, ...learningCurve());
+  $('ficha').append(element('div', { class: 'columns even' }, element('dl', {}, ...entries), curve));
   const { course, project } = app.facts.links;
   $('pie').append(say('made_with'), linkOrName(project, 'sancho-mini'), '. ');
   if (course) $('pie').append(say('how_it_works'), linkOrName(course, say('the_course')), '.');
-  const isSpanish = app.vocabulary.ids.has('¿');
-  $('lema').textContent = say('motto_of', { corpus }) + (isSpanish ? say('in_spanish') : '');
 }
 
 function shapeInWords() {
@@ -61,14 +49,9 @@ function lossInWords(loss) {
 
 function costInWords(precision, cost) {
   if (!cost) return precision;
-  const change = cost.after - cost.before;
-  const sign = change < 0 ? '−' : '+';
-  return say('packing_cost', {
-    precision,
-    change: sign + Math.abs(change).toFixed(5),
-    n: cost.characters,
-    text: cost.text,
-  });
+  const { before, after, characters: n, text } = cost;
+  const change = (after < before ? '' : '+') + decimals(after - before, 5);
+  return say('packing_cost', { precision, change, n, text });
 }
 
 // --- the learning curve ---------------------------------------------------------------------
@@ -83,7 +66,6 @@ function learningCurve() {
     ...(train.length ? [loss === null ? '' : loss.toFixed(3)] : []),
     val.toFixed(3),
   ]);
-  const numbers = table('', columns, rows);
   const saved = app.facts.progress.val_loss;
   const reached = measured.length ? measured[measured.length - 1][2] : saved;
   const caption = [
@@ -94,6 +76,6 @@ function learningCurve() {
   return [
     element('h3', {}, say('how_it_learned')),
     element('figure', {}, drawnCurve(app.facts.curve), element('figcaption', {}, ...caption)),
-    rows.length ? foldedNumbers(numbers) : '',
+    rows.length ? foldedNumbers(table('', columns, rows)) : '',
   ];
 }

@@ -22,21 +22,15 @@ views.mira = {
     }
     this.sentence = element('p', { class: 'verdict' });
     this.text = letterBox(say('looked_at'), 'small');
-    this.letters = new Letters(this.text, {
-      ask: (s) => this.point(s),
-      choose: (s) => this.point(s, true),
-    });
+    const actions = { ask: (s) => this.point(s), choose: (s) => this.point(s, true) };
+    this.letters = new Letters(this.text, actions);
     this.detail = element('p', { class: 'detail', 'aria-live': 'polite' });
     this.formula = element('p');
     this.strongest = element('div');
+    const told = element('div', {}, this.sentence, this.text, this.detail);
     box.append(
       hint(`${say('maps_hint')} `, chapter('03_autoatencion'), '.'),
-      element(
-        'div',
-        { class: 'beside' },
-        heads,
-        element('div', {}, this.sentence, this.text, this.detail),
-      ),
+      element('div', { class: 'beside' }, heads, told),
       foldedNumbers(this.formula, this.strongest),
     );
   },
@@ -52,26 +46,20 @@ views.mira = {
     });
     const paths = LEVELS.map((_, level) => svg('path', { class: `level${level}` }));
     this.pictures.push({ layer, head, paths });
-    const size = MAP_SIZE;
-    const map = svg(
-      'svg',
-      { viewBox: `-0.5 -0.5 ${size + 1} ${size + 1}`, 'aria-hidden': true },
-      svg('path', { class: 'past', d: `M0 0V${size}H${size}Z` }),
-      ...paths,
-    );
+    const past = svg('path', { class: 'past', d: `M0 0V${MAP_SIZE}H${MAP_SIZE}Z` });
+    const side = MAP_SIZE + 1;
+    const map = svg('svg', { viewBox: `-0.5 -0.5 ${side} ${side}`, 'aria-hidden': true }, past, ...paths);
     return element('label', { class: 'head', title: label }, input, map);
   },
 
   show(moment) {
     const { reader, t } = moment;
-    const { head_size: D } = app.model.config;
     this.pictures.forEach((one) => drawMap(one, reader, t));
     const { layer, head } = this.pictures[this.head];
     const { scores, weights } = reader.attention(layer, head, t);
-    Object.assign(this, { moment, scores, weights, D, pointed: null });
+    Object.assign(this, { moment, scores, weights, pointed: null });
     const letter = spoken(letterAt(moment.i - 1));
-    const who = { block: layer + 1, head: head + 1, letter, n: t + 1 };
-    this.sentence.textContent = say('who_asks', who);
+    this.sentence.textContent = say('who_asks', { block: layer + 1, head: head + 1, letter, n: t + 1 });
     this.showText();
     this.showTable();
     this.point(null);
@@ -79,9 +67,7 @@ views.mira = {
 
   showText() {
     const { start, t } = this.moment;
-    const characters = story.ids
-      .slice(start, start + t + 1 + AFTER)
-      .map(characterOf);
+    const characters = story.ids.slice(start, start + t + 1 + AFTER).map(characterOf);
     const highest = Math.max(...this.weights);
     this.letters.clear();
     this.letters.add(characters, (span, s) => {
@@ -105,13 +91,8 @@ views.mira = {
     ]);
     // Always as many rows, so that nothing below moves.
     while (rows.length < STRONGEST) rows.push(['\u00a0', '', '', '', '']);
-    this.strongest.replaceChildren(
-      table(
-        say('most_looked_at'),
-        [say('letter'), say('ago'), 'q · k / √D', say('weight'), ''],
-        rows,
-      ),
-    );
+    const names = [say('letter'), say('ago'), 'q · k / √D', say('weight'), ''];
+    this.strongest.replaceChildren(table(say('most_looked_at'), names, rows));
   },
 
   /** Says what a letter gets; by default the one that gets most. */
@@ -133,7 +114,7 @@ views.mira = {
     const values = {
       letter,
       place: at === t ? say('itself') : say('letters_ago', { letters: away }),
-      size: this.D,
+      size: app.model.config.head_size,
       score: decimals(this.scores[at]),
       weight: percent(this.weights[at]),
     };

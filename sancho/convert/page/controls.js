@@ -5,50 +5,34 @@ const REST = 100; // ms without a key
 
 const rest = () => new Promise((resolve) => setTimeout(resolve, REST));
 
-const SAMPLING_CONTROLS = {
-  temperature: {
-    id: 'temperatura',
-    name: 'temperature',
-    range: () => ({ min: 0, max: 2, step: 0.05 }),
-    hint: 'temperature_hint',
-  },
-  min_p: {
-    id: 'min-p',
-    name: 'min_p',
-    range: () => ({ min: 0, max: 0.5, step: 0.01 }),
-    off: () => 0,
-    hint: 'min_p_hint',
-  },
-  top_p: {
-    id: 'top-p',
-    name: 'top_p',
-    range: () => ({ min: 0.01, max: 1, step: 0.01 }),
-    off: () => 1,
-    hint: 'top_p_hint',
-  },
-  top_k: {
-    id: 'top-k',
-    name: 'top_k',
-    range: () => ({ min: 1, max: app.model.config.vocab_size, step: 1 }),
-    off: () => app.model.config.vocab_size,
-    hint: 'top_k_hint',
-  },
-};
+/** By option: the id and the ends of its range, and off, the value with which it does nothing. */
+function samplingControls() {
+  const all = app.model.config.vocab_size;
+  return {
+    temperature: { id: 'temperatura', min: 0, max: 2, step: 0.05 },
+    min_p: { id: 'min-p', min: 0, max: 0.5, step: 0.01, off: 0 },
+    top_p: { id: 'top-p', min: 0.01, max: 1, step: 0.01, off: 1 },
+    top_k: { id: 'top-k', min: 1, max: all, step: 1, off: all },
+  };
+}
 
 class Controls {
   /** Puts the controls at the head of a box. */
   constructor(box, options) {
     this.inputs = {};
-    const fields = Object.entries(SAMPLING_CONTROLS).map(([key, control]) =>
-      this._field(key, control, options[key]),
-    );
+    this.off = {};
+    const fields = Object.entries(samplingControls()).map(([key, { off, ...range }]) => {
+      this.off[key] = off;
+      return this._field(key, range, options[key] ?? off);
+    });
     box.prepend(...fields.flat());
   }
 
-  _field(key, { id, name, range, off, hint }, value) {
+  _field(key, range, value) {
+    const { id } = range;
     const note = `${id}-nota`;
-    const input = element('input', { id, type: 'range', ...range(), 'aria-describedby': note });
-    input.value = value ?? off();
+    const input = element('input', { type: 'range', ...range, 'aria-describedby': note });
+    input.value = value;
     const output = element('output', { for: id });
     const show = () => {
       output.textContent = this.options[key] ?? say('off');
@@ -58,28 +42,22 @@ class Controls {
     this.inputs[key] = input;
     show();
     return [
-      element('label', { for: id }, `${say(name)} `, output),
+      element('label', { for: id }, `${say(key)} `, output),
       input,
-      element('p', { class: 'hint', id: note }, say(hint)),
+      element('p', { class: 'hint', id: note }, say(`${key}_hint`)),
     ];
   }
 
   /** The options as sampler.js takes them. */
   get options() {
-    const options = {};
-    for (const [key, input] of Object.entries(this.inputs)) {
-      const { off } = SAMPLING_CONTROLS[key];
-      const value = input.valueAsNumber;
-      options[key] = off && value === off() ? null : value;
-    }
-    return options;
+    const inputs = Object.entries(this.inputs);
+    const valueOf = (key, { valueAsNumber: value }) => (value === this.off[key] ? null : value);
+    return Object.fromEntries(inputs.map(([key, input]) => [key, valueOf(key, input)]));
   }
 }
 
 /** Returns options in a few words: temperatura 1.1 · min-p 0.1. */
 function optionsInWords(options) {
-  return Object.entries(SAMPLING_CONTROLS)
-    .filter(([key]) => options[key] !== null)
-    .map(([key, { name }]) => `${say(name).toLowerCase()} ${options[key]}`)
-    .join(' · ');
+  const on = Object.entries(options).filter(([, value]) => value !== null);
+  return on.map(([key, value]) => `${say(key).toLowerCase()} ${value}`).join(' · ');
 }

@@ -15,31 +15,19 @@ function drawnCurve(lines) {
   const last = lines[lines.length - 1][0] || 1;
   const x = (step) => 40 + (350 * step) / last;
   const y = (loss) => 170 - (150 * (Math.min(loss, high) - low)) / (high - low || 1);
-  const path = line.map(
-    ([step, loss], i) => `${i ? 'L' : 'M'}${x(step).toFixed(1)} ${y(loss).toFixed(1)}`,
-  );
-  const dots = measured.map(([step, , val]) =>
-    svg('circle', { cx: x(step), cy: y(val), r: 3.5, class: 'dot' }),
-  );
+  const path = line.map(([step, loss], i) => `${i ? 'L' : 'M'}${x(step).toFixed(1)} ${y(loss).toFixed(1)}`);
+  const dot = ([step, , val]) => svg('circle', { cx: x(step), cy: y(val), r: 3.5, class: 'dot' });
+  const ends = { high: high.toFixed(2), low: low.toFixed(2), steps: say('steps', { n: last }) };
   return svg(
     'svg',
-    {
-      viewBox: '0 0 400 200',
-      class: 'curve',
-      role: 'img',
-      'aria-label': say('curve_aloud', {
-        high: high.toFixed(2),
-        low: low.toFixed(2),
-        steps: say('steps', { n: last }),
-      }),
-    },
+    { viewBox: '0 0 400 200', class: 'curve', role: 'img', 'aria-label': say('curve_aloud', ends) },
     svg('path', { class: 'axis', d: 'M40 10V170H395' }),
-    label(36, 24, high.toFixed(2), 'end'),
-    label(36, 172, low.toFixed(2), 'end'),
+    label(36, 24, ends.high, 'end'),
+    label(36, 172, ends.low, 'end'),
     label(40, 190, '0'),
     label(392, 190, say('step_n', { n: last }), 'end'),
     svg('path', { class: 'learning', d: path.join('') }),
-    ...dots,
+    ...measured.map(dot),
   );
 }
 

@@ -7,7 +7,13 @@ const FIRST_WORDS = /^(?:\S+\s+){3}/; // with which both begin
 /** How many rounds were played, in how many the book's passage was found, and what rivals it ever had. */
 const duel = { played: 0, right: 0, rivals: 0, isBusy: false };
 
-const duelName = () => say(app.facts.corpus === 'Don Quijote' ? 'cervantes_or_sancho' : 'book_or_sancho');
+/** Returns what the duel says: on a page of what somebody taught, of a person and a model. */
+const sayInDuel = (key, values) => say(app.facts.taught ? `taught_${key}` : key, values);
+
+function duelName() {
+  const isOfCervantes = app.facts.corpus === 'Don Quijote' && !app.facts.taught;
+  return sayInDuel(isOfCervantes ? 'cervantes_or_sancho' : 'book_or_sancho');
+}
 const roundsToPlay = () => Math.min(ROUNDS, app.facts.passages.length);
 
 /** Returns a passage as it is shown: on one line, as many whole words as there is room for. */
@@ -20,15 +26,10 @@ function shortened(text) {
 async function rivalOf([before, passage]) {
   const [start] = FIRST_WORDS.exec(passage) ?? [''];
   const { ids } = app.vocabulary.encode(before + start);
-  const writer = new Writer(app.model, ids, app.facts.sampling, app.facts.seed + duel.rivals++);
-  const breath = breather();
-  let text = start;
-  while (text.length < DUEL_LETTERS) {
-    const id = writer.step();
-    if (id !== null) text += characterOf(id);
-    await breath();
-  }
-  return text;
+  const { sampling, seed } = app.facts;
+  const letters = DUEL_LETTERS - start.length;
+  const written = await writtenAfter(ids, letters, app.model, sampling, seed + duel.rivals++);
+  return start + app.vocabulary.decode(written);
 }
 
 async function playRound() {
@@ -39,14 +40,14 @@ async function playRound() {
   const pair = [choiceOf(both[1], true), choiceOf(await rivalOf(both), false)];
   if (Math.random() < 0.5) pair.reverse();
   $('pareja').replaceChildren(...pair);
-  $('fallo').textContent = say('which_is_real', { round: duel.played + 1, all: roundsToPlay() });
+  $('fallo').textContent = sayInDuel('which_is_real', { round: duel.played + 1, all: roundsToPlay() });
   duel.isBusy = false;
 }
 
 /** Returns a button with one of the two; what follows from its text is whose it is. */
 function choiceOf(text, isReal) {
   const press = () => decide(isReal);
-  const whose = element('b', { hidden: true }, say(isReal ? 'of_the_book' : 'of_sancho'));
+  const whose = element('b', { hidden: true }, sayInDuel(isReal ? 'of_the_book' : 'of_sancho'));
   return element('button', { type: 'button', onclick: press }, `${shortened(text)} `, whose);
 }
 
@@ -70,6 +71,7 @@ function decide(isRight) {
 function openDuel() {
   if (!app.facts.passages.length) return;
   $('duelo-titulo').textContent = duelName();
+  $('duelo-intro').textContent = sayInDuel('duel_intro', app.facts);
   $('ronda').addEventListener('click', playRound);
   $('copiar-duelo').addEventListener('click', () => copyFrom('cuenta-duelo', 'duelo-copiado'));
 }

@@ -107,17 +107,12 @@ async function expectedNext(game) {
   const reader = (game.reader ??= new Reader(app.model));
   const { ids, at } = game;
   const B = app.model.config.block_size;
-  const breath = breather();
-  let logits = null;
   if (at - game.start > B) {
     reader.restart();
     game.start = at - Math.max(1, B >> 1);
   }
-  for (let i = game.start + reader.length; i < at; i++) {
-    logits = reader.read(ids[i], i + 1 === at);
-    await breath();
-  }
-  return logits;
+  await readOn(reader, ids.slice(game.start, at - 1), () => true);
+  return reader.read(ids[at - 1]);
 }
 
 // --- what is seen ---------------------------------------------------------------------------
@@ -156,16 +151,8 @@ function showTries() {
   const room = Array(RECENT - n).fill('');
   const glyphs = ids.slice(at - n, at).map((id) => visible(keyOf(characterOf(id))));
   const tries = (numbers) => [...(n ? numbers.slice(-n) : []).map(String), ...room];
-  $('ultimas').replaceChildren(
-    table(
-      say('last_tries'),
-      [say('letter'), ...glyphs, ...room],
-      [
-        [say('you'), ...tries(yours)],
-        ['Sancho', ...tries(models)],
-      ],
-    ),
-  );
+  const rows = [[say('you'), ...tries(yours)], ['Sancho', ...tries(models)]];
+  $('ultimas').replaceChildren(table(say('last_tries'), [say('letter'), ...glyphs, ...room], rows));
   $('resultado').hidden = yours.length < SCORED;
   $('faltan').textContent = whatIsLeft(yours.length);
   if (yours.length >= SCORED) showScore(board.game);
@@ -198,10 +185,7 @@ function showScore(game) {
     return [...cells, say('n_to', { low, high })];
   };
   const rows = [line(say('you'), yours), line('Sancho', models)];
-  $('marcador').replaceChildren(
-    element('p', { class: 'figure' }, verdict(game)),
-    table('', names, rows),
-  );
+  $('marcador').replaceChildren(element('p', { class: 'figure' }, verdict(game)), table('', names, rows));
   $('cuenta').value = scoreText(game);
   $('copiado').textContent = '';
 }

@@ -52,7 +52,7 @@ class Learner {
     this.flatGradients.fill(0);
     this.table.clear();
     for (const [name, turned] of Object.entries(this.turned)) {
-      turn(this.weights[name], this.rowsOf(name), turned);
+      transposed(this.weights[name], this.rowsOf(name), turned);
     }
   }
 
@@ -157,14 +157,8 @@ class Learner {
     const n = x.length / columns;
     const inputs = matrix(x, 0, n, columns);
     const y = this.kernel.take(n * rows);
-    const outputs = matrix(y, 0, n, rows);
-    this.kernel.multiply(
-      inputs,
-      matrix(this.turned[`${name}.weight`], 0, columns, rows),
-      outputs,
-      columns,
-      rows,
-    );
+    const turned = matrix(this.turned[`${name}.weight`], 0, columns, rows);
+    this.kernel.multiply(inputs, turned, matrix(y, 0, n, rows), columns, rows);
     const back = (dy) => {
       const across = matrix(dy, 0, rows, 1, rows); // dyᵀ
       const dWeight = this.kernel.take(weight.length);
@@ -205,9 +199,7 @@ class Learner {
     const rows = vectorsOf(qkv, 3 * C);
     const heads = Array.from({ length: 2 * H }, (_, h) => h * D);
     rows.forEach((row, t) => this.model.turn(row, 2 * H, t));
-    const scales = rows.map((row) =>
-      heads.map((h) => rmsNorm(row, h, D, QK_EPSILON)),
-    );
+    const scales = rows.map((row) => heads.map((h) => rmsNorm(row, h, D, QK_EPSILON)));
     const back = (d) => {
       vectorsOf(d, 3 * C).forEach((one, t) => {
         heads.forEach((h, i) => normaliseBack(one, rows[t], h, D, scales[t][i]));
@@ -362,20 +354,10 @@ class TableGradients {
   }
 }
 
-/** Puts the columns of a matrix of so many rows one after another into `turned`. */
-function turn(numbers, rows, turned) {
-  const columns = numbers.length / rows;
-  for (let i = 0; i < rows; i++) {
-    for (let j = 0; j < columns; j++) turned[j * rows + i] = numbers[i * columns + j];
-  }
-}
-
 /** d = scale · (d − y · mean of d · y), of n numbers from a place on. */
 function normaliseBack(d, y, start, n, scale) {
-  let sum = 0;
-  for (let p = start; p < start + n; p++) sum += d[p] * y[p];
-  sum /= n;
-  for (let p = start; p < start + n; p++) d[p] = scale * (d[p] - y[p] * sum);
+  const mean = dot(d, start, y, start, n) / n;
+  for (let p = start; p < start + n; p++) d[p] = scale * (d[p] - y[p] * mean);
 }
 
 /** Makes weights of the first n scores times a scale; what comes after them has none. */
@@ -390,8 +372,7 @@ function causalSoftmax(scores, n, scale) {
 
 /** d = scale · weights · (d − mean of d with these weights), of n numbers from a place on. */
 function softmaxBack(d, weights, start, n, scale) {
-  let mean = 0;
-  for (let p = start; p < start + n; p++) mean += weights[p] * d[p];
+  const mean = dot(weights, start, d, start, n);
   for (let p = start; p < start + n; p++) d[p] = scale * weights[p] * (d[p] - mean);
 }
 

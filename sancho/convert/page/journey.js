@@ -14,17 +14,12 @@ views.viaje = {
     this.stations.forEach((station, n) => this.makeStop(station, n));
     this.walker = element('b', { class: 'walker', 'aria-hidden': true });
     this.written = element('span');
+    const names = ['after', 'would_say'].map((key) => element('span', {}, say(key)));
     this.list = element(
       'fieldset',
       { class: 'stations' },
       element('legend', { class: 'hidden' }, say('stations')),
-      element(
-        'p',
-        { class: 'station names', 'aria-hidden': true },
-        element('span', {}, say('after')),
-        element('span', {}, say('would_say')),
-        this.written,
-      ),
+      element('p', { class: 'station names', 'aria-hidden': true }, ...names, this.written),
       this.walker,
       ...this.stations.map((station) => station.stop),
     );
@@ -32,14 +27,8 @@ views.viaje = {
     this.text = element('p');
     this.shown = element('div');
     this.links = hint();
-    this.here = element(
-      'div',
-      { class: 'stop', role: 'region' },
-      this.title,
-      this.text,
-      this.shown,
-      this.links,
-    );
+    const told = [this.title, this.text, this.shown, this.links];
+    this.here = element('div', { class: 'stop', role: 'region' }, ...told);
     box.append(
       hint(`${say('journey_hint')} `, chapter('11_rayos_x'), '.'),
       this.makeButtons(),
@@ -51,12 +40,7 @@ views.viaje = {
   makeStop(station, n) {
     const input = element('input', { type: 'radio', name: 'estacion' });
     input.addEventListener('change', () => this.choose(n));
-    const parts = {
-      glyph: glyph(''),
-      chance: element('span'),
-      share: element('span'),
-      bar: bar(0),
-    };
+    const parts = { glyph: glyph(''), chance: element('span'), share: element('span'), bar: bar(0) };
     const block = station.opens ? `${say('block', { n: station.block + 1 })} ` : '';
     station.stop = element(
       'label',
@@ -92,8 +76,7 @@ views.viaje = {
     this.written.textContent = say('gives', { letter: visible(characterOf(moment.id)) });
     this.stations.forEach((station) => fillStop(station, moment));
     this.enter(this.at);
-    if (this.timer || this.seen || calm()) return;
-    this.walk();
+    if (!this.timer && !this.seen && !calm()) this.walk();
   },
 
   walk() {
@@ -197,38 +180,34 @@ function guessTable({ stream }, moment) {
 
 function makeStations() {
   const { config } = app.model;
-  const stations = [letterStation(), embeddingStation()];
+  const stations = firstStations();
   if (config.ngram_size > 1) stations.push(tableStation());
   if (config.position !== 'rope') stations.push(positionStation());
   for (let block = 0; block < config.n_layer; block++) {
     stations.push(attentionStation(block), forwardStation(block));
   }
-  return [...stations, headStation(), softmaxStation()];
+  return [...stations, ...lastStations()];
 }
 
 /** Returns the length of a vector. */
 const lengthOf = (x) => Math.sqrt(dot(x, 0, x, 0, x.length));
 
-function letterStation() {
-  const V = app.model.config.vocab_size;
-  return {
+/** Returns the letter itself, and its vector. */
+function firstStations() {
+  const { vocab_size, n_embd } = app.model.config;
+  const letter = {
     name: say('station_letter'),
     chapters: ['01_tokens'],
-    say: ({ i }) => say('say_letter', { letter: spoken(letterAt(i - 1)), all: V }),
-    show: ({ i }) => [
-      element('p', { class: 'big' }, `${visible(letterAt(i - 1))} → ${story.ids[i - 1]}`),
-    ],
+    say: ({ i }) => say('say_letter', { letter: spoken(letterAt(i - 1)), all: vocab_size }),
+    show: ({ i }) => [element('p', { class: 'big' }, `${visible(letterAt(i - 1))} → ${story.ids[i - 1]}`)],
   };
-}
-
-function embeddingStation() {
-  const C = app.model.config.n_embd;
-  return {
+  const embedding = {
     name: say('station_embedding'),
     chapters: ['02_embeddings_y_posiciones'],
-    say: () => say('say_embedding', { width: C }),
+    say: () => say('say_embedding', { width: n_embd }),
     stream: ({ notes }) => notes.token,
   };
+  return [letter, embedding];
 }
 
 function tableStation() {
@@ -303,8 +282,8 @@ function attentionStation(block) {
 }
 
 function forwardStation(block) {
-  const { n_embd: C, hidden_size, is_gated, activation } = app.model.config;
-  const name = ACTIVATION_NAMES[activation];
+  const { n_embd: width, hidden_size, is_gated, activation } = app.model.config;
+  const shape = { wide: hidden_size, activation: ACTIVATION_NAMES[activation], width };
   return {
     name: say('feed_forward'),
     block,
@@ -312,14 +291,9 @@ function forwardStation(block) {
     say: ({ notes }) => {
       const { expanded, middle, feedForward, output } = notes.blocks[block];
       const awake = expanded.subarray(is_gated ? hidden_size : 0).filter((x) => x > 0).length;
-      return say('say_feed_forward', {
-        wide: hidden_size,
-        activation: name,
-        width: C,
-        awake,
-        share: percent(awake / hidden_size),
-        sum: sumInWords(middle, feedForward, output),
-      });
+      const share = percent(awake / hidden_size);
+      const sum = sumInWords(middle, feedForward, output);
+      return say('say_feed_forward', { ...shape, awake, share, sum });
     },
     stream: ({ notes }) => notes.blocks[block].output,
   };
@@ -327,22 +301,21 @@ function forwardStation(block) {
 
 const lastStream = ({ notes }) => notes.blocks[notes.blocks.length - 1].output;
 
-function headStation() {
+/** Returns the output head, and the softmax of its logits. */
+function lastStations() {
   const { vocab_size, norm, tie_embeddings } = app.model.config;
   const tied = tie_embeddings ? say('tied') : '';
-  return {
+  const head = {
     name: say('station_head'),
     chapters: ['07_salida'],
     say: () => say('say_head', { norm: say(norm), all: vocab_size, tied }),
     stream: lastStream,
   };
-}
-
-function softmaxStation() {
-  return {
+  const last = {
     name: say('station_softmax'),
     chapters: ['07_salida', '09_generacion'],
     say: ({ id }) => say('say_softmax', { letter: spoken(characterOf(id)) }),
     stream: lastStream,
   };
+  return [head, last];
 }

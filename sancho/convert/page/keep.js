@@ -1,5 +1,7 @@
 // What was learned here, to keep: a page of its own, and a checkpoint that sample.py opens.
 
+const COMPARED = 300; // letters; where half precision changes one of the first, a page has single precision
+
 /** Lets a page that was made here speak as who made it reads, and in the other language without an address. */
 function speakAsMade() {
   const root = document.documentElement;
@@ -20,12 +22,22 @@ speakAsMade();
 const blankPage = document.documentElement.cloneNode(true);
 for (const id of ['facts', 'weights']) blankPage.querySelector(`#${id}`).textContent = '';
 
-/** Returns the bytes of 4-byte numbers as planes: all first bytes, all second ones, … */
-function planesOf(numbers) {
-  const bytes = new Uint8Array(numbers.buffer, numbers.byteOffset, numbers.byteLength);
-  const planes = new Uint8Array(bytes.length);
-  for (let i = 0; i < bytes.length; i++) planes[(i & 3) * numbers.length + (i >> 2)] = bytes[i];
-  return planes;
+/** Returns the bytes of numbers as planes: all first bytes, all second ones, … */
+function planesOf({ buffer, length, BYTES_PER_ELEMENT: size }) {
+  const bytes = new Uint8Array(buffer);
+  return bytes.map((_, i) => bytes[(i % length) * size + Math.floor(i / length)]);
+}
+
+/** Returns the bits of the half precision numbers nearest to others (IEEE 754 binary16). */
+function halfBits(numbers) {
+  const scaled = numbers.map((x) => x * 2 ** -112); // their exponents begin where those of binary16 do
+  return new Uint16Array(
+    new Uint32Array(scaled.buffer).map((bits) => {
+      const size = bits & 0x7fffffff;
+      const nearest = (size + 0xfff + ((size >> 13) & 1)) >> 13; // of two as near, the even one
+      return ((bits >>> 16) & 0x8000) | Math.min(nearest, 0x7c00);
+    }),
+  );
 }
 
 /** Returns the shapes of the weights of a model of the kind of `mini`, the table's keys left out. */
@@ -38,25 +50,32 @@ function shapesOf(weights, config) {
   ]);
 }
 
-/** Returns weights as unpack.js reads them: planes, zlib, base64. */
-async function packed(weights, layout) {
-  const parts = layout.map(([name]) => weights[name]);
-  const all = new Float32Array(parts.reduce((sum, part) => sum + part.length, 0));
-  let start = 0;
-  for (const part of parts) {
-    all.set(part, start);
-    start += part.length;
-  }
+/** Resolves to weights as unpack.js reads them: the bytes of their planes. */
+async function laidOut(weights, { layout, precision }) {
+  const joined = (parts) => new Blob(parts).arrayBuffer();
+  const all = new Float32Array(await joined(layout.map(([name]) => weights[name])));
   const keys = weights[NGRAM_KEYS];
   const differences = keys.map((key, i) => key - (i ? keys[i - 1] : 0));
-  const planes = new Blob([planesOf(all), planesOf(differences)]);
-  const stream = planes.stream().pipeThrough(new CompressionStream('deflate'));
-  const bytes = await new Response(stream).blob();
+  const numbers = precision === 'float16' ? halfBits(all) : all;
+  return new Uint8Array(await joined([planesOf(numbers), planesOf(differences)]));
+}
+
+/** Resolves to bytes in zlib and base64. */
+async function packed(bytes) {
+  const stream = new Blob([bytes]).stream().pipeThrough(new CompressionStream('deflate'));
+  const zipped = await new Response(stream).blob();
   const reader = new FileReader();
   return new Promise((resolve) => {
     reader.onload = () => resolve(reader.result.slice(reader.result.indexOf(',') + 1));
-    reader.readAsDataURL(bytes);
+    reader.readAsDataURL(zipped);
   });
+}
+
+/** Resolves to what a page of such weights and facts writes first. */
+async function firstLetters(weights, { config, characters, start, sampling, seed }) {
+  const { ids } = new Vocabulary(characters, {}).encode(start);
+  const written = await writtenAfter(ids, COMPARED, new GPT(config, { ...weights }), sampling, seed);
+  return written.join();
 }
 
 /** Returns a page, as a Blob, of its facts in JSON and its packed weights. */
@@ -68,12 +87,26 @@ function filledPage(facts, weights, language) {
   return new Blob(['<!doctype html>\n', page.outerHTML], { type: 'text/html' });
 }
 
-/** Returns the page of another model, as a Blob; `facts`: what differs from those of this page. */
+/** Resolves to the page of another model, as a Blob; `facts`: what differs from those of this page. */
 async function pageOf(weights, facts) {
   const layout = shapesOf(weights, facts.config);
-  const all = { ...app.facts, ...facts, layout, precision: 'float32' };
+  const all = { ...app.facts, ...facts, layout, precision: 'float16' };
+  let bytes = await laidOut(weights, all);
+  const rounded = namedWeights(bytes, 'float16', layout);
+  if ((await firstLetters(rounded, all)) !== (await firstLetters(weights, all))) {
+    all.precision = 'float32';
+    bytes = await laidOut(weights, all);
+  }
   const json = JSON.stringify(all).replaceAll('<', '\\u003c');
-  return filledPage(json, await packed(weights, layout), document.documentElement.lang);
+  return filledPage(json, await packed(bytes), document.documentElement.lang);
+}
+
+/** Returns SHA-256 in hexadecimal; a browser hides its own from pages that plain http brings. */
+async function sealOf(parts) {
+  if (!crypto.subtle) throw new Error('no_seal');
+  const bytes = await new Blob(parts).arrayBuffer();
+  const digest = new Uint8Array(await crypto.subtle.digest('SHA-256', bytes));
+  return Array.from(digest, (byte) => byte.toString(16).padStart(2, '0')).join('');
 }
 
 /** Returns a checkpoint as checkpoint.py reads it, as a Blob; content: of its JSON. */
@@ -95,51 +128,12 @@ async function checkpointOf(weights, config, content) {
     parts.push(array);
     offset = end;
   }
-  const digest = sha256(new Uint8Array(await new Blob(hashed).arrayBuffer()));
-  const metadata = { format: 'sancho-mini', version: '4', content: json, sha256: digest };
+  const metadata = { format: 'sancho-mini', version: '4', content: json, sha256: await sealOf(hashed) };
   const header = new TextEncoder().encode(JSON.stringify({ __metadata__: metadata, ...tensors }));
   const padded = new Uint8Array(Math.ceil(header.length / 8) * 8).fill(32);
   padded.set(header);
   const length = new BigUint64Array([BigInt(padded.length)]);
   return new Blob([length, padded, ...parts], { type: 'application/octet-stream' });
-}
-
-/** Returns SHA-256 of bytes (FIPS 180-4); a browser's own is hidden from pages that plain http brings. */
-function sha256(bytes) {
-  const primes = [];
-  for (let n = 2; primes.length < 64; n++) if (primes.every((prime) => n % prime)) primes.push(n);
-  const fraction = (x) => (x % 1) * 2 ** 32;
-  const constants = Int32Array.from(primes, (prime) => fraction(Math.cbrt(prime)));
-  const sums = Int32Array.from(primes.slice(0, 8), (prime) => fraction(Math.sqrt(prime)));
-  const turned = (x, n) => (x >>> n) | (x << (32 - n));
-  const padded = new Uint8Array(Math.ceil((bytes.length + 9) / 64) * 64);
-  padded.set(bytes);
-  padded[bytes.length] = 0x80;
-  const view = new DataView(padded.buffer);
-  view.setBigUint64(padded.length - 8, 8n * BigInt(bytes.length));
-  const w = new Int32Array(64);
-  for (let start = 0; start < padded.length; start += 64) {
-    for (let t = 0; t < 16; t++) w[t] = view.getInt32(start + 4 * t);
-    for (let t = 16; t < 64; t++) {
-      const [far, near] = [w[t - 15], w[t - 2]];
-      const s0 = turned(far, 7) ^ turned(far, 18) ^ (far >>> 3);
-      const s1 = turned(near, 17) ^ turned(near, 19) ^ (near >>> 10);
-      w[t] = w[t - 16] + s0 + w[t - 7] + s1;
-    }
-    const v = sums.slice();
-    for (let t = 0; t < 64; t++) {
-      const s1 = turned(v[4], 6) ^ turned(v[4], 11) ^ turned(v[4], 25);
-      const chosen = (v[4] & v[5]) ^ (~v[4] & v[6]);
-      const first = v[7] + s1 + chosen + constants[t] + w[t];
-      const s0 = turned(v[0], 2) ^ turned(v[0], 13) ^ turned(v[0], 22);
-      const most = (v[0] & v[1]) ^ (v[0] & v[2]) ^ (v[1] & v[2]);
-      v.copyWithin(1, 0, 7);
-      v[4] += first;
-      v[0] = first + s0 + most;
-    }
-    v.forEach((x, i) => (sums[i] += x));
-  }
-  return Array.from(sums, (x) => (x >>> 0).toString(16).padStart(8, '0')).join('');
 }
 
 /** Opens a page that is still being made, and forgets it once its tab is closed. */
@@ -166,12 +160,15 @@ function learnedFacts({ text, plan, memory, weights, points, seconds, loss }) {
   const known = new Set(text.characters);
   const near = Object.entries(app.facts.nearest);
   const sizes = Object.entries(weights).filter(([name]) => name !== NGRAM_KEYS);
-  const start = Array.from(app.facts.start).every((letter) => known.has(letter));
+  const unread = Array.from(text.val, (id) => text.characters[id]).join('');
+  const passages = passagesOf(unread);
+  const example = passages[0]?.[1] ?? unread.trimStart().slice(0, COMPARED);
   return {
+    taught: { name: $('nombre').value.trim(), letters: text.train.length + text.val.length, example },
     config: plan.config,
     characters: text.characters.join(''),
     nearest: Object.fromEntries(near.filter(([far, to]) => known.has(to) && !known.has(far))),
-    start: start ? app.facts.start : '',
+    start: /(\S+\s+){0,2}\S+/.exec(example)[0], // its first three words
     parameters: sizes.reduce((sum, [, { length }]) => sum + length, 0),
     corpus: text.name,
     progress: {
@@ -182,7 +179,8 @@ function learnedFacts({ text, plan, memory, weights, points, seconds, loss }) {
     },
     cost: null,
     curve: points,
-    passages: passagesOf(Array.from(text.val, (id) => text.characters[id]).join('')),
+    passages,
+    links: { ...app.facts.links, page: '' }, // that is of another model
   };
 }
 

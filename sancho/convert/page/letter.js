@@ -31,7 +31,7 @@ const closeSheet = () => $('preguntas').classList.remove('open');
 
 /** Moves the page so far that the sheet does not cover the chosen letter. */
 function keepInSight() {
-  if (getComputedStyle($('preguntas')).position !== 'fixed') return;
+  if (!$('preguntas').matches('.open') || getComputedStyle($('preguntas')).position !== 'fixed') return;
   story.letters.box.children[story.chosen]?.scrollIntoView({ block: 'nearest' });
 }
 
@@ -72,17 +72,17 @@ async function momentBefore(i, isWanted) {
 
 const letterAt = (i) => characterOf(story.ids[i]);
 
+/** Returns some of the letters of a text on one line. */
+function lineOf(ids, from, to) {
+  return app.vocabulary.decode(ids.slice(Math.max(0, from), to)).replace(/\n/g, '↵');
+}
+
 function showPlace(i) {
-  const letters = (from, to) => app.vocabulary.decode(story.ids.slice(Math.max(0, from), to));
-  const before = letters(i - 14, i).replace(/\n/g, '↵');
-  const after = letters(i + 1, i + 8).replace(/\n/g, '↵');
-  const place = $('lugar');
-  place.textContent = '';
-  place.classList.remove('idle');
-  place.append(
-    element('span', { class: 'context' }, before),
+  $('lugar').classList.remove('idle');
+  $('lugar').replaceChildren(
+    element('span', { class: 'context' }, lineOf(story.ids, i - 14, i)),
     element('mark', {}, visible(letterAt(i))),
-    element('span', { class: 'context' }, after),
+    element('span', { class: 'context' }, lineOf(story.ids, i + 1, i + 8)),
   );
 }
 
@@ -118,14 +118,11 @@ views.letra = {
     this.surprise = element('p');
     this.rows = Array.from({ length: SHOWN + 1 }, () => barsOfLetter());
     const list = element('ol', { class: 'bars' }, ...this.rows.map((row) => row.item));
+    const asModel = element('span', { class: 'key' }, bar(1), say('as_model'));
+    const asDrawn = element('span', { class: 'key' }, bar(1, 'after'), say('as_drawn'));
     box.append(
       this.verdict,
-      element(
-        'p',
-        { class: 'legend', 'aria-hidden': true },
-        element('span', { class: 'key' }, bar(1), say('as_model')),
-        element('span', { class: 'key' }, bar(1, 'after'), say('as_drawn')),
-      ),
+      element('p', { class: 'legend', 'aria-hidden': true }, asModel, asDrawn),
       list,
       foldedNumbers(this.surprise),
       hint(`${say('what_if_hint')} `, chapter('07_salida'), '. ', chapter('09_generacion'), '.'),
@@ -138,12 +135,8 @@ views.letra = {
     const place = order.indexOf(id);
     const choices = Math.round(2 ** entropy(p));
     const chance = percent(p[id]);
-    this.verdict.textContent = say('verdict', {
-      chance,
-      place: place + 1,
-      all: logits.length,
-      doubt: say(choices > 1 ? 'doubted' : 'hardly_doubted', { n: choices }),
-    });
+    const doubt = say(choices > 1 ? 'doubted' : 'hardly_doubted', { n: choices });
+    this.verdict.textContent = say('verdict', { chance, place: place + 1, all: logits.length, doubt });
     this.surprise.textContent = say('surprise_of', { bits: bitsOf(p[id]).toFixed(1), chance });
     // Who has not opened the controls knows of none.
     const isOpen = $('mandos').open;
@@ -168,11 +161,10 @@ function barsOfLetter() {
     bars: [bar(0), bar(0, 'after')],
     figures: [element('span'), element('span')],
     tag: element('span', { class: 'tag' }),
-    act: null,
   };
   row.button = element(
     'button',
-    { type: 'button', onclick: () => row.act && row.act() },
+    { type: 'button', onclick: () => row.act() },
     element('span', {}, row.glyph, row.name),
     element('span', { class: 'pair' }, ...row.bars),
     element('span', { class: 'figures' }, row.figures[0], aside(say('with_controls')), row.figures[1]),

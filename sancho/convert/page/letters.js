@@ -75,15 +75,9 @@ class Letters {
 
   _target(key) {
     const at = this.chosen ?? -1;
-    const targets = {
-      ArrowRight: at + 1,
-      ArrowLeft: at - 1,
-      Home: 0,
-      End: this.length - 1,
-    };
     if (key === 'ArrowDown') return this._line(at, 1);
     if (key === 'ArrowUp') return this._line(at, -1);
-    return targets[key];
+    return { ArrowRight: at + 1, ArrowLeft: at - 1, Home: 0, End: this.length - 1 }[key];
   }
 
   /** Returns the letter above or below. */

@@ -87,15 +87,8 @@ function productsOfOne(a, b, row, n, out) {
       s6 += x[i + 6 * stride] * value;
       s7 += x[i + 7 * stride] * value;
     }
-    const to = row * rows + first;
-    out[to] = s0;
-    out[to + 1] = s1;
-    out[to + 2] = s2;
-    out[to + 3] = s3;
-    out[to + 4] = s4;
-    out[to + 5] = s5;
-    out[to + 6] = s6;
-    out[to + 7] = s7;
+    putFour(out, row * rows + first, s0, s1, s2, s3);
+    putFour(out, row * rows + first + 4, s4, s5, s6, s7);
   }
   for (let r = 0; rows < 8 && r < rows; r++) {
     let sum = 0;
@@ -141,22 +134,17 @@ function productsOfFour(a, first, b, row, n, out) {
     d3 += value * s;
   }
   const to = row * rows + first;
-  out[to] = a0;
-  out[to + 1] = b0;
-  out[to + 2] = c0;
-  out[to + 3] = d0;
-  out[to + rows] = a1;
-  out[to + rows + 1] = b1;
-  out[to + rows + 2] = c1;
-  out[to + rows + 3] = d1;
-  out[to + 2 * rows] = a2;
-  out[to + 2 * rows + 1] = b2;
-  out[to + 2 * rows + 2] = c2;
-  out[to + 2 * rows + 3] = d2;
-  out[to + 3 * rows] = a3;
-  out[to + 3 * rows + 1] = b3;
-  out[to + 3 * rows + 2] = c3;
-  out[to + 3 * rows + 3] = d3;
+  putFour(out, to, a0, b0, c0, d0);
+  putFour(out, to + rows, a1, b1, c1, d1);
+  putFour(out, to + 2 * rows, a2, b2, c2, d2);
+  putFour(out, to + 3 * rows, a3, b3, c3, d3);
+}
+
+function putFour(out, to, a, b, c, d) {
+  out[to] = a;
+  out[to + 1] = b;
+  out[to + 2] = c;
+  out[to + 3] = d;
 }
 
 /** Returns the sum of vectors of n numbers, each at its place, as often as its weight says. */
@@ -197,12 +185,12 @@ function sparseProduct(columns, x, rows) {
   return new Float32Array(sum);
 }
 
-/** Returns the columns of a matrix of (rows, columns), one after another. */
-function transposed(matrix, rows) {
-  const columns = matrix.length / rows;
-  const out = new Float32Array(matrix.length);
-  for (let i = 0; i < matrix.length; i++)
-    out[(i % columns) * rows + Math.floor(i / columns)] = matrix[i];
+/** Returns the columns of a matrix of so many rows, one after another. */
+function transposed(numbers, rows, out = new Float32Array(numbers.length)) {
+  const columns = numbers.length / rows;
+  for (let i = 0; i < rows; i++) {
+    for (let j = 0; j < columns; j++) out[j * rows + i] = numbers[i * columns + j];
+  }
   return out;
 }
 
@@ -254,8 +242,7 @@ class GPT {
     );
     if (config.tie_embeddings) weights['head.weight'] = weights['token_embedding.weight'];
     if (config.position === 'rope') {
-      const angles = (t) => anglesAt(t, config.head_size);
-      const table = Array.from({ length: config.block_size }, (_, t) => angles(t));
+      const table = Array.from({ length: config.block_size }, (_, t) => anglesAt(t, config.head_size));
       this.cosines = table.map((row) => Float32Array.from(row, Math.cos));
       this.sines = table.map((row) => Float32Array.from(row, Math.sin));
     }
@@ -341,10 +328,9 @@ class Reader {
     this.ids.length = 0;
   }
 
-  /** Takes in an id. Returns the logits of what comes next, if they are wanted. */
-  read(id, wanted = true) {
-    const x = this.readSome([id]);
-    return wanted ? this.model.logits(x) : null;
+  /** Takes in an id. Returns the logits of what comes next. */
+  read(id) {
+    return this.model.logits(this.readSome([id]));
   }
 
   /** Takes in the first AT_ONCE of some ids. Returns what leaves the last block for each, (n, C). */

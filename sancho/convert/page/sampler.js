@@ -96,3 +96,16 @@ class Writer {
     return id;
   }
 }
+
+/** Resolves to the n ids that a model writes after others. */
+async function writtenAfter(ids, n, model, options, seed) {
+  const writer = new Writer(model, ids, options, seed);
+  const breath = breather();
+  const written = [];
+  while (written.length < n) {
+    const id = writer.step();
+    if (id !== null) written.push(id);
+    await breath();
+  }
+  return written;
+}

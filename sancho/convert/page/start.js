@@ -7,6 +7,7 @@ const NEEDED = ['DecompressionStream', 'ReadableStream', 'MessageChannel'];
 async function openPage() {
   app.facts = JSON.parse($('facts').textContent);
   translate();
+  introduce(app.facts);
   openTheme();
   const names = NEEDED.filter((name) => !(name in window)).join(', ');
   if (names) throw new Error(say('missing', { names }));
@@ -33,6 +34,20 @@ async function openPage() {
   openTeaching();
   if (!('Worker' in window)) $('ensena-titulo').after(element('p', { class: 'notice' }, say('no_worker')));
   openAbout();
+}
+
+/** Says whose the page is, and what its model has read. */
+function introduce({ taught, corpus, characters, progress }) {
+  const said = { corpus };
+  if (taught) {
+    const title = say('title_of', { name: taught.name || say('reader_of', said) });
+    document.title = document.querySelector('h1').textContent = title;
+    said.letters = say('letters', { n: taught.letters });
+    said.time = duration(progress.seconds);
+    said.doubts = say('doubts', { n: Math.round(Math.exp(progress.val_loss)) });
+  }
+  const motto = say(taught ? 'taught_motto' : 'motto_of', said);
+  $('lema').textContent = motto + (characters.includes('¿') ? say('in_spanish') : '');
 }
 
 /** Returns what is done with what the browser keeps for the next visit; null where it refuses. */
@@ -110,15 +125,7 @@ window.sancho = {
 
   async write(text, n, { seed = app.facts.seed, ...options } = {}) {
     const settings = { ...app.facts.sampling, ...options };
-    const writer = new Writer(app.model, knownIds(text), settings, seed);
-    const breath = breather();
-    const ids = [];
-    while (ids.length < n) {
-      const id = writer.step();
-      if (id !== null) ids.push(id);
-      await breath();
-    }
-    return app.vocabulary.decode(ids);
+    return app.vocabulary.decode(await writtenAfter(knownIds(text), n, app.model, settings, seed));
   },
 };
 

@@ -65,25 +65,16 @@ function showSurprises(ids, bits, unknown) {
   box.textContent = '';
   box.hidden = false;
   const text = letterBox(say('text_read'));
-  reading.letters = new Letters(text, {
-    ask: (i) => saySurprise(i),
-    choose: (i) => {
-      reading.letters.mark(i);
-      saySurprise(i);
-    },
-  });
+  reading.letters = new Letters(text, { ask: saySurprise, choose: chooseSurprise });
   reading.detail = element('p', { class: 'detail', 'aria-live': 'polite' }, '\u00a0');
   reading.turn = element('div', { class: 'row' });
+  const letters = describeUnknown(unknown);
+  const told = element('div', {}, tintLegend(), text, reading.detail, reading.turn);
   box.append(
     element('p', { class: 'figure' }, say('bits_each', { bits: mean.toFixed(2) })),
     meansTable(mean, bits.length),
-    unknown.length ? element('p', { class: 'notice' }, describeReplaced(unknown)) : '',
-    element(
-      'div',
-      { class: 'columns even' },
-      element('div', {}, tintLegend(), text, reading.detail, reading.turn),
-      element('div', {}, surprisingPlaces()),
-    ),
+    unknown.length ? element('p', { class: 'notice' }, say('replaced', { letters })) : '',
+    element('div', { class: 'columns even' }, told, element('div', {}, surprisingPlaces())),
   );
   showPage(0);
 }
@@ -105,8 +96,8 @@ function meansTable(mean, n) {
 
 function tintLegend() {
   const steps = [0, ...TINTS].map((least, level) => {
-    const values = { low: least, high: TINTS[level] };
-    const text = say(values.high ? 'bits_from_to' : 'bits_or_more', values);
+    const high = TINTS[level];
+    const text = say(high ? 'bits_from_to' : 'bits_or_more', { low: least, high });
     return element('span', { class: `tint${level}` }, text);
   });
   const opening = element('span', { class: 'window' }, say('window_begins'));
@@ -127,16 +118,10 @@ function showPage(first) {
   turn.textContent = '';
   const pages = Math.ceil(ids.length / PAGE);
   if (pages === 1) return;
-  const to = (label, place) =>
-    element(
-      'button',
-      {
-        type: 'button',
-        disabled: place < 0 || place >= ids.length,
-        onclick: () => showPage(place),
-      },
-      label,
-    );
+  const to = (label, place) => {
+    const disabled = place < 0 || place >= ids.length;
+    return element('button', { type: 'button', disabled, onclick: () => showPage(place) }, label);
+  };
   turn.append(
     to(say('earlier'), first - PAGE),
     element('span', {}, say('page_of', { n: first / PAGE + 1, all: pages })),
@@ -159,29 +144,29 @@ function saySurprise(i) {
 
 function surprisingPlaces() {
   const { ids, bits } = reading;
-  const order = Array.from(bits.keys())
-    .slice(1)
-    .sort((a, b) => bits[b] - bits[a])
-    .slice(0, PLACES);
-  const letters = (from, to) =>
-    app.vocabulary.decode(ids.slice(Math.max(0, from), to)).replace(/\n/g, '↵');
-  const rows = order.map((i) => {
+  const order = Array.from(bits.keys()).slice(1);
+  order.sort((a, b) => bits[b] - bits[a]);
+  const rows = order.slice(0, PLACES).map((i) => {
     const go = element(
       'button',
       { type: 'button', class: 'place-link', onclick: () => goToPlace(i) },
-      letters(i - 16, i),
+      lineOf(ids, i - 16, i),
       element('mark', {}, visible(characterOf(ids[i]))),
-      letters(i + 1, i + 8),
+      lineOf(ids, i + 1, i + 8),
     );
     return [go, bits[i].toFixed(1), thousands(readBefore(i))];
   });
   return table(say('most_surprised'), [say('place'), say('bits'), say('letters_read')], rows);
 }
 
+function chooseSurprise(i) {
+  reading.letters.mark(i);
+  saySurprise(i);
+}
+
 function goToPlace(i) {
   showPage(i - (i % PAGE));
-  reading.letters.mark(i % PAGE);
-  saySurprise(i % PAGE);
+  chooseSurprise(i % PAGE);
 }
 
 function openSurprise() {
@@ -190,7 +175,7 @@ function openSurprise() {
     else readText();
   });
   $('ejemplo').addEventListener('click', () => {
-    $('ajeno').value = FIRST_SENTENCE;
+    $('ajeno').value = app.facts.taught?.example ?? FIRST_SENTENCE;
     readText();
   });
   const letters = say('letters', { n: app.model.config.block_size });

@@ -82,18 +82,12 @@ function openSwitches() {
   const { n_layer, n_head } = app.model.config;
   for (let layer = 0; layer < n_layer; layer++) {
     const block = say('block', { n: layer + 1 });
+    const whole = partSwitch(`${layer}`, element('b', {}, block), say('whole_block', { block }));
     const heads = Array.from({ length: n_head }, (_, head) =>
       partSwitch(`${layer}.${head}`, say('head', { n: head + 1 }), headInWords(layer, head)),
     );
-    $('interruptores').append(
-      element(
-        'div',
-        {},
-        partSwitch(`${layer}`, element('b', {}, block), say('whole_block', { block })),
-        ...heads,
-        partSwitch(`${layer}.f`, say('feed_forward'), `${block}, ${say('feed_forward')}`),
-      ),
-    );
+    const thought = partSwitch(`${layer}.f`, say('feed_forward'), `${block}, ${say('feed_forward')}`);
+    $('interruptores').append(element('div', {}, whole, ...heads, thought));
   }
   switches.sides = [new Side(say('whole')), new Side(say('damaged'))];
   $('dos-modelos').append(...switches.sides.map((side) => side.box));

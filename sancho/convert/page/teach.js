@@ -301,7 +301,8 @@ function fits(state) {
 
 /** Returns a listener that opens or saves what was learned, and says where the browser refuses. */
 function keeping(act) {
-  return () => act(lesson.learned).catch(() => tell('not_saved'));
+  const refused = ({ message }) => tell(message === 'no_seal' ? message : 'not_saved');
+  return () => act(lesson.learned).catch(refused);
 }
 
 function openTeaching() {

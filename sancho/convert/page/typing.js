@@ -23,17 +23,13 @@ async function offerLetters() {
 
 function showOffer(p) {
   const box = $('candidatas');
-  const offer = (id) =>
-    element(
-      'button',
-      {
-        type: 'button',
-        'aria-label': `${spoken(characterOf(id))}, ${percent(p[id])}`,
-        onclick: () => writeLetter(characterOf(id)),
-      },
-      element('b', {}, visible(characterOf(id))),
-      element('small', {}, ` ${shortPercent(p[id])}`),
-    );
+  const offer = (id) => {
+    const letter = characterOf(id);
+    const label = `${spoken(letter)}, ${percent(p[id])}`;
+    const seen = [element('b', {}, visible(letter)), element('small', {}, ` ${shortPercent(p[id])}`)];
+    const press = () => writeLetter(letter);
+    return element('button', { type: 'button', 'aria-label': label, onclick: press }, ...seen);
+  };
   box.replaceChildren(...ranking(p).slice(0, OFFERED).map(offer));
   box.hidden = false;
   const [x, y, line] = cursorAtEnd();

@@ -75,8 +75,8 @@ async function trainTogether(given, ports, run) {
   const breath = breather();
   const begun = performance.now() - (Date.now() - given.since);
   const told = { said: 0, written: begun, kept: begun };
-  const write = () => self.postMessage({ text: textOf(learner, given.prompt) });
-  if (rank === 0 && memory.step === 0) write();
+  const write = async () => self.postMessage({ text: await textOf(learner, given.prompt) });
+  if (rank === 0 && memory.step === 0) await write();
   let last = memory.step >= options.max_iters;
   while (!last) {
     const random = new Generator(options.seed, [DROPOUT, memory.step, rank]);
@@ -104,7 +104,7 @@ async function trainTogether(given, ports, run) {
     }
     if (now - told.written > WRITES_EVERY && !last) {
       told.written = now - ((now - told.written) % WRITES_EVERY);
-      write();
+      await write();
     }
     if (now - told.kept > KEPT_EVERY && !last) {
       told.kept = now;
@@ -114,7 +114,7 @@ async function trainTogether(given, ports, run) {
   }
   if (rank > 0) return self.close();
   const loss = meanLoss(learner, val.subarray(0, EXAMINED_LETTERS + 1));
-  const text = textOf(learner, given.prompt);
+  const text = await textOf(learner, given.prompt);
   self.postMessage({ done: true, loss, text, memory, options, weights: ownWeights(learner) });
 }
 
@@ -123,16 +123,10 @@ function ownWeights({ weights }) {
   return Object.fromEntries(Object.entries(weights).map(([name, array]) => [name, array.slice()]));
 }
 
-/** Returns the ids that the model writes after a prompt. */
-function textOf(learner, prompt) {
-  const model = new GPT(learner.config, { ...learner.weights });
-  const writer = new Writer(model, prompt, { ...SAMPLING_DEFAULTS, min_p: 0.1 }, 1605n);
-  const ids = [];
-  while (ids.length < WRITTEN) {
-    const id = writer.step();
-    if (id !== null) ids.push(id);
-  }
-  return ids;
+/** Resolves to the ids that the model writes after a prompt. */
+function textOf({ config, weights }, prompt) {
+  const model = new GPT(config, { ...weights });
+  return writtenAfter(prompt, WRITTEN, model, { ...SAMPLING_DEFAULTS, min_p: 0.1 }, 1605n);
 }
 
 /** Returns the mean loss of a text, window after window, in nats. */

@@ -40,51 +40,35 @@ function startIds(ids) {
 
 /** Begins to write, or says which letters of the start are unknown. */
 function begin() {
-  const { ids, unknown } = app.vocabulary.encode($('inicio').value);
-  if (unknown.length) return offerKnown(unknown);
-  $('desconocidas').hidden = true;
-  newStory(startIds(ids));
-  return goOn();
+  const text = $('inicio').value;
+  const { unknown } = app.vocabulary.encode(text);
+  if (unknown.length) offerKnown(unknown);
+  else beginWith(text);
 }
 
 function offerKnown(unknown) {
-  const box = $('desconocidas');
-  box.textContent = '';
-  const use = (label, text) =>
-    element('button', { type: 'button', onclick: () => beginWith(text()) }, label);
+  const button = (label, onclick) => element('button', { type: 'button', onclick }, label);
   const start = () => $('inicio').value;
   const nearest = unknown.some((one) => one.nearest !== undefined);
   const hopeless = unknown.some((one) => one.nearest === undefined);
   const label = say(hopeless ? 'replace_some' : 'replace_all');
-  box.append(
+  $('desconocidas').replaceChildren(
     element('p', {}, say('never_seen', { letters: describeUnknown(unknown) })),
-    nearest ? use(label, () => app.vocabulary.replaceUnknown(start())) : '',
-    use(say('remove'), () => known(start())),
+    nearest ? button(label, () => beginWith(app.vocabulary.replaceUnknown(start()))) : '',
+    button(say('remove'), () => beginWith(start())),
   );
-  box.hidden = false;
-}
-
-/** Returns a text without the characters that the model does not know. */
-function known(text) {
-  const { ids } = app.vocabulary.encode(text);
-  return app.vocabulary.decode(ids);
+  $('desconocidas').hidden = false;
 }
 
 /** Returns { ids, unknown } of a text: the ids, with the nearest letter for each unknown one. */
 function nearestIds(text) {
-  const { ids, unknown } = app.vocabulary.encode(text);
-  if (!unknown.length) return { ids, unknown };
+  const { unknown } = app.vocabulary.encode(text);
   return { ids: app.vocabulary.encode(app.vocabulary.replaceUnknown(text)).ids, unknown };
-}
-
-function describeReplaced(unknown) {
-  return unknown.length ? say('replaced', { letters: describeUnknown(unknown) }) : '';
 }
 
 function describeUnknown(unknown) {
   const shown = unknown.slice(0, 8).map(({ character, position, nearest }) => {
-    const near =
-      nearest === undefined ? say('no_nearest') : say('nearest', { letter: quoted(nearest) });
+    const near = nearest === undefined ? say('no_nearest') : say('nearest', { letter: quoted(nearest) });
     return say('unknown_letter', { letter: spoken(character), n: position + 1, nearest: near });
   });
   const letters = shown.join(', ');
@@ -92,6 +76,7 @@ function describeUnknown(unknown) {
   return more ? say('and_more', { letters, n: more }) : letters;
 }
 
+/** Begins to write after what the model knows of a text. */
 function beginWith(text) {
   $('desconocidas').hidden = true;
   newStory(startIds(app.vocabulary.encode(text).ids));

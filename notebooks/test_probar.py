@@ -1,0 +1,168 @@
+"""probar.py, como lo usa quien aprende: en otra carpeta, y sin pytest ni nbformat."""
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import curso
+import hoja
+from comprobaciones import PIEZAS
+
+AQUI = Path(__file__).resolve().parent
+MODULOS = ("probar.py", "hoja.py", "comprobaciones.py", "solucion.py")
+"""Los que necesita."""
+SOLUCION = hoja.SOLUCION.read_text(encoding="utf-8")
+BLANCA = curso.hoja_en_blanco()
+SOLO_LO_SUYO = """
+import atexit, sys
+
+def mirar():
+    de_mas = {"pytest", "nbformat", "torch._dynamo"} & set(sys.modules)
+    print("de mas:", *sorted(de_mas), file=sys.stderr)
+
+atexit.register(mirar)
+"""
+
+
+@pytest.fixture
+def carpeta(tmp_path) -> Path:
+    for modulo in MODULOS:
+        shutil.copy(AQUI / modulo, tmp_path)
+    (tmp_path / "sitecustomize.py").write_text(SOLO_LO_SUYO, encoding="utf-8")
+    return tmp_path
+
+
+def probar(
+    carpeta: Path, texto: str | None, *argumentos: str, **entorno: str
+) -> tuple[int, str, str]:
+    """Dar cómo acaba, lo que dice y lo que dice por la salida de los errores."""
+    if texto is not None:
+        (carpeta / "mi_gpt.py").write_text(texto, encoding="utf-8")
+    hecho = subprocess.run(
+        [sys.executable, "-X", "utf8", str(carpeta / "probar.py"), *argumentos],
+        cwd=carpeta.parent,
+        env={**os.environ, "PYTHONPATH": str(carpeta), **entorno},
+        capture_output=True,
+        encoding="utf-8",
+    )
+    errores, marca, de_mas = hecho.stderr.partition("de mas:")
+    assert marca and de_mas.strip() == ""
+    return hecho.returncode, hecho.stdout, errores
+
+
+def con_la_solucion_de(*nombres: str) -> str:
+    texto = BLANCA
+    for nombre in nombres:
+        texto = hoja.poner(texto, nombre, hoja.leer(SOLUCION, nombre))
+    return texto
+
+
+def test_una_hoja_en_blanco(carpeta):
+    acaba, dice, errores = probar(carpeta, BLANCA)
+    assert (acaba, errores) == (0, "")
+    *lineas, resumen = dice.splitlines()
+    assert len(lineas) == 18
+    for linea, pieza in zip(lineas, PIEZAS, strict=True):
+        assert linea.startswith("·") and f" {pieza.titulo} " in linea
+        assert linea.endswith("está en blanco")
+    assert resumen == "Pasan 0 de 18; no pasan 0; en blanco, 18."
+
+
+def test_media_hoja_con_un_error(carpeta):
+    texto = con_la_solucion_de("Tokenizador", "mirar_atras", "LayerNorm", "Bloque")
+    acaba, dice, _ = probar(
+        carpeta, texto.replace("puntuaciones.masked_fill(futuro, -math.inf)", "puntuaciones")
+    )
+    assert acaba == 1
+    lineas = dice.splitlines()
+    assert [linea for linea in lineas if linea[0] in "✓✗"] == [
+        "✓  1. Tokenizador          capítulo 1",
+        "✗  3. mirar_atras          capítulo 3",
+        "✓  6. LayerNorm            capítulo 5",
+        "✓  7. Bloque               capítulo 6   con la solución de mirar_atras, Atencion, FeedForward",
+    ]
+    assert lineas[3] == "      no tapa el futuro"
+    assert lineas[-1] == "Pasan 3 de 18; no pasan 1; en blanco, 14."
+
+
+def test_la_hoja_entera(carpeta):
+    acaba, dice, errores = probar(carpeta, SOLUCION)
+    assert (acaba, errores) == (0, "")
+    assert dice.count("✓") == 18 and "con la solución" not in dice
+    assert dice.splitlines()[-2:] == [
+        "Pasan 18 de 18; no pasan 0; en blanco, 0.",
+        "Tu programa está entero: python notebooks/probar.py --largo lo entrena.",
+    ]
+
+
+def test_unas_piezas_y_sus_mayusculas(carpeta):
+    acaba, dice, _ = probar(carpeta, con_la_solucion_de("girar", "Atencion"), "atencion", "Girar")
+    assert acaba == 0
+    assert [linea.split()[2] for linea in dice.splitlines()[:-1]] == [
+        "Atencion",
+        "girar",
+        "Atencion,",
+    ]
+    assert dice.endswith("Pasan 3 de 3; no pasan 0; en blanco, 0.\n")
+
+
+UNA_LINEA = (
+    (
+        SOLUCION.replace("class LayerNorm(", "class LayerNorm(("),
+        "no se puede leer: eso no es Python, en la línea",
+    ),
+    (SOLUCION.replace("        return x\n", "      return x\n", 1), "la sangría no cuadra"),
+    (SOLUCION.replace("import json", "import jsom"), "ModuleNotFoundError: No module named 'jsom'"),
+    (
+        SOLUCION.replace("class Gpt(Entrada)", "class Gpt(Salida)"),
+        "usa `Salida`, que en mi_gpt.py no está",
+    ),
+    (None, "No está la hoja"),
+)
+
+
+@pytest.mark.parametrize(("texto", "frase"), UNA_LINEA)
+def test_una_hoja_que_no_se_puede_leer_es_una_linea(texto, frase, carpeta):
+    acaba, dice, errores = probar(carpeta, texto)
+    assert (acaba, dice) == (1, "")
+    assert frase in errores and errores.count("\n") == 1
+
+
+def test_una_hoja_que_no_esta_en_utf_8(carpeta):
+    (carpeta / "mi_gpt.py").write_bytes(SOLUCION.replace("…", "...").encode("cp1252", "replace"))
+    acaba, _, errores = probar(carpeta, None)
+    assert acaba == 1
+    assert errores == "mi_gpt.py no está en UTF-8: guárdalo así en tu editor.\n"
+
+
+def test_lo_que_no_se_conoce_es_una_linea(carpeta):
+    acaba, dice, errores = probar(carpeta, BLANCA, "Bloqe")
+    assert (acaba, dice) == (1, "")
+    assert errores.startswith("'Bloqe' no es una pieza; son Tokenizador, Entrada, mirar_atras, ")
+    assert errores.count("\n") == 1
+
+
+def test_largo_pide_todas(carpeta):
+    acaba, dice, _ = probar(carpeta, con_la_solucion_de("girar"), "--largo")
+    assert acaba == 0
+    assert dice.endswith("Para entrenarlo han de pasar todas.\n")
+    acaba, dice, errores = probar(carpeta, SOLUCION, "--largo", "girar")
+    assert (acaba, dice) == (1, "") and "va sin nombres" in errores
+
+
+def test_la_ayuda_dice_sus_ordenes(carpeta):
+    acaba, dice, errores = probar(carpeta, BLANCA, "--help")
+    assert (acaba, errores) == (0, "")
+    assert dice.count("python notebooks/probar.py") == 3 and "--largo" in dice
+
+
+def test_una_terminal_sin_esos_signos(carpeta):
+    acaba, dice, errores = probar(
+        carpeta, BLANCA, "girar", PYTHONUTF8="0", PYTHONIOENCODING="ascii"
+    )
+    assert (acaba, errores) == (0, "")
+    assert "13. girar" in dice
