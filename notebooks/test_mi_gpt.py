@@ -365,7 +365,7 @@ def test_el_adam_de_la_comprobacion_es_el_de_pytorch():
 
 def test_lo_que_no_esta_en_su_sitio_no_pasa():
     escrita = hoja.leer(SOLUCION, "igualar")
-    texto = hoja.poner(SOLUCION, "igualar", f"# --- la mía ---\n{escrita}")
+    texto = hoja.poner(SOLUCION, "igualar", f"# --- dado: lo mío ---\n{escrita}")
     assert "no está debajo de su línea" in motivo("igualar", texto)
 
 
