@@ -156,6 +156,19 @@ def test_the_head_says_how_long_to_write_by_what_each_turn_says():
     assert "escribir lo tuyo, unos 35 (son estimaciones); " in says(*turns, *3 * [exercise])
 
 
+def test_the_guide_adds_up_the_hours_of_the_heads():
+    minutes = {}
+    for chapter in curso.CAPITULOS:
+        head = read(chapter.archivo).cells[0].source
+        minutes[chapter.numero] = sum(map(int, re.findall(r"unos (\d+)(?= minutos;| \()", head)))
+    to_the_9 = sum(m for number, m in minutes.items() if number in [*"0123456789", "0½"])
+    hours = [round(total / 60) for total in (to_the_9, sum(minutes.values()))]
+    said = re.search(
+        r"unas (\d+) horas de leer.*?unas (\d+):", text_of("guia_docente.md"), re.DOTALL
+    )
+    assert hours == list(map(int, said.groups()))
+
+
 @pytest.mark.parametrize("chapter", CHAPTERS)
 def test_every_turn_says_its_minutes_where_they_are_counted(chapter):
     cells = read(chapter).cells
