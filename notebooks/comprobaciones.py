@@ -13,7 +13,7 @@ import traceback
 import warnings
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from operator import attrgetter
 from pathlib import Path
@@ -191,6 +191,7 @@ def comprobar_entrada(mio: ModuleType) -> None:
     entrada = mio.Entrada(forma(mio))
     tablas = {"token_embedding.weight": (11, 24), "position_embedding.weight": (9, 24)}
     tiene_parametros(entrada, tablas)
+    assert getattr(entrada, "forma", None) == forma(mio), "no guarda la forma en self.forma"
     sortear(entrada)
     letras, posiciones = entrada.token_embedding.weight, entrada.position_embedding.weight
     for B, T in ((3, 4), (1, 1), (2, 9)):
@@ -274,7 +275,8 @@ def _mirar_los_pesos(puntuaciones: Tensor, pesos: Tensor) -> None:
         return
     pasado = torch.ones(7, 7, dtype=torch.bool).tril(-1)
     assert not pesos[0].isnan().any(), (
-        "la primera letra da nan: la máscara le tapa también su propia posición"
+        "la primera letra da nan: la máscara le tapa también su propia posición, o multiplica por "
+        "infinito, y 0 · ∞ no es un número"
     )
     no_es(
         pesos,
@@ -369,8 +371,16 @@ def _decir_que_falla(atencion: nn.Module, x: Tensor, sale: Tensor, medidas) -> N
     assert iguales(sale[:, :4], atencion(x[:, :4].clone())), (
         "lo que da a una letra cambia con las de después: mira la máscara, y cómo partes y juntas"
     )
+    if medidas.n_embd // H % 2 == 0:
+        for de_mas in ({"position": "rope"}, {"qk_norm": True}, MODERNA):
+            con_ello = replace(medidas, **de_mas)
+            motivo = "gira o iguala sin mirar lo que dicen forma.position y forma.qk_norm"
+            no_es(sale, {motivo: _atencion(atencion, _girar_e_igualar(atencion, x, con_ello), H)})
     detalles = [f"{k} = {getattr(medidas, k)!r}" for k in ("position", "qk_norm")]
-    raise AssertionError(f"con n_head = {H}, {' y '.join(detalles)} no da lo que debe")
+    pista = (
+        ": ¿giras con las cabezas ya separadas, (B, H, T, D)?" if medidas.position == "rope" else ""
+    )
+    raise AssertionError(f"con n_head = {H}, {' y '.join(detalles)} no da lo que debe{pista}")
 
 
 def _mirar_las_cabezas(atencion: nn.Module, x: Tensor, sale: Tensor, medidas) -> None:

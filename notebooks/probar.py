@@ -40,10 +40,12 @@ def con_la_solucion(titulo: str, texto: str) -> str:
 
 def elegidas(pedidas: list[str]) -> list[str]:
     """Dar los títulos de las piezas que se piden, en mayúsculas o no; sin nada, todas."""
-    nombres = {pieza.nombre.lower(): pieza.nombre for pieza in PIEZAS}
+    nombres = {cual.lower(): p.nombre for p in PIEZAS for cual in (p.nombre, p.titulo)}
     for pedida in pedidas:
         if pedida.lower() not in nombres:
-            sys.exit(f"{pedida!r} no es una pieza; son {', '.join(nombres.values())}")
+            sys.exit(
+                f"{pedida!r} no es una pieza; son {', '.join(dict.fromkeys(nombres.values()))}"
+            )
     suyos = {nombres[pedida.lower()] for pedida in pedidas} or set(nombres.values())
     return [pieza.titulo for pieza in PIEZAS if pieza.nombre in suyos]
 

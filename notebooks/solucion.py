@@ -67,6 +67,7 @@ class Entrada(nn.Module):
 
     token_embedding: nn.Embedding, V filas de C canales. position_embedding: otra, block_size filas;
     solo si forma.position es "learned". Nacen al azar (nn.init.normal_), con desviación típica 0.2.
+    Guarda además la forma, en self.forma.
     """
 
     def __init__(self, forma: Forma) -> None:
@@ -414,7 +415,8 @@ def abrir_caja(ruta: str | Path) -> tuple[Gpt, Tokenizador]:
     """El modelo de un archivo, tuyo o de train.py, y su tokenizador: así se abre la caja.
 
     safe_open(ruta, "pt") abre el archivo, que es como lo escribe guardar. Su "model" trae además
-    otras cosas, que sobran. get_tensor(nombre) da cada tensor; puede venir en 16 bits: .float().
+    otras cosas, que sobran. get_tensor(nombre) da cada tensor; puede venir en 16 bits: .float(). El
+    modelo se devuelve con .eval(), que apaga lo que solo sirve para entrenar.
     Se abren la caja y `classic`. Si el archivo dice ngram_size mayor que 1 o embedding_skip, como
     `mini`, ValueError: tiene una tabla de secuencias (anexo A), que tu Gpt no tiene.
     """
@@ -480,15 +482,19 @@ def abrir_gpt2(parametros: dict[str, Tensor], n_head: int) -> Gpt:
 MODELO = "mi_gpt.safetensors"
 CAJA = Path(__file__).resolve().parent.parent / "sancho/pretrained/sancho.safetensors"
 USO = """\
-python mi_gpt.py entrenar TEXTO
-    aprende de un archivo de texto, en un minuto o dos, y guarda lo aprendido en mi_gpt.safetensors
-python mi_gpt.py escribir [COMIENZO [TEMPERATURA]]
-    escribe con lo aprendido; si no hay nada, con la caja. Con temperatura 0, siempre lo mismo
+python notebooks/mi_gpt.py entrenar TEXTO
+    aprende de un archivo de texto, en un minuto o dos; en la carpeta en que estás deja
+    mi_gpt.safetensors
+python notebooks/mi_gpt.py escribir [COMIENZO [TEMPERATURA]]
+    escribe con el mi_gpt.safetensors de esa carpeta; si no lo hay, con la caja. Con temperatura 0,
+    siempre lo mismo
 """
 
 
 def entrenar_con(texto: str) -> tuple[Gpt, Tokenizador]:
     """Entrenar como la escalera, 800 pasos con nueve décimas partes de un texto, y decir la pérdida."""
+    if len(texto) < 1000:
+        raise ValueError(f"el texto tiene {len(texto)} letras; hacen falta 1000 al menos")
     tokenizador = Tokenizador("".join(sorted(set(texto))))
     ids = tokenizador.codificar(texto)
     corte = int(0.9 * len(ids))
@@ -506,7 +512,7 @@ def main(orden: str = "", que: str = "", temperatura: str = "0.7") -> None:
     if orden == "entrenar" and que:
         modelo, tokenizador = entrenar_con(Path(que).read_text(encoding="utf-8"))
         guardar(MODELO, modelo, tokenizador)
-        print(f"guardado en {MODELO}; ahora: python mi_gpt.py escribir")
+        print(f"guardado en {MODELO}; ahora: python {sys.argv[0]} escribir")
     elif orden == "escribir":
         modelo, tokenizador = abrir_caja(MODELO if Path(MODELO).exists() else CAJA)
         comienzo = que or "En un lugar de la Mancha"
@@ -520,3 +526,5 @@ if __name__ == "__main__":
         main(*sys.argv[1:])
     except NotImplementedError:
         sys.exit("Te falta una pieza: python notebooks/probar.py dice cuál.")
+    except (OSError, ValueError) as error:
+        sys.exit(f"No se puede: {error}")

@@ -419,15 +419,19 @@ def abrir_gpt2(parametros, n_head):
 MODELO = "mi_gpt.safetensors"
 CAJA = Path(__file__).resolve().parent.parent / "sancho/pretrained/sancho.safetensors"
 USO = """\
-python mi_gpt.py entrenar TEXTO
-    aprende de un archivo de texto, en un minuto o dos, y guarda lo aprendido en mi_gpt.safetensors
-python mi_gpt.py escribir [COMIENZO [TEMPERATURA]]
-    escribe con lo aprendido; si no hay nada, con la caja. Con temperatura 0, siempre lo mismo
+python notebooks/mi_gpt.py entrenar TEXTO
+    aprende de un archivo de texto, en un minuto o dos; en la carpeta en que estás deja
+    mi_gpt.safetensors
+python notebooks/mi_gpt.py escribir [COMIENZO [TEMPERATURA]]
+    escribe con el mi_gpt.safetensors de esa carpeta; si no lo hay, con la caja. Con temperatura 0,
+    siempre lo mismo
 """
 
 
 def entrenar_con(texto: str) -> tuple[Gpt, Tokenizador]:
     """Entrenar como la escalera, 800 pasos con nueve décimas partes de un texto, y decir la pérdida."""
+    if len(texto) < 1000:
+        raise ValueError(f"el texto tiene {len(texto)} letras; hacen falta 1000 al menos")
     tokenizador = Tokenizador("".join(sorted(set(texto))))
     ids = tokenizador.codificar(texto)
     corte = int(0.9 * len(ids))
@@ -445,7 +449,7 @@ def main(orden: str = "", que: str = "", temperatura: str = "0.7") -> None:
     if orden == "entrenar" and que:
         modelo, tokenizador = entrenar_con(Path(que).read_text(encoding="utf-8"))
         guardar(MODELO, modelo, tokenizador)
-        print(f"guardado en {MODELO}; ahora: python mi_gpt.py escribir")
+        print(f"guardado en {MODELO}; ahora: python {sys.argv[0]} escribir")
     elif orden == "escribir":
         modelo, tokenizador = abrir_caja(MODELO if Path(MODELO).exists() else CAJA)
         comienzo = que or "En un lugar de la Mancha"
@@ -459,3 +463,5 @@ if __name__ == "__main__":
         main(*sys.argv[1:])
     except NotImplementedError:
         sys.exit("Te falta una pieza: python notebooks/probar.py dice cuál.")
+    except (OSError, ValueError) as error:
+        sys.exit(f"No se puede: {error}")
