@@ -19,12 +19,12 @@ import numpy as np
 import torch
 from common import ROOT, parser_of
 
-from medidas import count_losses, sliding_losses
+from medidas import sliding_losses
 from sancho import checkpoint
 from sancho.checkpoint import Checkpoint
 from sancho.corpus import Corpus, open_dataset, remap_ids
 from sancho.loss import character_losses
-from sancho.measures import copied
+from sancho.measures import copied, count_losses
 
 PUBLISHED = {"PPMd, order 12, after the training part": 1.780, "nanoGPT's recipe for a CPU": 2.498}
 """Bits per character on the last tenth of Don Quijote: PPMd variant H, as in 7-Zip, which goes on
@@ -34,7 +34,7 @@ learning as it reads; nanoGPT by time_to_loss.py, 2,000 steps."""
 def baselines(corpus: Corpus) -> dict[str, float]:
     """Return bits per character of what is no model of ours."""
     tokenizer = corpus.tokenizer
-    counted = count_losses(corpus.train, corpus.val, tokenizer.vocab_size) / math.log(2)
+    counted = count_losses(corpus.train, corpus.val, tokenizer.vocab_size).mean(1) / math.log(2)
     best = int(counted.argmin())
     found = {
         "nothing known": math.log2(tokenizer.vocab_size),

@@ -21,9 +21,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from medidas import count_losses
 from sancho.config import CorpusConfig
 from sancho.corpus import Corpus, open_corpus
+from sancho.measures import count_losses
 
 AQUI = Path(__file__).resolve().parent
 
@@ -453,7 +453,7 @@ def medir(corpus: Corpus) -> dict[str, dict[str, float]]:
         }
         segundos = time.perf_counter() - comienzo
         print(f"{peldano.nombre:32}{resultados[peldano.nombre]['pérdida']:8.4f}{segundos:7.1f} s")
-    contado = count_losses(corpus.train, corpus.val, corpus.tokenizer.vocab_size)
+    contado = count_losses(corpus.train, corpus.val, corpus.tokenizer.vocab_size).mean(1)
     for nombre, letras in CONTAR.items():
         resultados[nombre] = {
             "parámetros": secuencias(np.asarray(corpus.train, dtype=np.int64), letras + 1),

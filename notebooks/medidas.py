@@ -1,21 +1,9 @@
-"""La pérdida de un modelo con más contexto, y la de quien cuenta (`sancho/measures.py`).
-
-Las usan los capítulos, la escalera y `benchmarks/baselines.py`.
-"""
+"""La pérdida de un modelo con más contexto. La usan los capítulos y `benchmarks/baselines.py`."""
 
 import numpy as np
 
-from sancho import measures
 from sancho.loss import character_losses
-from sancho.measures import MAX_ORDER
 from sancho.model import GPT
-
-__all__ = ["MAX_ORDER", "count_losses", "sliding_losses"]
-
-
-def count_losses(train: np.ndarray, val: np.ndarray, vocab_size: int) -> np.ndarray:
-    """Dar la pérdida media de quien cuenta, con 0, 1, 2… letras delante: (MAX_ORDER,), en nats."""
-    return measures.count_losses(train, val, vocab_size).mean(1)
 
 
 def sliding_losses(model: GPT, ids: np.ndarray, losses: np.ndarray) -> np.ndarray:

@@ -115,4 +115,7 @@ def main(*argumentos: str) -> int:
 
 if __name__ == "__main__":
     sys.stdout.reconfigure(errors="replace")  # una terminal puede no tener ✓
-    sys.exit(main(*sys.argv[1:]))
+    try:
+        sys.exit(main(*sys.argv[1:]))
+    except KeyboardInterrupt:
+        sys.exit("Parado.")

@@ -467,6 +467,13 @@ def test_a_sheet_that_cannot_be_read_says_where(sheet, capsys):
     assert "· igualar: no se puede leer" in said and "· mi_gpt.py no se puede usar" in said
 
 
+def test_a_line_elsewhere_that_fails_stops_no_chapter(sheet, capsys):
+    sheet.write_text(sheet.read_text("utf-8") + "\nno_existe()\n", encoding="utf-8")
+    assert pieza("igualar")(torch.ones(3)).shape == (3,)
+    said = "· mi_gpt.py no se puede usar: name 'no_existe' is not defined. Se usa la solución."
+    assert said in capsys.readouterr().out
+
+
 def test_a_sheet_without_the_line_of_a_piece_is_said(sheet, monkeypatch, capsys):
     sheet.write_text(sheet.read_text("utf-8").replace("# --- igualar", "# ---"), encoding="utf-8")
     run_cells(monkeypatch, DOUBLED)

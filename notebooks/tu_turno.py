@@ -29,7 +29,7 @@ import sys
 from collections.abc import Callable
 from functools import wraps
 from inspect import isclass, isfunction
-from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import torch
@@ -96,7 +96,8 @@ def pieza(titulo: str) -> Any:
     try:
         texto = hoja.de_la_hoja()
         celda = escrita_en_una_celda(nombre)
-        es_nueva = celda and celda != ultima_copiada(nombre)
+        # Si sigue como se copió, lo que la hoja tenga de otro modo se escribió después.
+        es_nueva = celda and celda != copiadas().get(nombre)
         nueva = hoja.poner(texto, nombre, celda) if es_nueva else texto
         por_que = motivo(titulo, nueva)
         if por_que:
@@ -112,11 +113,18 @@ def pieza(titulo: str) -> Any:
         entera, prestadas = completa(titulo, nueva)
         if prestadas and not por_que:
             print(f"  (Con la solución de {', '.join(prestadas)}.)")
-        modulo = hoja.cargar(entera)
-    except (hoja.SinSitio, SyntaxError, UnicodeDecodeError, OSError) as error:
-        print(f"· mi_gpt.py no se puede usar: {error}. Se usa la solución.")
-        modulo = hoja.cargar(solucion)
-    return getattr(modulo, nombre)
+    except (hoja.SinSitio, UnicodeDecodeError, OSError) as error:
+        return getattr(la_solucion(error), nombre)
+    try:
+        return getattr(hoja.cargar(entera), nombre)
+    except Exception as error:  # lo que haya escrito en otro sitio de la hoja
+        return getattr(la_solucion(error), nombre)
+
+
+def la_solucion(error: Exception) -> ModuleType:
+    """Decir por qué no sirve la hoja, y dar el programa de la solución."""
+    print(f"· mi_gpt.py no se puede usar: {error}. Se usa la solución.")
+    return hoja.cargar(hoja.SOLUCION.read_text(encoding="utf-8"))
 
 
 def escrita_en_una_celda(nombre: str) -> str:
@@ -171,22 +179,20 @@ def copiar(nombre: str, celda: str, nueva: str) -> None:
         hoja.HOJA.with_name("mi_gpt.py.antes").write_text(antes, encoding="utf-8")
         print(f"  ({nombre} ya estaba escrita: la hoja de antes queda en mi_gpt.py.antes.)")
     hoja.HOJA.write_text(nueva, encoding="utf-8")
-    copiadas = json.loads(_copiadas().read_text("utf-8")) if _copiadas().exists() else {}
-    _copiadas().write_text(json.dumps(copiadas | {nombre: celda}, ensure_ascii=False), "utf-8")
+    todas = copiadas() | {nombre: celda}
+    hoja.HOJA.with_name(COPIADAS).write_text(json.dumps(todas, ensure_ascii=False), "utf-8")
     if en_una_maquina_prestada():
         print("  Antes de cerrar: import tu_turno; tu_turno.llevarme_la_hoja()")
         print("  Otro día, para volver a ponerla: tu_turno.traer_la_hoja()")
 
 
-def ultima_copiada(nombre: str) -> str:
-    """Dar lo último que se copió de una celda: si sigue igual, lo que cambió en la hoja es de después."""
-    return (
-        json.loads(_copiadas().read_text("utf-8")).get(nombre, "") if _copiadas().exists() else ""
-    )
+COPIADAS = ".mi_gpt.copiadas.json"
 
 
-def _copiadas() -> Path:
-    return hoja.HOJA.with_name(".mi_gpt.copiadas.json")
+def copiadas() -> dict[str, str]:
+    """Dar lo último que se copió de una celda, por piezas."""
+    ruta = hoja.HOJA.with_name(COPIADAS)
+    return json.loads(ruta.read_text("utf-8")) if ruta.exists() else {}
 
 
 def en_una_maquina_prestada() -> bool:

@@ -465,3 +465,5 @@ if __name__ == "__main__":
         sys.exit("Te falta una pieza: python notebooks/probar.py dice cuál.")
     except (OSError, ValueError) as error:
         sys.exit(f"No se puede: {error}")
+    except KeyboardInterrupt:
+        sys.exit("Parado: no se ha guardado nada.")
