@@ -19,8 +19,6 @@ PAGES = sorted(path.name for path in FOLDER.glob("*.md"))
 CELL_SECONDS = 300
 """A cell that takes longer is taken to hang. README.md says how long a whole chapter takes."""
 LARGEST_BYTES = 1_000_000
-MOST_WORDS = 39_500
-"""Of the texts of all chapters, without blocks of code."""
 VARIES = "varia"
 """The tag of cells whose words depend on the machine: times, losses, what a model writes."""
 
@@ -176,14 +174,6 @@ def test_every_turn_says_its_minutes_where_they_are_counted(chapter):
     assert all(len(curso.MINUTOS_DE_UN_TURNO.findall(cells[i - 1].source)) == 1 for i in blanks)
     everywhere = sum(len(curso.MINUTOS_DE_UN_TURNO.findall(cell.source)) for cell in cells)
     assert everywhere == len(blanks)
-
-
-def test_the_course_is_short():
-    words = {
-        chapter: sum(len(curso.sin_bloques(cell.source).split()) for cell in texts(read(chapter)))
-        for chapter in CHAPTERS
-    }
-    assert sum(words.values()) <= MOST_WORDS, words
 
 
 def test_the_first_cell_finds_the_copy_and_else_says_what_to_type_and_runs_nothing(tmp_path):

@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 import torch
 from conftest import ROOT
-from test_pages import ALL_PAGES, PAIRS, commands, page, prose
+from test_pages import PAIRS, commands, page, prose
 
 MEASURED = ["benchmarks/README.md", "docs/measurements.md", "sancho/pretrained/README.md"]
 """Where figures stand with the command that measures them."""
@@ -25,12 +25,6 @@ QUOTING = ["README.md", "README.es.md", "site/index.md", "site/english.md"]
 """Pages that quote them."""
 BLOCK = re.compile(r"(<!-- needs: .+ -->\n)?^```(bash|python)\n(.*?)^```", re.MULTILINE | re.DOTALL)
 STEPS = 3
-UNCOUNTED = {"notebooks/glosario.md", "notebooks/bibliografia.md", "benchmarks/diary.md"}
-
-
-def test_the_documents_together_are_short():
-    names = {*ALL_PAGES, "site/index.md", "site/english.md"} - UNCOUNTED
-    assert sum(len(page(name).split()) for name in names) <= 22_700
 
 
 def is_measured(figure: str, measured: str) -> bool:
@@ -54,14 +48,6 @@ def test_a_figure_that_is_quoted_stands_in_a_table(name):
         if not is_told and not is_measured(in_seconds, measured):
             missing.add(duration)
     assert missing == set()
-
-
-@pytest.mark.parametrize("name", ["README.md", "README.es.md"])
-def test_a_readme_says_how_many_lines_the_code_has(name):
-    told = re.findall(r"\]\((sancho/\w+\.py)\)\D*?(\d+)(?!\d)", page(name))
-    assert [path for path, _ in told] == ["sancho/model.py", "sancho/training.py"]
-    for path, lines in told:
-        assert len(page(path).splitlines()) == pytest.approx(int(lines), rel=0.15), path
 
 
 def as_run_here(command: str) -> list[str]:

@@ -16,7 +16,6 @@ EXPORTS = sorted(
 )
 LIBRARY = [*(f"sancho/{name}.py" for name in MODULES), *EXPORTS]
 SCRIPTS = ["train.py", "sample.py", "evaluate.py", "convert.py", "data/prepare.py"]
-PAGE = [f"sancho/convert/page/*.{kind}" for kind in "py js css html json wat".split()]
 # From the ground up. A module, or the folder convert, imports what is below it, or beside it
 # without a circle.
 FLOORS = (
@@ -126,13 +125,3 @@ def test_importing_does_nothing(tmp_path):
     done = subprocess.run(command, env=environment, cwd=tmp_path, capture_output=True, timeout=120)
     assert (done.returncode, done.stdout, done.stderr) == (0, b"", b"")
     assert list(tmp_path.iterdir()) == []
-
-
-@pytest.mark.parametrize(
-    ("patterns", "most"),
-    [(["sancho/*.py"], 4631), (SCRIPTS, 582), (["tests/**/*.py"], 9609), (PAGE, 7050)],
-    ids=["library", "scripts", "tests", "page"],
-)
-def test_what_comes_is_paid_for(patterns, most):
-    paths = [path for pattern in patterns for path in ROOT.glob(pattern)]
-    assert sum(len(path.read_text(encoding="utf-8").splitlines()) for path in paths) <= most
