@@ -117,7 +117,7 @@ def write(
 def open_model(saved: Checkpoint, options: DeviceConfig) -> tuple[Model, AbstractContextManager]:
     """Return the model and the context to write in: what writes on a CPU, or PyTorch's model."""
     if options.device in ("auto", "cpu"):  # a GPU only if it is asked for by name
-        return saved.build_writer(), nullcontext()
+        return saved.build_implementation(), nullcontext()
     from sancho.device import choose_device  # to import PyTorch takes longer than to write a page
 
     device = choose_device(options)

@@ -85,7 +85,9 @@ def show_result(folder: RunFolder, state: TrainingState, signal: int) -> None:
         bits = loss / math.log(2)
         say(f"validation loss {loss:.4f} nats per character ({bits:.3f} bits)\n")
     prompt = best.tokenizer.encode("\n")
-    steps = stream_texts(best.build_writer(), best.tokenizer, prompt, max_new_tokens=800, seed=1605)
+    steps = stream_texts(
+        best.build_implementation(), best.tokenizer, prompt, max_new_tokens=800, seed=1605
+    )
     for piece in until_sentence_ends((piece for (piece,) in steps), 400):
         print(piece, end="", flush=True)
     say(f"\n\nmore of it: python sample.py --checkpoint {cli.quoted(folder.best)}")

@@ -294,7 +294,7 @@ def hacer(corpus: Corpus, texto: str) -> str:
     ajustes = SampleConfig(temperature=0.7)
     ids = caja.tokenizer.encode(comienzo)
     [escrito] = continue_texts(
-        caja.build_writer(),
+        caja.build_implementation(),
         caja.tokenizer,
         ids,
         max_new_tokens=SIN_FIRMA,

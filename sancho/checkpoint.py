@@ -10,7 +10,9 @@ import math
 import platform
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field
+from functools import partial
 from importlib.metadata import PackageNotFoundError, version
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -18,9 +20,17 @@ import numpy as np
 import safetensors.numpy
 
 from sancho.config import DeviceConfig, ModelConfig, TrainConfig, from_dict
-from sancho.errors import MissingFile, UserError, note
+from sancho.errors import MissingFile, OtherFunction, UserError, note
 from sancho.files import atomic_write, existing_file
 from sancho.ngrams import NO_KEY
+from sancho.proof import (
+    UNPROVEN,
+    from_base64,
+    in_base64,
+    proof_size,
+    require_proof,
+    torch_logits,
+)
 from sancho.tokenizer import CharTokenizer
 from sancho.weights import NGRAM_KEYS, weight_shapes
 
@@ -55,8 +65,6 @@ class Progress:
     evaluations_since_best: int = 0
     recent_losses: list[float] = field(default_factory=list)
     """Training losses of the steps since the last report."""
-    numpy_agrees: bool = True
-    """Whether numpy_model.py computed what model.py did, at the last evaluation."""
 
     def __post_init__(self) -> None:
         """Raise ValueError for what no run can come to."""
@@ -81,6 +89,8 @@ class Checkpoint:
     """By the names of `weight_shapes`."""
     optimizer: Arrays = field(default_factory=dict)
     """By "weight.state"; empty where training can't go on."""
+    proof: np.ndarray | None = None
+    """Of the model that was trained, as `proof_of` returns it; None in a file of before 3.0.0."""
 
     @property
     def tokenizer(self) -> CharTokenizer:
@@ -88,20 +98,46 @@ class Checkpoint:
         return CharTokenizer(self.characters)
 
     def build_model(self) -> "GPT":
-        """Return the model as a PyTorch module, in evaluation mode, on the CPU."""
+        """Return the model as a PyTorch module, in evaluation mode, on the CPU.
+
+        A note says so where model.py computes another function than the one that was trained.
+        """
         from sancho.model import GPT  # not above: to write on a CPU takes no PyTorch
 
-        return GPT.with_weights(self.model_config, self.weights).eval()
+        model = GPT.with_weights(self.model_config, self.weights).eval()
+        if self.proof is not None and len(self.proof):
+            try:
+                require_proof(
+                    self.proof, partial(torch_logits, model), self.model_config, "sancho/model.py"
+                )
+            except OtherFunction as why:
+                note(f"{why}; it is used as it is")
+        return model
 
     def build_numpy(self) -> "NumpyGPT":
-        """Return the model for inference in NumPy."""
+        """Return the model for inference in NumPy.
+
+        Raises OtherFunction where that is not the model that was trained.
+        """
         from sancho.numpy_model import NumpyGPT
 
-        return NumpyGPT(self.model_config, self.weights)
+        model = NumpyGPT(self.model_config, self.weights)
+        require_proof(self.proof, model.logits, self.model_config, NumpyGPT.file)
+        return model
 
-    def build_writer(self) -> "NumpyGPT | GPT":
-        """Return what writes on a CPU: NumPy's model, if it is the one that was trained."""
-        return self.build_numpy() if self.progress.numpy_agrees else self.build_model()
+    def build_implementation(self) -> "NumpyGPT | GPT":
+        """Return what writes on a CPU: NumPy's model if it is the one that was trained.
+
+        Else PyTorch's, with a note. Raises OtherFunction where PyTorch is not installed.
+        """
+        try:
+            return self.build_numpy()
+        except OtherFunction as why:
+            if find_spec("torch") is None:
+                advice = "with PyTorch (pip install torch) sancho/model.py would write"
+                raise OtherFunction(f"{why}; {advice}") from None
+            note(f"{why}: PyTorch writes instead, more slowly")
+            return self.build_model()
 
 
 def save(path: str | Path, checkpoint: Checkpoint) -> None:
@@ -113,6 +149,7 @@ def save(path: str | Path, checkpoint: Checkpoint) -> None:
     versions = {"python": platform.python_version()}
     with suppress(PackageNotFoundError):  # it need not be there
         versions["torch"] = version("torch")
+    proof = {} if checkpoint.proof is None else {"proof": in_base64(checkpoint.proof)}
     content = json.dumps(
         {
             "model": asdict(checkpoint.model_config),
@@ -123,11 +160,23 @@ def save(path: str | Path, checkpoint: Checkpoint) -> None:
             "corpus": {"name": checkpoint.corpus_name, "sha256": checkpoint.corpus_sha256},
             "versions": versions,
         }
+        | proof
     )
     metadata = {"format": FORMAT, "version": VERSION, "content": content}
     metadata["sha256"] = _digest(content, tensors)
     with atomic_write(path) as file:
         file.write(safetensors.numpy.save(tensors, metadata))
+
+
+def _read_proof(content: dict, config: ModelConfig) -> np.ndarray | None:
+    """Return the proof in a file; what an older one says of NumPy instead leaves its progress."""
+    numpy_agrees = content["progress"].pop("numpy_agrees", True)
+    if "proof" not in content:
+        return None if numpy_agrees else UNPROVEN
+    proof = from_base64(content["proof"])
+    if len(proof) not in (0, proof_size(config)) or not np.isfinite(proof).all():
+        raise ValueError("its proof is not that of such a model")
+    return proof
 
 
 def find_checkpoint(name: str | Path | None) -> Path:
@@ -203,8 +252,10 @@ def _read(metadata: dict[str, str], tensors: Arrays) -> Checkpoint:
         part, _, own_name = name.partition(".")
         is_half = part == "model" and tensor.dtype == np.float16
         parts[part][own_name] = tensor.astype(np.float32) if is_half else tensor
+    model_config = from_dict(ModelConfig, content["model"])
+    proof = _read_proof(content, model_config)
     found = Checkpoint(
-        model_config=from_dict(ModelConfig, content["model"]),
+        model_config=model_config,
         characters=_text(content["characters"]),
         train_config=from_dict(TrainConfig, content["train"]),
         device_config=from_dict(DeviceConfig, content["device"]),
@@ -213,6 +264,7 @@ def _read(metadata: dict[str, str], tensors: Arrays) -> Checkpoint:
         corpus_sha256=_text(content["corpus"]["sha256"]),
         weights=parts["model"],
         optimizer=parts["optimizer"],
+        proof=proof,
     )
     _check_weights(found)
     return found

@@ -11,8 +11,6 @@ from pathlib import Path
 from types import NoneType
 from typing import Annotated, Literal, TypeVar, get_args, get_origin
 
-import numpy as np
-
 from sancho.errors import UserError
 
 Config = TypeVar("Config")
@@ -20,7 +18,6 @@ UnknownPolicy = Literal["error", "skip", "nearest"]
 PresetName = Literal["auto", "mini", "midi", "classic", "base"]
 DeviceName = Literal["auto", "cpu", "cuda", "mps"]
 DType = Literal["auto", "float32", "bfloat16"]
-QK_EPSILON = 1e-6  # what the norm of queries and keys adds to the mean of their squares
 
 
 @dataclass(frozen=True)
@@ -135,33 +132,6 @@ class ModelConfig(Checked):
     def hidden_size(self) -> int:
         """Units of the feed-forward layer: 4C; gated ones have 8C/3, for as many parameters."""
         return 8 * self.n_embd // 3 if self.is_gated else 4 * self.n_embd
-
-    @property
-    def norm_epsilon(self) -> float:
-        """What the normalisation adds to the variance, or to the mean of the squares."""
-        return 1e-5 if self.norm == "layernorm" else QK_EPSILON
-
-    @property
-    def rotary_angles(self) -> np.ndarray:
-        """Angles of rotary positions: t / 10000^(j/D) for even j < D, (block_size, D/2) float64.
-
-        Su et al. 2021, arXiv:2104.09864, section 3.2.
-        """
-        return _angles(self.block_size, self.head_size)
-
-    @property
-    def sinusoids(self) -> np.ndarray:
-        """Sinusoidal positions, (block_size, C) float64; angles t / 10000^(j/C) for even j < C.
-
-        Their sines in the even channels j, their cosines in the odd channels after them. Vaswani et
-        al. 2017, arXiv:1706.03762, section 3.5.
-        """
-        angles = _angles(self.block_size, self.n_embd)
-        return np.stack((np.sin(angles), np.cos(angles)), -1).reshape(self.block_size, -1)
-
-
-def _angles(length: int, channels: int) -> np.ndarray:
-    return np.outer(np.arange(length), 10000.0 ** (-np.arange(0, channels, 2) / channels))
 
 
 @dataclass(frozen=True, kw_only=True)

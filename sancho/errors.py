@@ -14,6 +14,10 @@ class UserError(ValueError):
     """
 
 
+class OtherFunction(UserError):
+    """An implementation does not compute the model that was trained, or does not know an option."""
+
+
 class MissingFile(UserError, FileNotFoundError):
     """A file that was asked for is not there."""
 

@@ -5,6 +5,7 @@ import math
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import replace
 from typing import Any
 
 from sancho import checkpoint
@@ -137,12 +138,13 @@ class RunFolder(ExitStack):
             self._write(state, corpus)
 
     def _write(self, state: TrainingState, corpus: Corpus) -> None:
-        loss = state.progress.val_loss
-        if state.progress.is_evaluated and loss is not None and loss < self._best_loss:
+        saved = state.to_checkpoint(corpus)
+        loss = saved.progress.val_loss
+        if saved.progress.is_evaluated and loss is not None and loss < self._best_loss:
             # The best first: the last one says how good that is.
-            checkpoint.save(self.best, state.to_checkpoint(corpus, with_optimizer=False))
+            checkpoint.save(self.best, replace(saved, optimizer={}))
             self._best_loss = loss
-        checkpoint.save(self.last, state.to_checkpoint(corpus, with_optimizer=True))
+        checkpoint.save(self.last, saved)
         if records := read_metrics(self.metrics):
             with atomic_write(self.curve) as out:
                 out.write(draw_curve(records).encode())

@@ -2,13 +2,15 @@
 
 import unicodedata
 from collections.abc import Iterable, Iterator, Sequence
-from copy import deepcopy
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
 from sancho.config import DEFAULT_SAMPLING, SampleConfig
+from sancho.errors import OtherFunction
 from sancho.numpy_model import Decoder, NumpyGPT
+from sancho.proof import model_proof, require_proof, torch_logits
 from sancho.seeds import Purpose, generator
 from sancho.tokenizer import CharTokenizer
 
@@ -16,7 +18,6 @@ if TYPE_CHECKING:
     from sancho.model import GPT
 
 Model: TypeAlias = "GPT | NumpyGPT"
-AGREE = 1e-3  # how far rounding may move the logits of two implementations apart
 
 
 def softmax(logits: np.ndarray) -> np.ndarray:
@@ -101,41 +102,29 @@ class WindowDecoder:
 
     def read(self, ids: np.ndarray) -> np.ndarray:
         """Append the next ids of each text, (B, T); return the logits after the last, (B, V)."""
-        import torch  # not above: to write on a CPU takes no PyTorch
-
-        from sancho.model import evaluating
-
         self.ids = np.concatenate((self.ids, ids), axis=1)
-        with evaluating(self.model), torch.inference_mode():
-            context = torch.from_numpy(self.ids).to(self.model.head.weight.device)
-            return self.model(context)[:, -1].float().cpu().numpy()
+        return torch_logits(self.model, self.ids)[:, -1]
 
 
-def numpy_twin(model: "GPT", ids: np.ndarray | None = None) -> NumpyGPT | None:
-    """Return the model in NumPy, or None where model.py was changed and numpy_model.py was not.
-
-    Both read one window in float32 on the CPU: ids, (T,), or 32 random ones.
-    """
-    if ids is None:
-        length = min(32, model.config.block_size)
-        ids = np.random.default_rng(0).integers(model.config.vocab_size, size=length)
-    window = ids[None].astype(np.int64)  # (1, T)
-    if model.head.weight.device.type != "cpu":
-        model = deepcopy(model).to("cpu")
+def numpy_twin(model: "GPT") -> NumpyGPT:
+    """Return the same model in NumPy. Raises OtherFunction where that computes another function."""
     twin = NumpyGPT(model.config, model.arrays())
-    difference = twin.decoder(1).read(window) - WindowDecoder(model, 1).read(window)
-    return twin if np.abs(difference).max() < AGREE else None
+    require_proof(model_proof(model), twin.logits, model.config, twin.file)
+    return twin
 
 
 def incremental_decoder(model: Model, batch_size: int) -> Decoder | WindowDecoder:
     """Return a decoder of B texts: NumPy's, which computes each character once, where it can be.
 
-    A model on a GPU, or one that NumPy's is not the twin of, reads its window anew.
+    A model of PyTorch that is on a GPU, or that numpy_model.py does not follow, reads its window
+    anew for each character.
     """
     if isinstance(model, NumpyGPT):
         return model.decoder(batch_size)
-    twin = numpy_twin(model) if model.head.weight.device.type == "cpu" else None
-    return twin.decoder(batch_size) if twin else WindowDecoder(model, batch_size)
+    if model.head.weight.device.type == "cpu":
+        with suppress(OtherFunction):
+            return numpy_twin(model).decoder(batch_size)
+    return WindowDecoder(model, batch_size)
 
 
 def generate(

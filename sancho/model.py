@@ -4,8 +4,7 @@ Axes: B batch, T time (characters), C channels (n_embd), H heads, D head size, V
 """
 
 import math
-import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 import numpy as np
@@ -14,7 +13,9 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from sancho import ngrams
-from sancho.config import QK_EPSILON, ModelConfig
+from sancho.config import ModelConfig
+from sancho.dropout import Dropout
+from sancho.weights import QK_EPSILON, norm_epsilon, rotary_angles, sinusoids
 
 
 def make_norm(config: ModelConfig) -> nn.Module:
@@ -24,7 +25,7 @@ def make_norm(config: ModelConfig) -> nn.Module:
     arXiv:1910.07467; here without gains.
     """
     size = config.n_embd
-    epsilon = config.norm_epsilon
+    epsilon = norm_epsilon(config)
     if config.norm == "layernorm":
         return nn.LayerNorm(size, eps=epsilon, bias=config.bias)
     return nn.RMSNorm(size, eps=epsilon, elementwise_affine=False)
@@ -59,7 +60,7 @@ class MultiHeadAttention(nn.Module):
         self.proj = nn.Linear(config.n_embd, config.n_embd, bias=config.bias)
         self.rope = config.position == "rope"
         if self.rope:
-            angles = torch.from_numpy(config.rotary_angles)  # (block, D/2)
+            angles = torch.from_numpy(rotary_angles(config))  # (block, D/2)
             rotations = torch.stack((angles.cos(), angles.sin()), dim=-1).float()
             rotations = rotations.repeat(1, 2 * config.n_head, 1)  # (block, 2H · D/2, 2)
             self.register_buffer("rotations", rotations, persistent=False)
@@ -120,44 +121,6 @@ class FeedForward(nn.Module):
             x, gate = x.chunk(2, dim=-1)
             return self.proj(self.activation(gate) * x)
         return self.proj(self.activation(x))
-
-
-class Dropout(nn.Module):
-    """Dropout (Srivastava et al. 2014) of single numbers, or of whole vectors of the last axis."""
-
-    thread = threading.local()
-
-    def __init__(self, p: float, of_vectors: bool = False) -> None:
-        super().__init__()
-        self.p = p
-        self.of_vectors = of_vectors
-
-    @classmethod
-    @contextmanager
-    def drawing_from(cls, generators: Sequence[torch.Generator]) -> Iterator[None]:
-        """Inside the block the masks of this thread come from these generators.
-
-        There is one for each window of a batch, so that a mask does not depend on which windows
-        share a batch, or a thread. Otherwise they come from torch's global generator.
-        """
-        cls.thread.generators = generators
-        try:
-            yield
-        finally:
-            del cls.thread.generators
-
-    def forward(self, x: Tensor) -> Tensor:
-        """(N, …, C) -> the same; N is B, or B times something."""
-        is_compiling = torch.compiler.is_compiling()
-        generators = None if is_compiling else getattr(self.thread, "generators", None)
-        if generators is None or not self.training or self.p == 0:
-            drop = F.dropout1d if self.of_vectors else F.dropout
-            return drop(x, self.p, self.training)
-        mask = x.new_empty((*x.shape[:-1], 1) if self.of_vectors else x.shape)
-        windows = mask.view(len(generators), -1)
-        for window, generator in zip(windows, generators, strict=True):
-            window.bernoulli_(1 - self.p, generator=generator)
-        return x * mask.div_(1 - self.p)
 
 
 class Block(nn.Module):
@@ -233,7 +196,7 @@ class GPT(nn.Module):
         if config.position == "learned":
             self.position_embedding = nn.Embedding(config.block_size, config.n_embd)
         elif config.position == "sinusoidal":
-            positions = torch.from_numpy(config.sinusoids).float()
+            positions = torch.from_numpy(sinusoids(config)).float()
             self.register_buffer("positions", positions, persistent=False)
         self.dropout = Dropout(config.dropout)
         if config.embedding_skip:  # Jordan et al. 2024, modded-nanogpt

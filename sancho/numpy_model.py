@@ -11,13 +11,20 @@ to compute. The model is that of model.py; here its weights are laid out for spe
 What is computed for one text does not depend on the others, to the last bit. Axes as in model.py.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 
 import numpy as np
 
 from sancho import ngrams
-from sancho.config import QK_EPSILON, ModelConfig
-from sancho.weights import NGRAM_KEYS
+from sancho.config import ModelConfig
+from sancho.weights import (
+    NGRAM_KEYS,
+    QK_EPSILON,
+    norm_epsilon,
+    require_choices,
+    rotary_angles,
+    sinusoids,
+)
 
 Function = Callable[[np.ndarray], np.ndarray]
 Weights = dict[str, np.ndarray]
@@ -53,11 +60,25 @@ ACTIVATIONS: dict[str, Function] = {
 }
 
 
+CHOICES: dict[str, Collection[str]] = {
+    "norm": ("layernorm", "rmsnorm"),
+    "position": ("learned", "sinusoidal", "rope"),
+    "activation": ACTIVATIONS,
+}
+"""The options of ModelConfig that name something, and the names that are known here."""
+
+
 class NumpyGPT:
     """The weights of a GPT, laid out for inference."""
 
+    file = "sancho/numpy_model.py"
+
     def __init__(self, config: ModelConfig, weights: Weights) -> None:
-        """Take weights by name (weights.py); the largest of them are not copied."""
+        """Take weights by name (weights.py); the largest of them are not copied.
+
+        Raises OtherFunction where an option has a name that is not known here.
+        """
+        require_choices(config, CHOICES, self.file)
         self.config = config
         centred = config.norm == "layernorm"
         self.token_embedding = _rows(weights["token_embedding.weight"], centred)
@@ -69,9 +90,9 @@ class NumpyGPT:
         if config.position == "learned":
             self.positions = _rows(weights["position_embedding.weight"], centred)
         elif config.position == "sinusoidal":
-            self.positions = _rows(config.sinusoids, centred)
+            self.positions = _rows(sinusoids(config), centred)
         self.blocks = [_Block(config, weights, layer) for layer in range(config.n_layer)]
-        self.normalise = _normaliser(config.n_embd, config.norm_epsilon)
+        self.normalise = _normaliser(config.n_embd, norm_epsilon(config))
         self.head = _after_norm(config, weights, "norm", "head")
 
     def decoder(self, batch_size: int) -> "Decoder":
@@ -145,7 +166,7 @@ class _Block:
         self.normalise = _normaliser(config.head_size, QK_EPSILON)
         self.rotations = None
         if config.position == "rope":
-            rotations = after * np.exp(1j * config.rotary_angles)  # (block, D/2)
+            rotations = after * np.exp(1j * rotary_angles(config))  # (block, D/2)
             self.rotations = rotations[:, None].astype(np.complex64)
         self.project = _onto_stream(config, weights, f"{name}.attention.proj")
         self.expand = _after_norm(config, weights, f"{name}.norm2", f"{name}.feed_forward.expand")

@@ -15,6 +15,7 @@ class Purpose(IntEnum):
     BATCHES = 1
     DROPOUT = 2
     SAMPLING = 3
+    PROOF = 4
 
 
 def seed_of(seed: int, purpose: Purpose, *index: int) -> int:

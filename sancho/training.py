@@ -20,10 +20,12 @@ from sancho.config import ModelConfig, TrainConfig
 from sancho.corpus import Corpus, require_length
 from sancho.device import Device, torch_seed
 from sancho.distributed import World
-from sancho.errors import UserError, note
-from sancho.generate import generate, numpy_twin
+from sancho.dropout import Dropout
+from sancho.errors import OtherFunction, UserError, note
+from sancho.generate import Model, generate, numpy_twin
 from sancho.loss import Objective, losses_of_windows, windows
-from sancho.model import GPT, Dropout
+from sancho.model import GPT
+from sancho.proof import model_proof
 from sancho.seeds import Purpose, generator, seed_of
 from sancho.threads import ParallelMap, cores, serial_map, thread_pool
 from sancho.weights import weight_shapes
@@ -131,18 +133,16 @@ class TrainingState:
         """The model that is trained."""
         return self.objective.model
 
-    def to_checkpoint(self, corpus: Corpus, *, with_optimizer: bool) -> Checkpoint:
-        """Return what a checkpoint file holds; only with the optimizer can training go on.
+    def to_checkpoint(self, corpus: Corpus) -> Checkpoint:
+        """Return what a checkpoint file holds, from which training can go on.
 
         On a CPU its arrays are those of the state: save it, or copy them, before the next step.
         Raises NonFiniteLoss.
         """
         self.sync_losses()
-        optimizer: dict[str, np.ndarray] = {}
-        if with_optimizer:
-            optimizer = optim.optimizer_arrays(self.objective.named_trained(), self.optimizers)
-            for j, head in enumerate(self.objective.look_ahead):
-                optimizer[f"look_ahead.{j}.weight"] = head.detach().cpu().numpy()
+        optimizer = optim.optimizer_arrays(self.objective.named_trained(), self.optimizers)
+        for j, head in enumerate(self.objective.look_ahead):
+            optimizer[f"look_ahead.{j}.weight"] = head.detach().cpu().numpy()
         return Checkpoint(
             model_config=self.model.config,
             characters=corpus.tokenizer.characters,
@@ -153,6 +153,7 @@ class TrainingState:
             corpus_sha256=corpus.sha256,
             weights=self.model.arrays(),
             optimizer=optimizer,
+            proof=model_proof(self.model),
         )
 
     @property
@@ -271,6 +272,8 @@ class TrainingLoop:
     parallel_map: ParallelMap
     times: list[float] = field(default_factory=list)
     """Seconds of each step since the last report with a train_loss."""
+    is_told: bool = False
+    """Whether it was said that NumPy computes another function than model.py."""
 
     def __post_init__(self) -> None:
         objective = self.state.objective
@@ -306,12 +309,13 @@ class TrainingLoop:
         progress = self.state.progress
         started = time.perf_counter()
         with self.device.autocast():
-            val_loss = self._validation_loss()
+            self.state.take_evaluation(self._validation_loss())
             sample = self._sample()
-        self.state.take_evaluation(val_loss)
         progress.seconds += time.perf_counter() - started
         is_best = progress.evaluations_since_best == 0
-        return self._report(with_losses=True, val_loss=val_loss, is_best=is_best, sample=sample)
+        return self._report(
+            with_losses=True, val_loss=progress.val_loss, is_best=is_best, sample=sample
+        )
 
     def _validation_loss(self) -> float:
         """Return the mean loss of the validation part; the processes share its windows."""
@@ -325,18 +329,20 @@ class TrainingLoop:
         return (sums[0] / sums[1]).item()
 
     def _sample(self) -> str:
-        """Return what the model writes; note whether NumPy's model is the same function."""
-        state = self.state
-        val = self.corpus.val
-        twin = numpy_twin(state.model, val[: state.model.config.block_size])
-        state.progress.numpy_agrees = twin is not None
-        if twin is None:
-            note(
-                "sancho/model.py computes another function than sancho/numpy_model.py, which "
-                "writes faster and is on the page: change it too; until then PyTorch writes"
-            )
-        seed = state.train_config.seed
-        ids = generate(twin or state.model, val[:1], max_new_tokens=SAMPLE_LENGTH, seed=seed)
+        """Return what the model writes; the first time, note if NumPy does not compute the same."""
+        model: Model = self.state.model
+        try:
+            model = numpy_twin(self.state.model)
+        except OtherFunction as why:
+            if not self.is_told:
+                self.is_told = True
+                note(
+                    f"{why}. PyTorch writes, more slowly, and to-page and to-huggingface refuse "
+                    "the model, until that file is changed like sancho/model.py"
+                )
+        seed = self.state.train_config.seed
+        first = self.corpus.val[:1]
+        ids = generate(model, first, max_new_tokens=SAMPLE_LENGTH, seed=seed)
         return self.corpus.tokenizer.decode([new for (new,) in ids])
 
     def _report(self, *, with_losses: bool, **evaluation: Any) -> Report:

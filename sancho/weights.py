@@ -1,11 +1,17 @@
-"""The names and shapes of a model's weights: what a file holds and every implementation reads."""
+"""What all implementations of the model share: names and shapes of weights, tables, constants."""
 
 import math
+from collections.abc import Collection, Mapping
+
+import numpy as np
 
 from sancho.config import ModelConfig
+from sancho.errors import OtherFunction
 
 Shapes = dict[str, tuple[int, ...]]
 NGRAM_KEYS = "ngram_embedding.keys"
+QK_EPSILON = 1e-6
+"""What the normalisation of queries and keys adds to the mean of their squares."""
 
 
 def weight_shapes(config: ModelConfig) -> Shapes:
@@ -57,3 +63,43 @@ def count_parameters(config: ModelConfig) -> int:
     shapes = weight_shapes(config)
     total = sum(math.prod(shape) for name, shape in shapes.items() if name != NGRAM_KEYS)
     return total - config.tie_embeddings * config.vocab_size * config.n_embd
+
+
+def norm_epsilon(config: ModelConfig) -> float:
+    """Return what the normalisation adds to the variance, or to the mean of the squares."""
+    return 1e-5 if config.norm == "layernorm" else QK_EPSILON
+
+
+def rotary_angles(config: ModelConfig) -> np.ndarray:
+    """Return the angles of rotary positions: t / 10000^(j/D) for even j < D, (block, D/2) float64.
+
+    Su et al. 2021, arXiv:2104.09864, section 3.2.
+    """
+    return _angles(config.block_size, config.head_size)
+
+
+def sinusoids(config: ModelConfig) -> np.ndarray:
+    """Return sinusoidal positions, (block, C) float64; angles t / 10000^(j/C) for even j < C.
+
+    Their sines in the even channels j, their cosines in the odd channels after them. Vaswani et al.
+    2017, arXiv:1706.03762, section 3.5.
+    """
+    angles = _angles(config.block_size, config.n_embd)
+    return np.stack((np.sin(angles), np.cos(angles)), -1).reshape(config.block_size, -1)
+
+
+def _angles(length: int, channels: int) -> np.ndarray:
+    return np.outer(np.arange(length), 10000.0 ** (-np.arange(0, channels, 2) / channels))
+
+
+def require_choices(
+    config: ModelConfig, known: Mapping[str, Collection[str]], implementation: str
+) -> None:
+    """Raise OtherFunction where an option has a name that an implementation does not know.
+
+    known: the names of each option that it knows.
+    """
+    for option, names in known.items():
+        name = getattr(config, option)
+        if name not in names:
+            raise OtherFunction(f"{implementation} does not know --{option} {name}")

@@ -105,7 +105,7 @@ def bits_of(state: TrainingState) -> dict[str, bytes]:
 
 
 def save(path: Path, state: TrainingState, corpus: Corpus) -> Path:
-    checkpoint.save(path, state.to_checkpoint(corpus, with_optimizer=True))
+    checkpoint.save(path, state.to_checkpoint(corpus))
     return path
 
 

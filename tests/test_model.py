@@ -10,11 +10,12 @@ from conftest import random_gpt, randomise
 from runs import needs_gpu
 from torch import nn
 
+from sancho.dropout import Dropout
 from sancho.loss import cross_entropy
-from sancho.model import GPT, Block, Dropout, MultiHeadAttention, NgramEmbedding, rotate
+from sancho.model import GPT, Block, MultiHeadAttention, NgramEmbedding, rotate
 from sancho.ngrams import NOTHING
 from sancho.presets import PRESETS
-from sancho.weights import count_parameters
+from sancho.weights import count_parameters, rotary_angles
 
 
 def random_ids(*shape, **options):
@@ -64,7 +65,7 @@ def test_angles_equal_the_formula_to_the_last_position(length, channels):
     expected = np.arange(length)[:, None] / 10000 ** (np.arange(0, channels, 2) / channels)
     shape = {"block_size": length, "n_head": 1, "n_embd": channels}
     config = replace(SMALL, position="rope", **shape)
-    assert_close(config.rotary_angles, expected, rtol=1e-14)
+    assert_close(rotary_angles(config), expected, rtol=1e-14)
     cosines, sines = MultiHeadAttention(config).rotations[:, : channels // 2].unbind(-1)
     positions = GPT(replace(SMALL, position="sinusoidal", **shape)).positions
     assert positions.dtype == torch.float32

@@ -51,7 +51,7 @@ def trained(found: Plan) -> Checkpoint:
     """Return what a run has saved; nobody trains on with its arrays."""
     last = [*fit(found.state, found.corpus)][-1]
     assert last.step == found.state.train_config.max_iters
-    return found.state.to_checkpoint(found.corpus, with_optimizer=True)
+    return found.state.to_checkpoint(found.corpus)
 
 
 @pytest.fixture(scope="module")

@@ -9,6 +9,7 @@ The model becomes one that transformers knows, where there is one that computes 
 Everything is written as JSON, text and safetensors, so that transformers is not needed for it.
 """
 
+import importlib.util
 import json
 import math
 import re
@@ -24,9 +25,18 @@ from sancho import checkpoint
 from sancho.checkpoint import Checkpoint
 from sancho.config import DEFAULT_SAMPLING, CheckpointOption, ModelConfig
 from sancho.convert.nanogpt import gpt2_name
-from sancho.convert.output import check_known, new_folder
+from sancho.convert.output import new_folder, require_computed
+from sancho.errors import OtherFunction
 from sancho.generate import continue_texts
-from sancho.weights import count_parameters, weight_shapes
+from sancho.numpy_model import NumpyGPT
+from sancho.proof import proof_of, require_proof
+from sancho.weights import (
+    count_parameters,
+    norm_epsilon,
+    rotary_angles,
+    sinusoids,
+    weight_shapes,
+)
 
 Weights = dict[str, np.ndarray]
 
@@ -37,9 +47,16 @@ SEED = 1605
 NO_SPECIAL_TOKENS = {"bos_token_id": None, "eos_token_id": None, "pad_token_id": None}
 """No character stands for the beginning or end of a text, or for padding; by default, GPT-2's id
 50256 would stand for the first two."""
+COMPUTED = {
+    "norm": ("layernorm", "rmsnorm"),
+    "position": ("learned", "sinusoidal", "rope"),
+    "activation": ("relu", "gelu", "silu", "relu2", "geglu", "swiglu"),
+}
+"""The names of options that modeling_sancho.py knows."""
 PLAIN = {"ngram_size": 1, "embedding_skip": False}
 GPT2 = PLAIN | {"norm": "layernorm", "qk_norm": False}
 QWEN3 = PLAIN | {"norm": "rmsnorm", "position": "rope", "qk_norm": True, "bias": False}
+GPT2_ACTIVATIONS = ("relu", "gelu", "silu", "relu2")
 QWEN3_ACTIVATIONS = {"relu2": "relu", "geglu": "gelu", "swiglu": "silu"}
 """What Qwen 3, whose feed-forward layer is gated, calls the activation of the gate."""
 
@@ -74,20 +91,22 @@ class Export(NamedTuple):
 def to_huggingface(options: ToHuggingFaceOptions) -> list[str]:
     """Write the folder; return the lines to tell the user."""
     saved = checkpoint.load(checkpoint.find_checkpoint(options.checkpoint))
-    export = write_folder(saved, options.output)
+    export, compared = write_folder(saved, options.output)
     return [
         f"{options.output}: {export.name}, {count_parameters(saved.model_config):,} parameters",
+        compared,
         f'open it with AutoModelForCausalLM.from_pretrained("{options.output}"{export.trust}); '
         "README.md in it says more",
     ]
 
 
-def write_folder(saved: Checkpoint, output: str | Path) -> Export:
-    """Write the folder, whole or not at all; return what it holds.
+def write_folder(saved: Checkpoint, output: str | Path) -> tuple[Export, str]:
+    """Write the folder, whole or not at all; return what it holds, and how it was compared.
 
-    Raises UserError where `output` can't be a new folder.
+    Raises UserError where `output` can't be a new folder, and OtherFunction for a model that the
+    folder would not compute.
     """
-    check_known(saved)
+    model = require_computed(saved, COMPUTED, f"sancho/convert/{MODELING}")
     export = export_of(saved)
     # safetensors writes an array as it lies in memory.
     weights = {name: np.ascontiguousarray(array) for name, array in export.weights.items()}
@@ -102,7 +121,7 @@ def write_folder(saved: Checkpoint, output: str | Path) -> Export:
         "generation_config.json": _json(NO_SPECIAL_TOKENS),
         "tokenizer.json": _json(tokenizer(saved.characters)),
         "tokenizer_config.json": _json(_tokenizer_config(saved.model_config)),
-        "README.md": model_card(saved, export).encode(),
+        "README.md": model_card(saved, model, export).encode(),
         # transformers asks for this mark.
         "model.safetensors": safetensors.numpy.save(weights, {"format": "pt"}),
     }
@@ -111,7 +130,40 @@ def write_folder(saved: Checkpoint, output: str | Path) -> Export:
     with new_folder(output) as folder:
         for name, content in files.items():
             (folder / name).write_bytes(content)
-    return export
+        compared = compare(model, folder, export)
+    return export, compared
+
+
+def compare(model: NumpyGPT, folder: Path, export: Export) -> str:
+    """Compare the logits of a folder with those of the model, if transformers is there to open it.
+
+    Returns a line that says whether it was. Raises OtherFunction where they differ.
+    """
+    try:
+        torch = importlib.import_module("torch")
+        transformers = importlib.import_module("transformers")
+        module = transformers
+        if export.trust:
+            spec = importlib.util.spec_from_file_location(Path(MODELING).stem, folder / MODELING)
+            assert spec and spec.loader  # they are there for every file of Python
+            module = importlib.util.module_from_spec(spec)
+            spec.loader.exec_module(module)
+        theirs = getattr(module, export.name)
+    except ImportError as error:
+        return f"not compared with the model, for transformers can't be loaded here ({error})"
+    transformers.logging.set_verbosity_error()
+    transformers.logging.disable_progress_bar()
+    opened = theirs.from_pretrained(folder)
+
+    def logits(ids: np.ndarray) -> np.ndarray:
+        return opened(input_ids=torch.from_numpy(ids)).logits.detach().numpy()
+
+    proof = proof_of(model.logits, model.config)
+    try:
+        require_proof(proof, logits, model.config, f"{export.name} of transformers")
+    except OtherFunction as why:
+        raise OtherFunction(f"the model can't be exported: {why}") from None
+    return f"transformers {transformers.__version__} opens it and computes the same logits"
 
 
 def export_of(saved: Checkpoint) -> Export:
@@ -120,7 +172,8 @@ def export_of(saved: Checkpoint) -> Export:
     weights = dict(saved.weights)
     if config.tie_embeddings:
         del weights["head.weight"]
-    if _has(config, GPT2) and config.position != "rope" and not config.is_gated:
+    is_gpt2 = _has(config, GPT2) and config.activation in GPT2_ACTIVATIONS
+    if is_gpt2 and config.position != "rope":
         return as_gpt2(config, weights)
     if _has(config, QWEN3) and config.activation in QWEN3_ACTIVATIONS:
         return as_qwen3(config, weights)
@@ -137,7 +190,7 @@ def as_gpt2(config: ModelConfig, weights: Weights) -> Export:
     biases = {name: np.zeros(s, np.float32) for name, s in shapes.items() if name.endswith("bias")}
     parts = biases | weights
     if config.position == "sinusoidal":
-        parts["position_embedding.weight"] = config.sinusoids.astype(np.float32)
+        parts["position_embedding.weight"] = sinusoids(config).astype(np.float32)
     found = {}
     for name, array in parts.items():
         is_linear = name.startswith("blocks.") and array.ndim == 2
@@ -151,7 +204,7 @@ def as_gpt2(config: ModelConfig, weights: Weights) -> Export:
         "n_embd": config.n_embd,
         "n_inner": config.hidden_size,
         "activation_function": config.activation,
-        "layer_norm_epsilon": config.norm_epsilon,
+        "layer_norm_epsilon": norm_epsilon(config),
         "embd_pdrop": config.dropout,
         "resid_pdrop": config.dropout,
         "attn_pdrop": 0.0,
@@ -206,7 +259,7 @@ def as_qwen3(config: ModelConfig, weights: Weights) -> Export:
         "hidden_size": C,
         "intermediate_size": config.hidden_size,
         "hidden_act": QWEN3_ACTIVATIONS[config.activation],
-        "rms_norm_eps": config.norm_epsilon,
+        "rms_norm_eps": norm_epsilon(config),
         "attention_bias": False,
         "attention_dropout": 0.0,
         # The first for transformers 4, the second for 5.
@@ -227,11 +280,11 @@ def as_sancho(config: ModelConfig, weights: Weights) -> Export:
     """
     found = dict(weights)
     if config.position == "rope":
-        angles = config.rotary_angles
+        angles = rotary_angles(config)
         rotations = np.stack((np.cos(angles), np.sin(angles)), -1)  # (block, D/2, 2)
         found["turns"] = rotations.astype(np.float32)
     elif config.position == "sinusoidal":
-        found["positions"] = config.sinusoids.astype(np.float32)
+        found["positions"] = sinusoids(config).astype(np.float32)
     own = (
         "block_size n_layer n_head n_embd bias norm position activation qk_norm ngram_size "
         "ngram_rows embedding_skip"
@@ -293,7 +346,7 @@ def _tokenizer_config(config: ModelConfig) -> dict:
 # --- the model card -------------------------------------------------------------------------
 
 
-def model_card(saved: Checkpoint, export: Export) -> str:
+def model_card(saved: Checkpoint, model: NumpyGPT, export: Export) -> str:
     """Return the README.md of the folder, in Spanish and in English."""
     config = saved.model_config
     progress = saved.progress
@@ -315,7 +368,7 @@ def model_card(saved: Checkpoint, export: Export) -> str:
         "temperature": DEFAULT_SAMPLING.temperature,
         "min_p": DEFAULT_SAMPLING.min_p,
         "seed": SEED,
-        "sample": "".join(f"    {line}\n" for line in sample(saved, start).splitlines()),
+        "sample": "".join(f"    {line}\n" for line in sample(saved, model, start).splitlines()),
     }
     card = (FOLDER / "model_card.md").read_text(encoding="utf-8")
     kept = {export.name}  # of the lines marked with a «name»
@@ -336,10 +389,9 @@ def model_card(saved: Checkpoint, export: Export) -> str:
     return card + mark + Template(english).substitute(values | in_english)
 
 
-def sample(saved: Checkpoint, start: str) -> str:
+def sample(saved: Checkpoint, model: NumpyGPT, start: str) -> str:
     """Return a start and the 300 characters that the model writes after it."""
     prompt = saved.tokenizer.encode(start)
-    model = saved.build_numpy()
     (text,) = continue_texts(
         model, saved.tokenizer, prompt, DEFAULT_SAMPLING, max_new_tokens=300, seed=SEED
     )

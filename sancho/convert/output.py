@@ -2,13 +2,15 @@
 
 import os
 import shutil
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
 from sancho.checkpoint import Checkpoint
-from sancho.errors import UserError
+from sancho.errors import OtherFunction, UserError
 from sancho.files import sync_folder
+from sancho.numpy_model import NumpyGPT
+from sancho.weights import require_choices
 
 
 def check_new(path: str | Path) -> None:
@@ -20,13 +22,20 @@ def check_new(path: str | Path) -> None:
         raise UserError(f"--output {path} is there already; choose another name")
 
 
-def check_known(saved: Checkpoint) -> None:
-    """Raise UserError for a model that an export, which has its own code, would not compute."""
-    if not saved.progress.numpy_agrees:
-        raise UserError(
-            "the model was trained with a sancho/model.py that sancho/numpy_model.py does not "
-            "follow, nor would the export; change both alike and train again"
-        )
+def require_computed(
+    saved: Checkpoint, choices: Mapping[str, Collection[str]], implementation: str
+) -> NumpyGPT:
+    """Return the model in NumPy, whose logits stand for those of an export.
+
+    choices: the names of each option that the export's own code, in the file `implementation`,
+    knows. Raises OtherFunction for a model that the export, or NumPy, would not compute.
+    """
+    try:
+        require_choices(saved.model_config, choices, implementation)
+        return saved.build_numpy()
+    except OtherFunction as why:
+        advice = 'CONTRIBUTING.md says under "An activation of your own" what to change'
+        raise OtherFunction(f"the model can't be exported: {why}; {advice}") from None
 
 
 @contextmanager

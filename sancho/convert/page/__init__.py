@@ -27,7 +27,7 @@ import numpy as np
 from sancho import checkpoint
 from sancho.checkpoint import Checkpoint
 from sancho.config import DEFAULT_SAMPLING, CheckpointOption, ModelConfig
-from sancho.convert.output import check_known, check_new
+from sancho.convert.output import check_new, require_computed
 from sancho.convert.page.packing import (
     PackingCost,
     PagePrecision,
@@ -42,6 +42,7 @@ from sancho.curve import read_metrics
 from sancho.errors import UserError
 from sancho.files import atomic_write, existing_file
 from sancho.presets import LESS_DROPPED, MINI, MOST_DROPPED, SCALED
+from sancho.proof import in_base64, proof_of
 from sancho.tokenizer import CharTokenizer
 from sancho.weights import count_parameters
 
@@ -54,6 +55,12 @@ SCRIPTS = [
     *"journey surprise game duel switches about passages keep store lesson teach start".split(),
 ]
 """In the order in which they stand in the page: none knows a later one."""
+COMPUTED = {
+    "norm": ("layernorm", "rmsnorm"),
+    "position": ("learned", "sinusoidal", "rope"),
+    "activation": ("relu", "relu2", "silu", "gelu", "geglu", "swiglu"),
+}
+"""The names of options that model.js knows."""
 SMALLER = replace(MINI.model, n_layer=2, n_head=1, n_embd=32, ngram_rows=16384)
 """What learns in the page of a slow computer."""
 MARK = b'<meta name="generator" content="sancho-mini">'
@@ -152,11 +159,11 @@ def write_page(
     Raises UserError where `output` is something else than a page, or can't be.
     """
     output = Path(output)
-    check_known(saved)
+    require_computed(saved, COMPUTED, "sancho/convert/page/model.js")
     _check_output(output)
     packed = rounded(saved, precision)
     cost = packing_cost(saved, packed, text[1], text[0]) if text else None
-    facts = page_facts(saved, precision, cost, metrics or [], links, passages, data)
+    facts = page_facts(packed, precision, cost, metrics or [], links, passages, data)
     page = assemble(facts, pack(packed, precision)).encode()
     with atomic_write(output) as file:
         file.write(page)
@@ -172,13 +179,14 @@ def page_facts(
     passages: Sequence[tuple[str, str]] = (),
     data: str | Path = "",
 ) -> dict:
-    """Return what the page knows besides the weights."""
+    """Return what the page knows besides the weights, which are rounded already."""
     config = saved.model_config
     known = all(c in saved.characters for c in START)
     measured = asdict(cost) | {"text": title(cost.text)} if cost else None
     return {
         "config": with_derived(config),
         "characters": saved.characters,
+        "proof": in_base64(proof_of(saved.build_numpy().logits, config)),
         "nearest": nearest_known(saved.tokenizer),
         "layout": stored_shapes(config),
         "precision": precision,

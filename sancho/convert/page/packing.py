@@ -56,7 +56,7 @@ def rounded(saved: Checkpoint, precision: PagePrecision) -> Checkpoint:
                 f"weight {name} reaches {np.abs(array).max():.3g}, too much for half precision; "
                 "use --precision float32"
             )
-    return replace(saved, weights=weights)
+    return replace(saved, weights=weights, proof=None)
 
 
 def stored_shapes(config: ModelConfig) -> list[tuple[str, tuple[int, ...]]]:

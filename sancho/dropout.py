@@ -1,0 +1,47 @@
+"""Dropout, with masks that a run decides by seed and place."""
+
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+
+class Dropout(nn.Module):
+    """Dropout (Srivastava et al. 2014) of single numbers, or of whole vectors of the last axis."""
+
+    thread = threading.local()
+
+    def __init__(self, p: float, of_vectors: bool = False) -> None:
+        super().__init__()
+        self.p = p
+        self.of_vectors = of_vectors
+
+    @classmethod
+    @contextmanager
+    def drawing_from(cls, generators: Sequence[torch.Generator]) -> Iterator[None]:
+        """Inside the block the masks of this thread come from these generators.
+
+        There is one for each window of a batch, so that a mask does not depend on which windows
+        share a batch, or a thread. Otherwise they come from torch's global generator.
+        """
+        cls.thread.generators = generators
+        try:
+            yield
+        finally:
+            del cls.thread.generators
+
+    def forward(self, x: Tensor) -> Tensor:
+        """(N, …, C) -> the same; N is B, or B times something."""
+        is_compiling = torch.compiler.is_compiling()
+        generators = None if is_compiling else getattr(self.thread, "generators", None)
+        if generators is None or not self.training or self.p == 0:
+            drop = F.dropout1d if self.of_vectors else F.dropout
+            return drop(x, self.p, self.training)
+        mask = x.new_empty((*x.shape[:-1], 1) if self.of_vectors else x.shape)
+        windows = mask.view(len(generators), -1)
+        for window, generator in zip(windows, generators, strict=True):
+            window.bernoulli_(1 - self.p, generator=generator)
+        return x * mask.div_(1 - self.p)
