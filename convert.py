@@ -1,22 +1,25 @@
 """Take a trained model elsewhere, or bring one in: python convert.py to-page [--help]."""
 
-import sancho.start  # isort: skip
+from sancho import preflight
+
+if __name__ == "__main__":
+    preflight.check_writing()
 
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from sancho import cli
+from sancho import cli, sources, terminal
 from sancho.convert.huggingface import ToHuggingFaceOptions, to_huggingface
 from sancho.convert.nanogpt import FromNanogptOptions, from_nanogpt
 from sancho.convert.onnx import ToOnnxOptions, to_onnx
 from sancho.convert.page import ToPageOptions, to_page
 from sancho.errors import UserError, say
 
-DATA = Path(__file__).resolve().parent / "data"
-COMMANDS: dict[str, tuple[Any, Callable[[Any], list[str]]]] = {  # needs Python 3.10
-    "to-page": (ToPageOptions(), lambda options: to_page(options, DATA)),
+Command = tuple[Any, Callable[[Any], list[str]]]
+COMMANDS: dict[str, Command] = {  # Python 2 stops at this line: 3.10 or later is needed
+    "to-page": (ToPageOptions(), lambda options: to_page(options, sources.DATA)),
     "to-huggingface": (ToHuggingFaceOptions(), to_huggingface),
     "to-onnx": (ToOnnxOptions(), to_onnx),
     "from-nanogpt": (FromNanogptOptions(), from_nanogpt),
@@ -51,4 +54,4 @@ def main(args: Sequence[str]) -> None:
 
 
 if __name__ == "__main__":
-    cli.exit_with(main)
+    terminal.run_script(main)

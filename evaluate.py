@@ -1,28 +1,30 @@
 """Say what a trained model is worth: python evaluate.py [--checkpoint FILE] [--json] [--help]."""
 
-import sancho.start  # isort: skip
+from sancho import preflight
+
+if __name__ == "__main__":
+    preflight.check_evaluation()
 
 import json
 import math
 import time
-from collections.abc import Iterable, Iterator, Sequence
-from pathlib import Path
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import asdict, dataclass
 from typing import Any
 
 from tqdm import tqdm
 
-from sancho import checkpoint, cli
+from sancho import checkpoint, cli, sources, terminal
 from sancho.config import DEFAULT_SAMPLING, EvaluateOptions, SampleConfig
-from sancho.corpus import Corpus, open_dataset, remap_ids, require_length
-from sancho.device import choose_device
+from sancho.corpus import Corpus, remap_ids, require_length
+from sancho.counting import MAX_ORDER, kneser_ney_losses
+from sancho.device import open_device
 from sancho.errors import UserError, note, say
 from sancho.generate import continue_texts
 from sancho.loss import validation_loss
 from sancho.measures import (
     COPY,
-    MAX_ORDER,
     copied,
-    count_losses,
     different_words,
     fraction_of_known_words,
     longest_copy,
@@ -31,7 +33,6 @@ from sancho.measures import (
 )
 from sancho.model import GPT
 
-DATA = Path(__file__).resolve().parent / "data"
 LONG = 20
 """Seconds from which a report says how many it took."""
 SAMPLINGS = {
@@ -40,17 +41,33 @@ SAMPLINGS = {
     "plain 1.0": SampleConfig(temperature=1.0),
 }
 """How texts are written to be measured; plain: at that temperature and nothing else."""
-STAGES = 2 + len(SAMPLINGS) + 1
-"""What is measured: the loss, that of counting, the text of each sampling, and the author's."""
 SAMPLES = 10
 """Texts of each sampling."""
 SAMPLE_LENGTH = 2000
 """Characters in each of them."""
 SEED = 1605
-LONGEST_TRAINING = 10_000_000  # Python 2 quotes this line: 3.10 or later is needed
+LONGEST_TRAINING = 10_000_000  # Python 2 stops at this line: 3.10 or later is needed
 """Characters at the end of the training part that texts are compared with: about 1 GB of memory."""
 LONGEST_VALIDATION = 500_000
 """Characters at the beginning of the validation part that are the author's text."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Measures:
+    """What was measured of a model; losses in nats per character."""
+
+    loss: float
+    """Of the whole validation part."""
+    bits_per_character: float
+    """The same in bits."""
+    characters: dict[str, int]
+    """Of the training and of the validation part."""
+    compared: dict[str, int]
+    """Those of them that texts are compared with, and that are the author's text."""
+    counting: float
+    """The loss of counting (counting.py) on the author's text."""
+    texts: dict[str, dict[str, Any]]
+    """The measures of the model's text by each sampling, and of the author's."""
 
 
 def main(args: Sequence[str]) -> None:
@@ -61,54 +78,41 @@ def main(args: Sequence[str]) -> None:
     name = options.dataset or saved.corpus_name
     if not name:
         raise UserError("the checkpoint does not say what it learned from; give --dataset NAME")
-    corpus = remap_ids(open_dataset(DATA, name), saved.tokenizer)
+    corpus = remap_ids(sources.find_corpus(sources.DATA, name), saved.tokenizer)
     require_length(corpus, 1)
     if corpus.sha256 != saved.corpus_sha256:
         note(
             f"the model learned from another text than {corpus.name}; what the report calls the "
             f"training part is that of {corpus.name}"
         )
-    device = choose_device(options.device)
+    device = open_device(options.device)
     model = saved.build_model().to(device.torch_device)
-    with device.autocast():
-        stages = measure(model, corpus)
-        for found in tqdm(stages, total=STAGES, desc="evaluating", leave=False, disable=None):
-            report = found
+    stages = 2 + len(SAMPLINGS) + 1  # the loss, counting, the model's texts and the author's
+    bar = tqdm(total=stages, desc="evaluating", leave=False, disable=None)
+    with bar, device.autocast():
+        found = measure(model, corpus, tell=bar.update)
     if options.json:
-        print(json.dumps(report, ensure_ascii=False, indent=1))
+        print(json.dumps(asdict(found), ensure_ascii=False, indent=1))
     else:
-        print(as_text(report, saved.model_config.block_size))
+        print(as_text(found, saved.model_config.block_size))
     seconds = time.monotonic() - begin
     if seconds > LONG:
         say(f"(this took {seconds:.0f} seconds)")
 
 
-def measure(model: GPT, corpus: Corpus) -> Iterator[dict[str, Any]]:
-    """Yield all that has been measured so far, after each of STAGES; the last is the whole.
-
-    loss: nats per character of the whole validation part, and the same in bits. counting: the loss
-    that `count_losses` reaches on the same text, or as much of it as is compared. characters: of
-    both parts; compared: those of them that texts are compared with, and that are the author's.
-    texts: the measures of the model's text by each sampling, and of the author's.
-    """
+def measure(model: GPT, corpus: Corpus, tell: Callable[[], object]) -> Measures:
+    """Measure a model on a text that is in its ids; `tell` is called after each stage."""
     train = corpus.train[-LONGEST_TRAINING:]
     val = corpus.val[:LONGEST_VALIDATION]
     loss = validation_loss(model, corpus.val)
-    texts: dict[str, dict[str, Any]] = {}
-    found = {
-        "loss": loss,
-        "bits_per_character": loss / math.log(2),
-        "characters": {"training": len(corpus.train), "validation": len(corpus.val)},
-        "compared": {"training": len(train), "validation": len(val)},
-        "texts": texts,
-    }
-    yield found
-    found["counting"] = float(count_losses(train, val, corpus.tokenizer.vocab_size).mean(1).min())
-    yield found
+    tell()
+    counting = float(kneser_ney_losses(train, val, corpus.tokenizer.vocab_size).mean(1).min())
+    tell()
     author = corpus.tokenizer.decode(val)
     length = min(len(author), SAMPLES * SAMPLE_LENGTH)  # of texts that are compared
     train_text = corpus.tokenizer.decode(train)
     known = set(words_of(train_text))
+    texts = {}
     for name, sampling in SAMPLINGS.items():
         pieces = continue_texts(
             model,
@@ -121,9 +125,17 @@ def measure(model: GPT, corpus: Corpus) -> Iterator[dict[str, Any]]:
         )
         text = "\n".join(map(whole_words, pieces))
         texts[name] = measures_of_text(text, train_text, known, length)
-        yield found
+        tell()
     texts["the author"] = measures_of_text(author, train_text, known, length)
-    yield found
+    tell()
+    return Measures(
+        loss=loss,
+        bits_per_character=loss / math.log(2),
+        characters={"training": len(corpus.train), "validation": len(corpus.val)},
+        compared={"training": len(train), "validation": len(val)},
+        counting=counting,
+        texts=texts,
+    )
 
 
 def measures_of_text(text: str, train_text: str, known: set[str], length: int) -> dict[str, Any]:
@@ -139,14 +151,14 @@ def measures_of_text(text: str, train_text: str, known: set[str], length: int) -
     }
 
 
-def as_text(found: dict[str, Any], block_size: int) -> str:
-    """Return the report that a terminal shows of what `measure` yields last."""
-    characters = found["characters"]
-    compared = found["compared"]
-    texts = found["texts"]
+def as_text(found: Measures, block_size: int) -> str:
+    """Return the report that a terminal shows of it."""
+    characters = found.characters
+    compared = found.compared
+    texts = found.texts
     lines = [
-        f"validation loss {found['loss']:.4f} nats per character "
-        f"({found['bits_per_character']:.3f} bits), in windows of {block_size}",
+        f"validation loss {found.loss:.4f} nats per character "
+        f"({found.bits_per_character:.3f} bits), in windows of {block_size}",
         in_words(found),
         "",
         row("the text", texts),
@@ -166,17 +178,17 @@ def as_text(found: dict[str, Any], block_size: int) -> str:
     return "\n".join(lines)
 
 
-def in_words(found: dict[str, Any]) -> str:
+def in_words(found: Measures) -> str:
     """Return in two sentences how good that is: beside counting, and beside the author."""
-    better = found["counting"] - found["loss"]
+    better = found.counting - found.loss
     said = f"{abs(better):.4f} {'better' if better > 0 else 'worse'}"
-    ours = found["texts"]["by default"]
-    author = found["texts"]["the author"]
+    ours = found.texts["by default"]
+    author = found.texts["the author"]
     words = [f"{text['known_words']:.1%}" for text in (ours, author)]
     copies = [f"{text['copied']:.1%}" for text in (ours, author)]
     return (
         f"That is {said} than counting what follows up to {MAX_ORDER - 1} characters, which "
-        f"reaches {found['counting']:.4f}.\n"
+        f"reaches {found.counting:.4f}.\n"
         f"Of its words {words[0]} stand in the training part (of the author's: {words[1]}).\n"
         f"Of its text {copies[0]} is copied from there (of the author's: {copies[1]})."
     )
@@ -193,4 +205,4 @@ def cells(texts: dict[str, dict[str, Any]], measure: str, form: str) -> list[str
 
 
 if __name__ == "__main__":
-    cli.exit_with(main)
+    terminal.run_script(main)

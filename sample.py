@@ -1,7 +1,9 @@
 """Let a trained model write: python sample.py [--start TEXT] [--help]."""
 
-# Checks Python and packages, and may exit.
-import sancho.start  # isort: skip
+from sancho import preflight
+
+if __name__ == "__main__":
+    preflight.check_writing()
 
 import re
 import sys
@@ -12,7 +14,7 @@ from pathlib import Path
 
 import numpy as np
 
-from sancho import checkpoint, cli
+from sancho import checkpoint, cli, terminal
 from sancho.checkpoint import Checkpoint
 from sancho.config import (
     DEFAULT_SAMPLING,
@@ -41,7 +43,7 @@ class SampleOptions(CheckpointOption):
     Where stdout is no terminal, a line as "--- 2 of 3" stands before each of several texts.
     """
 
-    start: str = "\n"  # Python 2 quotes this line: 3.10 or later is needed
+    start: str = "\n"  # Python 2 stops at this line: 3.10 or later is needed
     """The text to go on with; FILE:path takes it from a file, - from standard input."""
     num_samples: Count = 1
     """How many continuations."""
@@ -118,9 +120,9 @@ def open_model(saved: Checkpoint, options: DeviceConfig) -> tuple[Model, Abstrac
     """Return the model and the context to write in: what writes on a CPU, or PyTorch's model."""
     if options.device in ("auto", "cpu"):  # a GPU only if it is asked for by name
         return saved.build_implementation(), nullcontext()
-    from sancho.device import choose_device  # to import PyTorch takes longer than to write a page
+    from sancho.device import open_device  # to import PyTorch takes longer than to write a page
 
-    device = choose_device(options)
+    device = open_device(options)
     return saved.build_model().to(device.torch_device), device.autocast()
 
 
@@ -152,4 +154,4 @@ def read_start(start: str) -> str:
 
 
 if __name__ == "__main__":
-    cli.exit_with(main)
+    terminal.run_script(main)

@@ -22,9 +22,11 @@ from common import ROOT, parser_of
 from medidas import sliding_losses
 from sancho import checkpoint
 from sancho.checkpoint import Checkpoint
-from sancho.corpus import Corpus, open_dataset, remap_ids
+from sancho.corpus import Corpus, remap_ids
+from sancho.counting import kneser_ney_losses
 from sancho.loss import character_losses
-from sancho.measures import copied, count_losses
+from sancho.measures import copied
+from sancho.sources import find_corpus
 
 PUBLISHED = {"PPMd, order 12, after the training part": 1.780, "nanoGPT's recipe for a CPU": 2.498}
 """Bits per character on the last tenth of Don Quijote: PPMd variant H, as in 7-Zip, which goes on
@@ -34,7 +36,8 @@ learning as it reads; nanoGPT by time_to_loss.py, 2,000 steps."""
 def baselines(corpus: Corpus) -> dict[str, float]:
     """Return bits per character of what is no model of ours."""
     tokenizer = corpus.tokenizer
-    counted = count_losses(corpus.train, corpus.val, tokenizer.vocab_size).mean(1) / math.log(2)
+    losses = kneser_ney_losses(corpus.train, corpus.val, tokenizer.vocab_size)
+    counted = losses.mean(1) / math.log(2)
     best = int(counted.argmin())
     found = {
         "nothing known": math.log2(tokenizer.vocab_size),
@@ -81,7 +84,7 @@ def main() -> None:
     parser.add_argument("--dataset", help="a prepared folder (default: the model's own)")
     options = parser.parse_args()
     saved = checkpoint.load(options.checkpoint)
-    dataset = open_dataset(ROOT / "data", options.dataset or saved.corpus_name)
+    dataset = find_corpus(ROOT / "data", options.dataset or saved.corpus_name)
     found = baselines(dataset)
     found = dict(sorted(found.items(), key=lambda item: -item[1]))
     found |= bits_of_model(saved, remap_ids(dataset, saved.tokenizer))

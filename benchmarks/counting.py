@@ -27,12 +27,14 @@ from common import ROOT, copied, parser_of, process_seconds
 from evaluate import SAMPLE_LENGTH, SAMPLES, SAMPLINGS, SEED, measures_of_text
 from sancho import checkpoint
 from sancho.config import SampleConfig
-from sancho.corpus import Corpus, prepare_files
+from sancho.corpus import Corpus
+from sancho.counting import kneser_ney_losses
 from sancho.generate import continue_texts, sample_ids, shape_logits
 from sancho.loss import character_losses, validation_loss
 from sancho.measures import copied as is_copied
-from sancho.measures import count_losses, whole_words, words_of
+from sancho.measures import whole_words, words_of
 from sancho.seeds import Purpose, generator
+from sancho.sources import prepare_files
 
 RUNS = 3
 CHECKED = 1_000  # characters on which both ways of counting are compared
@@ -42,7 +44,7 @@ WEIGHTS = np.linspace(0, 1, 101)
 
 
 class Counts:
-    """The distribution of the next character by counts; of all lengths at once, as `count_losses`.
+    """The distribution of the next character by counts; of all lengths at once.
 
     A sequence of m characters is a number of m bytes, the oldest the highest.
     """
@@ -96,14 +98,14 @@ class Counts:
 
 def best_loss(corpus: Corpus) -> tuple[int, float]:
     """Return at which length counting has its lowest loss over the validation part, and that."""
-    losses = count_losses(corpus.train, corpus.val, corpus.tokenizer.vocab_size).mean(1)
+    losses = kneser_ney_losses(corpus.train, corpus.val, corpus.tokenizer.vocab_size).mean(1)
     return int(losses.argmin()) + 1, float(losses.min())
 
 
 def check(counts: Counts, corpus: Corpus) -> None:
-    """Raise SystemExit unless these are the counts of `count_losses`, up to those at the ends."""
+    """Raise SystemExit unless these are the counts of `kneser_ney_losses`, but at the ends."""
     some = corpus.val[:CHECKED]
-    expected = count_losses(corpus.train, some, counts.vocab_size)[counts.length - 1].mean()
+    expected = kneser_ney_losses(corpus.train, some, counts.vocab_size)[counts.length - 1].mean()
     ids = np.concatenate((corpus.train[-counts.length :], some)).tolist()
     places = range(counts.length, len(ids))
     found = [counts.probabilities(ids[i - counts.length : i])[ids[i]] for i in places]
@@ -120,7 +122,7 @@ def mixed(saved: checkpoint.Checkpoint, corpus: Corpus) -> dict[str, float]:
         raise SystemExit("the checkpoint has other characters than the book; train it on this book")
     by_model = np.exp(-character_losses(saved.build_model(), corpus.val).astype(float))
     V = corpus.tokenizer.vocab_size
-    by_counts = np.exp(-count_losses(corpus.train, corpus.val, V, LONGEST)[-1])
+    by_counts = np.exp(-kneser_ney_losses(corpus.train, corpus.val, V, LONGEST)[-1])
     halves = np.array_split(np.array([by_model, by_counts[1:]]), 2, axis=1)
     fitted = [min(WEIGHTS, key=lambda w, half=half: mixture_loss(half, w)) for half in halves]
     model = float(-np.log(by_model).mean())

@@ -44,11 +44,12 @@ from torch import nn
 
 from sancho import checkpoint
 from sancho.config import DeviceConfig, ModelConfig
-from sancho.corpus import Corpus, open_dataset
+from sancho.corpus import Corpus
 from sancho.device import Device, choose_device
 from sancho.generate import WindowDecoder, generate
 from sancho.model import GPT
 from sancho.presets import PRESETS
+from sancho.sources import find_corpus
 
 Row = dict[str, object]
 EVERY = 250  # steps between evaluations, as in nanoGPT's recipe
@@ -225,7 +226,7 @@ def compare_training(
     options: argparse.Namespace, text: str, folder: Path, device: Device, fastest: float
 ) -> list[Row]:
     """Fill the rows of a text's report and print each as it comes."""
-    corpus, target, rows = open_dataset(ROOT / "data", text), options.target, []
+    corpus, target, rows = find_corpus(ROOT / "data", text), options.target, []
     print(f"{corpus.name:28}{'steps':>7}{'seconds':>9}{'best loss':>11}", end="")
     print(f"{'to the target':>15}{'characters/s':>14}{'of the peak':>13}", flush=True)
     ours = rows_of_ours(options.short)

@@ -46,7 +46,7 @@ def peak_megabytes() -> float:
 
 def prepare(text: Path, folder: Path) -> dict[str, float]:
     """Prepare a text; return what that took."""
-    from sancho.corpus import prepare_files
+    from sancho.sources import prepare_files
 
     idle = peak_megabytes()
     begin = time.perf_counter()

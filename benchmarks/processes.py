@@ -23,10 +23,11 @@ import torch
 from common import SAMPLE, median_seconds, parser_of
 from torch import nn
 
-from sancho.corpus import open_prepared, prepare_files
+from sancho.corpus import read_corpus
 from sancho.device import Device
 from sancho.distributed import World, process_group
 from sancho.presets import PRESETS
+from sancho.sources import prepare_files
 from sancho.training import TrainingState, fit
 from sancho.weights import weight_shapes
 
@@ -43,7 +44,7 @@ NETWORKS = {  # in each direction, of one GPU or one machine
 
 def step_seconds(preset: str, folder: Path, world: World) -> float:
     """Return the median of the seconds of a step; the first one warms up and does not count."""
-    corpus, steps, train = open_prepared(folder), STEPS[preset], PRESETS[preset].train
+    corpus, steps, train = read_corpus(folder), STEPS[preset], PRESETS[preset].train
     config = replace(
         train,
         gradient_accumulation_steps=MICRO_STEPS,

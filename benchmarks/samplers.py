@@ -16,9 +16,9 @@ from common import ROOT, parser_of
 
 from sancho import checkpoint
 from sancho.config import SampleConfig
-from sancho.corpus import open_dataset
 from sancho.generate import continue_texts
 from sancho.measures import copied, fraction_of_known_words, words_of
+from sancho.sources import find_corpus
 
 TEXTS, LENGTH = 8, 3000
 SAMPLERS = [
@@ -63,7 +63,7 @@ def main() -> None:
     parser.add_argument("--dataset", help="a prepared folder (default: the model's own)")
     options = parser.parse_args()
     saved = checkpoint.load(options.checkpoint)
-    corpus = open_dataset(ROOT / "data", options.dataset or saved.corpus_name)
+    corpus = find_corpus(ROOT / "data", options.dataset or saved.corpus_name)
     train, val = corpus.tokenizer.decode(corpus.train), corpus.tokenizer.decode(corpus.val)
     known = set(words_of(train))
     model, tokenizer = saved.build_numpy(), saved.tokenizer

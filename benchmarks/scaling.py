@@ -18,10 +18,11 @@ from pathlib import Path
 from common import median_seconds, parser_of
 
 from sancho.config import DeviceConfig, ModelConfig, TrainConfig
-from sancho.corpus import Corpus, prepare_files
+from sancho.corpus import Corpus
 from sancho.device import choose_device
 from sancho.model import GPT
 from sancho.presets import PRESETS
+from sancho.sources import prepare_files
 from sancho.training import TrainingState, fit
 
 SIZES = ("48:3:1", "64:4:2", "96:4:2", "128:4:4", "192:4:6")

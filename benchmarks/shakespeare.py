@@ -26,7 +26,8 @@ from pathlib import Path
 from common import ROOT, parser_of
 from time_to_loss import median, train_nanogpt, train_ours
 
-from sancho.corpus import Corpus, open_dataset
+from sancho.corpus import Corpus
+from sancho.sources import find_corpus
 
 ORDERS = range(2, 17)
 MEMORY = 1 << 28  # bytes, more than any of these orders fills
@@ -86,7 +87,7 @@ def main() -> None:
     parser.add_argument("--ppmd", action="store_true", help="also PPMd")
     parser.add_argument("options", nargs="*", help="options of train.py, after --")
     options = parser.parse_args()
-    corpus = open_dataset(ROOT / "data", "shakespeare")
+    corpus = find_corpus(ROOT / "data", "shakespeare")
     ppmd = ppmd_losses(corpus) if options.ppmd else {}
     runs: dict[str, list[dict[str, float]]] = {}
     with tempfile.TemporaryDirectory() as name:

@@ -23,9 +23,10 @@ from common import SAMPLE, median_seconds, parser_of
 from torch.profiler import ProfilerActivity, profile
 
 from sancho.config import DeviceConfig, ModelConfig
-from sancho.corpus import Corpus, prepare_files
+from sancho.corpus import Corpus
 from sancho.device import Device, choose_device
 from sancho.presets import PRESETS
+from sancho.sources import prepare_files
 from sancho.training import Report, TrainingState, fit
 from sancho.weights import weight_shapes
 

@@ -3,15 +3,18 @@
 import sys
 from pathlib import Path
 
-DATA = Path(__file__).resolve().parent
-sys.path.insert(0, str(DATA.parent))
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-import sancho.start  # isort: skip
+from sancho import preflight
+
+if __name__ == "__main__":
+    preflight.check_writing()
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from sancho import cli, corpus
+from sancho import cli, sources, terminal
+from sancho.corpus import is_prepared
 from sancho.errors import UserError
 
 
@@ -22,7 +25,7 @@ class PrepareOptions:
     Without --input: quijote or shakespeare, which is fetched.
     """
 
-    input: tuple[Path, ...] = ()  # Python 2 quotes this line: 3.10 or later is needed
+    input: tuple[Path, ...] = ()  # Python 2 stops at this line: 3.10 or later is needed
     """Text files, taken as one text in this order; - is standard input."""
     encoding: str = "UTF-8"
     """The encoding of these files, as windows-1252 or UTF-16."""
@@ -36,32 +39,32 @@ class PrepareOptions:
 def main(args: Sequence[str]) -> None:
     """Prepare what `args` ask for and say what came of it."""
     options = cli.parse(PrepareOptions(), args)
-    name = options.name or corpus.BOOK
-    if not corpus.is_folder_name(name):
+    name = options.name or sources.BOOK
+    if not sources.is_folder_name(name):
         raise UserError(f"--name is {name!r}; it must be the name of a folder")
     if options.input:
         if not options.name:
             raise UserError("--input needs --name: what is the text to be called?")
-        folder = corpus.folder_of(DATA, name)
-        if corpus.is_prepared(folder) and not options.overwrite:
+        folder = sources.folder_of(sources.DATA, name)
+        if is_prepared(folder) and not options.overwrite:
             raise UserError(
-                f"--name {name}: there is a corpus in {DATA.name}/{name} already; choose another "
-                "name, or replace it (--overwrite)"
+                f"--name {name}: there is a corpus in {sources.DATA.name}/{name} already; choose "
+                "another name, or replace it (--overwrite)"
             )
-        text = DATA / f"{name}.txt"
+        text = sources.DATA / f"{name}.txt"
         if text.is_file() and text.resolve() not in [path.resolve() for path in options.input]:
             raise UserError(f"--name {name}: {text} has that name already; choose another")
-        result = corpus.prepare_files(options.input, folder, options.encoding)
+        result = sources.prepare_files(options.input, folder, options.encoding)
     else:
         if options.encoding != "UTF-8":
             raise UserError(f"--encoding {options.encoding} needs --input: which file is it?")
-        if name not in corpus.ONLINE:
-            fetched = " and ".join(corpus.ONLINE)
+        if name not in sources.ONLINE:
+            fetched = " and ".join(sources.ONLINE)
             raise UserError(f"--name {name} needs --input; only {fetched} can be fetched")
-        make = corpus.prepare_dataset if options.overwrite else corpus.open_dataset
-        result = make(DATA, name)
+        make = sources.prepare_named if options.overwrite else sources.find_corpus
+        result = make(sources.DATA, name)
     print(
-        f"{DATA.name}/{result.name}: {len(result.train) + len(result.val):,} characters, "
+        f"{sources.DATA.name}/{result.name}: {len(result.train) + len(result.val):,} characters, "
         f"{result.tokenizer.vocab_size} different; {len(result.train):,} to train on and "
         f"{len(result.val):,} to validate",
         file=sys.stderr,
@@ -69,4 +72,4 @@ def main(args: Sequence[str]) -> None:
 
 
 if __name__ == "__main__":
-    cli.exit_with(main)
+    terminal.run_script(main)

@@ -22,8 +22,9 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from sancho.config import CorpusConfig
-from sancho.corpus import Corpus, open_corpus
-from sancho.measures import count_losses
+from sancho.corpus import Corpus
+from sancho.counting import kneser_ney_losses
+from sancho.sources import corpus_of
 
 AQUI = Path(__file__).resolve().parent
 
@@ -453,7 +454,7 @@ def medir(corpus: Corpus) -> dict[str, dict[str, float]]:
         }
         segundos = time.perf_counter() - comienzo
         print(f"{peldano.nombre:32}{resultados[peldano.nombre]['pérdida']:8.4f}{segundos:7.1f} s")
-    contado = count_losses(corpus.train, corpus.val, corpus.tokenizer.vocab_size).mean(1)
+    contado = kneser_ney_losses(corpus.train, corpus.val, corpus.tokenizer.vocab_size).mean(1)
     for nombre, letras in CONTAR.items():
         resultados[nombre] = {
             "parámetros": secuencias(np.asarray(corpus.train, dtype=np.int64), letras + 1),
@@ -480,7 +481,7 @@ def medir_pilas(corpus: Corpus) -> dict[str, dict[str, list[float]]]:
 
 def main(que: str = "peldaños") -> None:
     """Medir la escalera, o las pilas, con el corpus que haya, y guardarlo sin tocar lo demás."""
-    corpus = open_corpus(AQUI.parent / "data", CorpusConfig())
+    corpus = corpus_of(AQUI.parent / "data", CorpusConfig())
     archivo = AQUI / "escalera.json"
     todo = _guardado() if archivo.is_file() else {}
     if que == "pilas":

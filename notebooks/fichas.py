@@ -16,8 +16,9 @@ from pathlib import Path
 from sancho.checkpoint import pretrained
 from sancho.config import CorpusConfig, SampleConfig
 from sancho.convert.page.passages import passages_of
-from sancho.corpus import Corpus, open_corpus
+from sancho.corpus import Corpus
 from sancho.generate import continue_texts
+from sancho.sources import corpus_of
 
 AQUI = Path(__file__).resolve().parent
 FICHAS = AQUI / "fichas.html"
@@ -317,6 +318,6 @@ def hacer(corpus: Corpus, texto: str) -> str:
 
 
 if __name__ == "__main__":
-    corpus = open_corpus(AQUI.parent / "data", CorpusConfig())
+    corpus = corpus_of(AQUI.parent / "data", CorpusConfig())
     FICHAS.write_text(hacer(corpus, corpus.tokenizer.decode(corpus.train)), encoding="utf-8")
     print(FICHAS)

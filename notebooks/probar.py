@@ -73,9 +73,9 @@ def entrenar_con_el_libro(texto: str) -> bool:
     sys.path.append(str(hoja.AQUI.parent))  # donde está la biblioteca, si no está instalada
     import escalera
     from sancho.config import CorpusConfig
-    from sancho.corpus import open_corpus
+    from sancho.sources import corpus_of
 
-    corpus = open_corpus(hoja.AQUI.parent / "data", CorpusConfig())
+    corpus = corpus_of(hoja.AQUI.parent / "data", CorpusConfig())
     mio = hoja.cargar(texto)
     torch.manual_seed(escalera.SEMILLA)
     medidas = {"n_embd": escalera.ANCHO, "n_layer": escalera.BLOQUES, "n_head": escalera.CABEZAS}

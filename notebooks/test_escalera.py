@@ -10,7 +10,7 @@ import pytest
 import torch
 
 import escalera
-from sancho.corpus import open_prepared
+from sancho.corpus import read_corpus
 from sancho.tokenizer import CharTokenizer
 
 FOLDER = Path(__file__).resolve().parent
@@ -207,7 +207,7 @@ def test_a_batch_is_a_text_and_what_follows():
 @pytest.mark.skipif(not (BOOK / "meta.json").is_file(), reason="needs the book")
 @pytest.mark.parametrize("rung", escalera.PELDANOS[:2], ids=lambda rung: rung.nombre)
 def test_training_again_gives_the_saved_loss(rung):
-    corpus = open_prepared(BOOK)
+    corpus = read_corpus(BOOK)
     torch.manual_seed(escalera.SEMILLA)
     loss = escalera.entrenar(rung.crear(corpus.tokenizer.vocab_size), corpus, rung.ritmo)
     assert loss == pytest.approx(escalera.guardada(rung.nombre), abs=0.05)

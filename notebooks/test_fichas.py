@@ -8,14 +8,14 @@ from test_notebooks import code_cells, read
 
 import fichas
 from sancho.config import CorpusConfig
-from sancho.corpus import open_corpus
+from sancho.sources import corpus_of
 
 DATA = fichas.AQUI.parent / "data"
 PRINTED = fichas.FICHAS.read_text(encoding="utf-8")
 
 
 def test_the_pages_are_those_that_the_script_makes():
-    corpus = open_corpus(DATA, CorpusConfig())
+    corpus = corpus_of(DATA, CorpusConfig())
     if corpus.name != "quijote":
         pytest.skip("here: the book is not prepared")
     assert fichas.hacer(corpus, corpus.tokenizer.decode(corpus.train)) == PRINTED, (

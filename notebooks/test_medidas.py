@@ -10,8 +10,8 @@ import torch
 
 from medidas import sliding_losses
 from sancho.config import ModelConfig
+from sancho.counting import MAX_ORDER, kneser_ney_losses
 from sancho.loss import character_losses
-from sancho.measures import MAX_ORDER, count_losses
 from sancho.model import GPT
 
 BOOK = (
@@ -45,7 +45,7 @@ def kneser_ney(train: tuple[int, ...], context: tuple[int, ...], new: int, below
 
 def test_counts_are_those_of_the_written_formula():
     train, val = IDS[:220], IDS[220:]
-    losses = count_losses(train, val, V).mean(1)
+    losses = kneser_ney_losses(train, val, V).mean(1)
     assert losses.shape == (MAX_ORDER,)
     known = tuple(train.tolist())
     for n in range(1, MAX_ORDER + 1):
@@ -58,14 +58,15 @@ def test_counts_are_those_of_the_written_formula():
 def test_what_is_given_to_all_characters_sums_to_1(before):
     context = np.array([CHARACTERS.index(c) if c in CHARACTERS else 0 for c in before], np.uint8)
     given = [
-        np.exp(-count_losses(IDS, np.append(context, np.uint8(c)), V, 12)[:, -1]) for c in range(V)
+        np.exp(-kneser_ney_losses(IDS, np.append(context, np.uint8(c)), V, 12)[:, -1])
+        for c in range(V)
     ]
     np.testing.assert_allclose(np.sum(given, axis=0), 1, rtol=1e-12)
 
 
 @pytest.mark.parametrize("n_train", [0, 1, 5])
 def test_almost_nothing_to_count(n_train):
-    losses = count_losses(IDS[:n_train], IDS[n_train:60], V).mean(1)
+    losses = kneser_ney_losses(IDS[:n_train], IDS[n_train:60], V).mean(1)
     assert np.isfinite(losses).all()
     if not n_train:
         np.testing.assert_allclose(losses, math.log(V))

@@ -13,13 +13,14 @@ import torch
 
 import evaluate
 import microsancho
-from sancho import checkpoint, ngrams
+from sancho import checkpoint, ngrams, sources
 from sancho.config import DeviceConfig, ModelConfig, SampleConfig, TrainConfig
-from sancho.corpus import Corpus, prepare_files
+from sancho.corpus import Corpus
 from sancho.device import choose_device
 from sancho.generate import stream_texts
 from sancho.loss import validation_loss
 from sancho.model import GPT
+from sancho.sources import prepare_files
 from sancho.tokenizer import CharTokenizer
 from sancho.training import Batches, TrainingState, fit
 
@@ -243,7 +244,7 @@ def test_it_writes_the_letters_that_the_library_writes(saved, temperature):
 def test_evaluate_opens_what_it_saves(saved, tmp_path, monkeypatch, capsys):
     path, weights, modelo, ids, book = saved
     prepare_files([book], tmp_path / "libro")
-    monkeypatch.setattr(evaluate, "DATA", tmp_path)
+    monkeypatch.setattr(sources, "DATA", tmp_path)
     evaluate.main(["--checkpoint", str(path), "--dataset", "libro", "--json"])
     found = json.loads(capsys.readouterr().out)
     ours = microsancho.validar(weights, ids[len(ids) - len(ids) // 10 :], modelo)

@@ -1,35 +1,22 @@
-"""Between the command line and the library: options in, one clear line out, Ctrl+C in order."""
+"""The command line: dataclasses of options in, values or one clear line out."""
 
 import argparse
 import ast
 import difflib
-import errno
 import inspect
-import io
-import logging
-import os
 import re
-import signal
 import sys
-import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import Field, fields, is_dataclass, replace
 from functools import cache
 from itertools import pairwise
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal, NoReturn, TypeVar, get_args, get_origin
+from typing import Annotated, Any, Literal, NoReturn, TypeVar, get_args, get_origin
 
-from tqdm import tqdm
-
-from sancho import start
-from sancho.errors import LOG, UserError, say
-
-if TYPE_CHECKING:
-    from sancho.training import Report, TrainingState
+from sancho.errors import UserError
 
 Options = TypeVar("Options")
-LINE_SECONDS = 10.0  # between lines about a run in a log file
 DASHES = "-\u2010\u2011\u2012\u2013\u2014\u2212"  # the last ones come from word processors
 OTHER_NAMES = {
     "--start": "prompt prompts prefix text",
@@ -54,9 +41,10 @@ OTHER_NAMES = {
     "--out_dir": "out output output_dir save_dir checkpoint_dir",
     "--device": "gpu cuda cpu",
     "--stop": "stop_token end",
-    "none": "eval_iters vocab_size min_lr lr_decay_iters wandb_log eval_only",
 }
 """Our options, and what other programs call them; the first that a script has is meant."""
+NOT_HERE = "eval_iters vocab_size min_lr lr_decay_iters wandb_log eval_only".split()
+"""Options of other programs of which there is none here."""
 SWITCH = "a switch has no value: give it alone, or as --no-NAME"
 WRONG_VALUES = {  # what argparse says of a value, and what to do
     "expected": "one that begins with - is given as --name=VALUE",
@@ -77,11 +65,8 @@ def parse(default: Options, args: Sequence[str], command: str = "") -> Options:
 
 
 def check(default: object, args: Sequence[str]) -> None:
-    """End the script with one line where an option is unknown or its value of the wrong type."""
-    try:
-        _Parser(default).read([arg for arg in args if arg not in ("-h", "--help")])
-    except UserError as error:
-        _fail(str(error))
+    """Raise UserError where an option is unknown or its value of the wrong type."""
+    _Parser(default).read([arg for arg in args if arg not in ("-h", "--help")])
 
 
 def parse_known(default: Options, args: Sequence[str]) -> Options:
@@ -141,7 +126,7 @@ class _Parser(argparse.ArgumentParser):
         for option in meant:
             if option.split()[0] in self.known:
                 return f"here it is {option}"
-        if meant:
+        if meant or word in NOT_HERE:
             return "--help lists all options"
         return nearest(word, self.known, otherwise="--help lists all options")
 
@@ -230,147 +215,13 @@ def _helps(cls: type) -> dict[str, str]:
     return helps
 
 
-def nearest(name: str, known: Iterable[str], otherwise: str) -> str:
-    """Return a hint at the name that is most like `name`, if any is."""
-    words = {each.strip(DASHES): each for each in known}
-    near = difflib.get_close_matches(name.strip(DASHES).lower(), words, n=1, cutoff=0.65)
-    return f"did you mean {words[near[0]]}?" if near else otherwise
-
-
-def exit_with(main: Callable[[Sequence[str]], int | None]) -> None:
-    """Run a script's main(args) and exit: 0, or 2 and one line for what the user can mend.
-
-    Everything else that is raised is a bug and keeps its traceback.
-    """
-    for name in ("stdin", "stdout", "stderr"):
-        file = getattr(sys, name)
-        if file is None:  # closed: the next file that is opened would take its place
-            file = open(os.devnull, "r+", encoding="utf-8")  # noqa: SIM115
-            setattr(sys, name, file)
-        if isinstance(file, io.TextIOWrapper):  # UTF-8 whatever the terminal has, as on Windows
-            file.reconfigure(encoding="utf-8", errors="surrogateescape")
-    sys.stderr = _Screen(sys.stderr)
-    if logging.lastResort:
-        LOG.addHandler(logging.lastResort)
-    try:
-        sys.exit(main(sys.argv[1:]))
-    except UserError as error:
-        _fail(str(error))
-    except ModuleNotFoundError as error:
-        start.require([error.name] if error.name == "torch" else [])
-        raise
-    except OSError as error:
-        # The reader of our text went away (| head, a terminal), which Windows calls EINVAL.
-        gone = (errno.EPIPE, errno.EINVAL if sys.platform == "win32" else errno.EIO)
-        if error.filename is None and error.errno in gone:
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-            sys.exit(0)
-        if error.strerror is None:
-            raise
-        where = f"{error.filename}: " if error.filename else ""
-        _fail(f"{where}{error.strerror}; nothing that was saved before is lost")
-    except (MemoryError, RuntimeError) as error:
-        # PyTorch on a CPU, on Windows and on a GPU: a RuntimeError like any other.
-        words = "allocate memory|not enough memory|out of memory"
-        if isinstance(error, RuntimeError) and not re.search(words, str(error)):
-            raise
-        _fail("not enough memory; a smaller model, batch or text, or fewer samples, take less")
-    except KeyboardInterrupt:
-        say("\ninterrupted")
-        sys.exit(130)
-
-
-class _Screen:
-    """A stream to write to that ends no run when its reader goes or its terminal is closed."""
-
-    def __init__(self, stream: Any) -> None:
-        self.stream = stream
-
-    def write(self, text: str) -> None:
-        with suppress(OSError):
-            self.stream.write(text)
-
-    def flush(self) -> None:
-        with suppress(OSError):
-            self.stream.flush()
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self.stream, name)
-
-
-def _fail(message: str) -> NoReturn:
-    say(f"{Path(sys.argv[0]).name}: error: {' '.join(message.split())}")
-    sys.exit(2)
-
-
 def quoted(path: str | Path) -> str:
     """Return a path as it is typed in a shell, in quotation marks where blanks need them."""
     return f'"{path}"' if " " in str(path) else str(path)
 
 
-@contextmanager
-def stop_signals(alone: bool) -> Iterator[list[int]]:
-    """Inside the block, Ctrl+C, SIGTERM and SIGHUP (the terminal was closed) only go into the list.
-
-    A second Ctrl+C stops at once. Where SIGHUP is ignored (nohup), it is not heard.
-
-    alone: not so for several processes, which may get one twice, from the terminal and from
-    torchrun. They hear nothing after the block: none is killed while another leaves.
-    """
-    received: list[int] = []
-
-    def receive(number: int, frame: object) -> None:
-        if alone and number == signal.SIGINT and received[-1:] == [number]:
-            raise KeyboardInterrupt
-        received.append(number)
-
-    numbers = [signal.SIGINT, signal.SIGTERM]
-    hang_up = getattr(signal, "SIGHUP", None)  # Windows has none
-    if hang_up and signal.getsignal(hang_up) != signal.SIG_IGN:
-        numbers.append(hang_up)
-    before = {number: signal.signal(number, receive) for number in numbers}
-    ended = False
-    try:
-        yield received
-        ended = True
-    finally:
-        if alone or not ended:
-            for number, handler in before.items():
-                signal.signal(number, handler)
-
-
-def with_progress(reports: "Iterable[Report]", state: "TrainingState") -> "Iterator[Report]":
-    """Pass reports on, and show on stderr steps, losses, time left, evaluations and samples.
-
-    Where lines can't be drawn over, in a log file or a notebook, a line now and then.
-    """
-    losses: dict[str, str] = {}
-    total = state.train_config.max_iters
-    last_line = time.monotonic()
-    with tqdm(
-        total=total, initial=state.progress.step, unit="step", dynamic_ncols=True, disable=None
-    ) as bar:
-        for report in reports:
-            bar.update(report.step - bar.n)
-            if report.train_loss is not None:
-                losses["loss"] = f"{report.train_loss:.3f}"
-            if report.val_loss is not None:
-                losses["val"] = f"{report.val_loss:.3f}"
-            if state.is_evaluation_due:
-                bar.set_postfix(losses | {"evaluating": "…"})
-            elif report.train_loss is not None:
-                bar.set_postfix(losses)
-                is_due = time.monotonic() - last_line >= LINE_SECONDS
-                if bar.disable and (is_due or report.val_loss is not None):
-                    last_line = time.monotonic()
-                    say(_as_line(report, losses, total))
-            if report.sample is not None:
-                bar.write(f"    {' '.join(report.sample.split())}", file=sys.stderr)
-            yield report
-
-
-def _as_line(report: "Report", shown: dict[str, str], total: int) -> str:
-    text = ", ".join(f"{name} {value}" for name, value in shown.items())
-    left = report.seconds / report.step * (total - report.step)
-    times = f"{tqdm.format_interval(report.seconds)} gone, {tqdm.format_interval(left)} left"
-    return f"step {report.step:,} of {total:,}: {text}; {times}"
+def nearest(name: str, known: Iterable[str], otherwise: str) -> str:
+    """Return a hint at the name that is most like `name`, if any is."""
+    words = {each.strip(DASHES): each for each in known}
+    near = difflib.get_close_matches(name.strip(DASHES).lower(), words, n=1, cutoff=0.65)
+    return f"did you mean {words[near[0]]}?" if near else otherwise

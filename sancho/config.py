@@ -259,7 +259,7 @@ class CorpusConfig(Checked):
 
 
 @dataclass(frozen=True, kw_only=True)
-class AutoConfig(Checked):
+class AskedConfig(Checked):
     """What the length of the text decides where you say nothing (auto)."""
 
     max_iters: Count | None = None
@@ -290,7 +290,9 @@ class TrainOptions(BeginOptions):
     """Train a GPT on Don Quijote, or on a text of your own, and read what it writes."""
 
     data: CorpusConfig = field(default_factory=CorpusConfig)
-    auto: AutoConfig = field(default_factory=AutoConfig)
+    asked: AskedConfig = field(default_factory=AskedConfig)
+    """The same options as in `model` and `train`, which have the preset's values: here is what was
+    typed, or None."""
     model: ModelConfig = field(default_factory=ModelConfig)
     train: TrainConfig = field(default_factory=TrainConfig)
 
@@ -313,6 +315,10 @@ class EvaluateOptions(CheckpointOption):
     json: bool = False
     """Write JSON instead of the report."""
     device: DeviceConfig = field(default_factory=DeviceConfig)
+
+
+EVALUATED = 1_000_000
+"""Characters of the validation part that an evaluation reads at most."""
 
 
 def with_values(config: Config, values: Mapping[str, object]) -> Config:

@@ -1,9 +1,7 @@
-"""The learning curve of a run: metrics.jsonl, and a picture of its losses in SVG."""
+"""The learning curve of a run: a picture of its losses in SVG."""
 
-import json
 import math
 from collections.abc import Sequence
-from contextlib import suppress
 from datetime import timedelta
 from pathlib import Path
 from string import Template
@@ -11,18 +9,6 @@ from string import Template
 WIDTH, HEIGHT = 760, 420
 LEFT, RIGHT, TOP, BOTTOM = 56, 48, 56, 48  # margins around the plot
 POINTS = 600  # a line of more can't be told from one of so many
-
-
-def read_metrics(path: str | Path) -> list[dict]:
-    """Return the lines of a metrics.jsonl that are whole; none where there is no such file."""
-    records = []
-    with suppress(OSError):
-        for line in Path(path).read_bytes().splitlines():
-            with suppress(ValueError):
-                record = json.loads(line)
-                if isinstance(record, dict) and isinstance(record.get("step"), int):
-                    records.append(record)
-    return records
 
 
 def draw_curve(records: Sequence[dict]) -> str:

@@ -38,6 +38,11 @@ class Device:
         """Whether it is a CPU."""
         return self.torch_device.type == "cpu"
 
+    @property
+    def suits_base(self) -> bool:
+        """Whether it is a CUDA GPU with bfloat16: without it, `base` would take hours."""
+        return self.torch_device.type == "cuda" and has_bfloat16("cuda")
+
     def autocast(self, *, training: bool = False) -> AbstractContextManager:
         """Return the context in which the model computes; on a CPU only training is in bfloat16.
 
@@ -67,9 +72,18 @@ def choose_device(config: DeviceConfig) -> Device:
     kind = config.dtype
     if kind == "auto":
         kind = "bfloat16" if has_bfloat16(name) else "float32"
-    if name == "cuda":  # "high" is TF32, which has the precision of bfloat16's products
-        torch.set_float32_matmul_precision("highest" if config.dtype == "float32" else "high")
     return Device(torch.device(name), getattr(torch, kind), config.device)
+
+
+def open_device(config: DeviceConfig) -> Device:
+    """Return the device as `choose_device`, and set the precision of a GPU's products in float32.
+
+    That holds for the whole process.
+    """
+    device = choose_device(config)
+    if device.torch_device.type == "cuda":  # "high" is TF32, as precise as products in bfloat16
+        torch.set_float32_matmul_precision("highest" if config.dtype == "float32" else "high")
+    return device
 
 
 @cache

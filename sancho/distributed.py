@@ -91,6 +91,10 @@ class World:
         return torch.cat(found)
 
 
+ALONE = World()
+"""This process alone."""
+
+
 @contextmanager
 def process_group() -> Iterator[World]:
     """Yield the processes that torchrun has started, or World() for this one alone.
@@ -99,7 +103,7 @@ def process_group() -> Iterator[World]:
     Raises UserError where another process is gone.
     """
     if os.environ.get("WORLD_SIZE", "") in ("", "1") or not os.environ.get("RANK"):
-        yield World()
+        yield ALONE
         return
     advice = "start several processes with torchrun, or one after: unset WORLD_SIZE RANK"
     wrong = [name for name in OF_TORCHRUN if not os.environ.get(name, "").isdigit()]

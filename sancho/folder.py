@@ -1,6 +1,5 @@
 """What a run leaves in its folder: two checkpoints, metrics and their curve."""
 
-import json
 import math
 import time
 from collections.abc import Iterator
@@ -9,23 +8,26 @@ from dataclasses import replace
 from typing import Any
 
 from sancho import checkpoint
-from sancho.checkpoint import Checkpoint, Progress
+from sancho.checkpoint import Progress
 from sancho.config import FolderConfig
 from sancho.corpus import Corpus
-from sancho.curve import draw_curve, read_metrics
+from sancho.curve import draw_curve
 from sancho.errors import UserError, note
 from sancho.files import atomic_write, locked
+from sancho.metrics import METRICS, append_record, as_record, read_metrics, trim_metrics
+from sancho.plan import Beginning
 from sancho.training import Report, TrainingState
 
 SAVE_SECONDS = 60.0  # between saves, but for the step or evaluation under way
-FIGURES = "train_loss val_loss val_bpc lr tokens_per_second".split()
 
 
 class RunFolder(ExitStack):
     """best.safetensors, last.safetensors, metrics.jsonl and curve.svg of one run.
 
-    At the end of its block it lets go of the lock and of TensorBoard's file. Of several processes
-    one `writes`; the others may only load what is there.
+    Of several processes one `writes`: it alone locks, records and saves; the others read what is
+    there. The lock is taken before anything of an older run is read or judged: by `beginning` for
+    a run that goes on, by `require_free` where the folder is there, and at the latest by `begin`,
+    which makes the folder. The end of the block lets go of it, and of TensorBoard's file.
     """
 
     def __init__(self, options: FolderConfig, *, writes: bool = True) -> None:
@@ -45,35 +47,38 @@ class RunFolder(ExitStack):
         self._last_save = time.monotonic()
         self._best_loss = math.inf  # of what best.safetensors holds
 
-    def load_last(self) -> Checkpoint:
-        """Lock the folder and return the checkpoint that its run goes on from."""
-        if self.writes:
-            self.enter_context(locked(self.path))
-        return checkpoint.load(self.last)
+    def beginning(self) -> Beginning:
+        """Return what the run begins from: the last checkpoint of the run that goes on, or what
+        --init_from names, or nothing.
+        """  # fmt: skip
+        if self.resumes:
+            self._lock()
+            return Beginning(checkpoint.load(self.last), resumes=True)
+        path = self.options.init_from
+        return Beginning(checkpoint.load(checkpoint.find_checkpoint(path)) if path else None)
 
-    def claim(self) -> None:
-        """Lock the folder, if it is there.
-
-        Raises UserError where a new run would take the place of another unasked.
-        """
+    def require_free(self) -> None:
+        """Raise UserError where a new run would take the place of another unasked."""
         if self.path.exists():
-            self.enter_context(locked(self.path))
+            self._lock()
         is_taken = self.best.exists() or self.last.exists()
-        if is_taken and not (self.resumes or self.options.overwrite):
+        if self.writes and is_taken and not (self.resumes or self.options.overwrite):
             ways = f"begin with its model (--init_from {self.best}, another --out_dir), "
             if self.last.exists():
                 ways = "go on with it (--resume), "
             ways += "replace it (--overwrite), or choose another --out_dir"
             raise UserError(f"{self.path} holds a run already; {ways}")
 
-    def make_room(self, progress: Progress, *, tensorboard: bool) -> None:
-        """Lock the folder; remove the old run in it, or of one that resumes what comes later.
+    def begin(self, progress: Progress, *, tensorboard: bool) -> None:
+        """Remove the files of an old run; where it goes on, the metrics of what is done again.
 
-        Only files of a run are removed.
+        Nothing else in the folder is touched.
         """
-        self.enter_context(locked(self.path))
+        if not self.writes:
+            return
+        self._lock()
         if self.resumes:
-            self._trim_metrics(progress)
+            trim_metrics(self.metrics, progress)
             with suppress(UserError):  # it may be missing
                 self._best_loss = checkpoint.load(self.best).progress.val_loss or math.inf
         else:
@@ -87,34 +92,22 @@ class RunFolder(ExitStack):
             writer = SummaryWriter(str(self.events), purge_step=progress.step + 1)
             self._writer = self.enter_context(writer)
 
-    def _trim_metrics(self, progress: Progress) -> None:
-        """Drop the lines of what is done again: later steps, and the evaluation that comes next."""
-        kept = []
-        for record in read_metrics(self.metrics):
-            is_evaluation = record.get("val_loss") is not None
-            last = progress.step - (is_evaluation and not progress.is_evaluated)
-            if record["step"] <= last:
-                kept.append(json.dumps(record) + "\n")
-        with atomic_write(self.metrics) as out:
-            out.write("".join(kept).encode())
+    def _lock(self) -> None:
+        if self.writes:
+            self.enter_context(locked(self.path))
 
     def record(self, report: Report) -> None:
         """Append a line to metrics.jsonl if the report has losses; one that is refused is lost."""
-        if report.train_loss is None and report.val_loss is None:
+        has_losses = report.train_loss is not None or report.val_loss is not None
+        if not (self.writes and has_losses):
             return
-        names = ("step", "tokens", "seconds", *FIGURES, "sample")
-        line = {name: getattr(report, name) for name in names}
-        line["seconds"] = round(report.seconds, 3)
-        line["tokens_per_second"] = round(report.tokens_per_second)
-        with (
-            self._noting_refusals(),
-            open(self.metrics, "a", encoding="utf-8", newline="\n") as file,
-        ):
-            file.write(json.dumps(line) + "\n")
+        record = as_record(report)
+        with self._noting_refusals():
+            append_record(self.metrics, record)
         if self._writer:
-            for name in FIGURES:
-                if line[name] is not None:
-                    self._writer.add_scalar(name, line[name], report.step)
+            for name in METRICS:
+                if record[name] is not None:
+                    self._writer.add_scalar(name, record[name], report.step)
             self._writer.flush()
 
     @property
@@ -127,6 +120,8 @@ class RunFolder(ExitStack):
 
         What the system refuses is told, and tried at the next save.
         """
+        if not self.writes:
+            return
         self._is_refused = False
         with self._noting_refusals():
             self._write(state, corpus)

@@ -1,6 +1,8 @@
 """The loss: cross-entropy, the objective with its prediction heads, and the loss of a text."""
 
 from collections.abc import Iterable, Iterator
+from contextlib import nullcontext
+from itertools import islice
 
 import numpy as np
 import torch
@@ -8,6 +10,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from sancho.config import TrainConfig
+from sancho.distributed import ALONE, World
 from sancho.model import GPT, evaluating
 from sancho.threads import ParallelMap, cores, thread_pool
 
@@ -37,7 +40,7 @@ class Objective(nn.Module):
         self.model = model
         self.logit_scale = config.logit_scale
         heads = (torch.zeros_like(model.head.weight) for _ in range(config.look_ahead))  # (V, C)
-        self.look_ahead = nn.ParameterList(heads)
+        self.prediction_heads = nn.ParameterList(heads)
 
     def forward(self, ids: Tensor, targets: Tensor, weight: Tensor | None) -> tuple[Tensor, Tensor]:
         """Return the loss that is reported and the one that is minimised, (B, T), (B, T) -> (), ().
@@ -49,7 +52,7 @@ class Objective(nn.Module):
         reported = cross_entropy(logits, targets)
         minimised = reported
         if weight is not None:
-            for j, head in enumerate(self.look_ahead[: ids.shape[1] - 1], 1):
+            for j, head in enumerate(self.prediction_heads[: ids.shape[1] - 1], 1):
                 ahead = cross_entropy(F.linear(features[:, :-j], head), targets[:, j:])
                 minimised = minimised + weight * FIRST_WEIGHT / 2 ** (j - 1) * ahead
         return reported, minimised
@@ -60,11 +63,12 @@ class Objective(nn.Module):
         It falls linearly from 1 at the start to 0 at FADE_END of the run.
         """
         weight = 1 - step / (FADE_END * max_iters)
-        return torch.tensor(weight) if len(self.look_ahead) and weight > 0 else None
+        return torch.tensor(weight) if len(self.prediction_heads) and weight > 0 else None
 
     def named_trained(self) -> dict[str, nn.Parameter]:
-        """Return all that is trained by name: as in weights.py, then look_ahead.0, 1, …"""
-        return {name.removeprefix("model."): p for name, p in self.named_parameters()}
+        """Return all that is trained by name: as in weights.py, then the heads: look_ahead.0, 1, …"""
+        heads = {f"look_ahead.{j}": head for j, head in enumerate(self.prediction_heads)}
+        return dict(self.model.named_parameters()) | heads
 
 
 def windows(
@@ -73,7 +77,7 @@ def windows(
     """Yield (inputs, targets), each (B, T), that cover `ids`, (n,), in order, each target once.
 
     All windows have T = block_size, but for the last one, which takes what is left.
-    most: of a text with more targets so many, in whole windows that are spread over all of it.
+    most: at most so many targets are taken, in whole windows that are spread evenly over the text.
     Raises ValueError for fewer than two ids.
     """
     if len(ids) < 2:
@@ -123,6 +127,25 @@ def character_losses(
         return np.concatenate(losses_of_windows(model, batches, parallel_map))
 
 
-def validation_loss(model: GPT, ids: np.ndarray, batch_size: int = 16, threads: int = 0) -> float:
-    """Return the mean of `character_losses`, in nats per character."""
-    return float(character_losses(model, ids, batch_size, threads).mean(dtype=np.float64))
+def validation_loss(
+    model: GPT,
+    ids: np.ndarray,
+    *,
+    most: int | None = None,
+    world: World = ALONE,
+    parallel_map: ParallelMap | None = None,
+) -> float:
+    """Return the mean loss of each id but the first, in nats per character.
+
+    most: see `windows`. world: processes that share the windows. parallel_map: of threads that
+    share those of this process, by default one for each core of a CPU. Raises ValueError for fewer
+    than two ids.
+    """
+    on_cpu = model.head.weight.device.type == "cpu"
+    with nullcontext(parallel_map) if parallel_map else thread_pool(cores() if on_cpu else 1) as do:
+        every = windows(ids, model.config.block_size, most=most)
+        losses = losses_of_windows(model, islice(every, world.rank, None, world.size), do)
+    total = sum(part.sum(dtype=np.float64) for part in losses)
+    count = sum(map(len, losses))
+    sums = world.sum(torch.tensor([total, count], dtype=torch.float64))
+    return (sums[0] / sums[1]).item()

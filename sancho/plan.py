@@ -1,32 +1,28 @@
-"""What a run is to be: one plan, made of options, preset, checkpoint, device and text."""
+"""What a run is to be: decided from options, preset, checkpoint, device and text, in no PyTorch."""
 
 import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from importlib.util import find_spec
-from pathlib import Path
+from typing import TYPE_CHECKING
 
-import numpy as np
-
-from sancho import checkpoint
 from sancho.checkpoint import Checkpoint
 from sancho.config import (
+    EVALUATED,
     BeginOptions,
     CorpusConfig,
-    FolderConfig,
     ModelConfig,
     PresetName,
     TrainConfig,
     TrainOptions,
     with_values,
 )
-from sancho.corpus import Corpus, remap_ids, require_length
-from sancho.device import Device, choose_device, has_bfloat16
+from sancho.corpus import Corpus, require_length
 from sancho.errors import UserError
-from sancho.optim import learning_rate_factor
 from sancho.presets import LESS_DROPPED, MOST_DROPPED, PRESETS, SCALED
-from sancho.training import EVALUATED, TrainingState
-from sancho.weights import count_parameters
+
+if TYPE_CHECKING:
+    from sancho.device import Device
 
 # Options of a model that may be others than in its checkpoint: the text decides the vocabulary.
 FREE_TO_CHANGE = {"vocab_size", "dropout", "ngram_dropout"}
@@ -42,54 +38,52 @@ FINE_TUNING_RATE = 0.2
 FINE_TUNING_EPOCHS = 0.5
 READ_AGAIN = 200_000
 
-SHOWN = 40  # new characters that are listed
+
+@dataclass(frozen=True)
+class Beginning:
+    """What a run begins from."""
+
+    checkpoint: Checkpoint | None = None
+    """The last one of the run that goes on, or the one that a new run takes its weights from."""
+    resumes: bool = False
+    """Whether the run of that checkpoint goes on."""
+
+
+NOTHING = Beginning()
 
 
 @dataclass(frozen=True)
 class Plan:
-    """A run before its first step: its model and its optimizers are built."""
+    """What a run is to be."""
 
-    state: TrainingState
-    corpus: Corpus
-    """In the ids of the model."""
-    initial: Checkpoint | None
-    """What the run goes on from, or took its first weights from."""
+    model: ModelConfig
+    train: TrainConfig
     decided: Mapping[str, float]
     """What the length of the text decided, by the names of options."""
 
 
-def initial_checkpoint(options: FolderConfig) -> Checkpoint | None:
-    """Return the checkpoint that a new run takes its first weights from, if one is asked for."""
-    path = options.init_from
-    return checkpoint.load(checkpoint.find_checkpoint(path)) if path else None
-
-
 def default_options(
-    early: BeginOptions,
-    initial: Checkpoint | None = None,
-    *,
-    resumes: bool = False,
-    processes: int = 1,
+    begin: BeginOptions, device: "Device", beginning: Beginning = NOTHING, processes: int = 1
 ) -> TrainOptions:
-    """Return the options that hold where nothing is said.
+    """Return the options that hold where nothing is typed.
 
     A run that goes on has its own. A new one has those of a preset: the one asked for, that of the
     initial model, or what suits the device. On several GPUs each gets a micro-batch of the preset's
     size. On a GPU losses are read less often: it waits meanwhile.
     """
-    if resumes and initial:
+    initial = beginning.checkpoint
+    if initial and beginning.resumes:
         return TrainOptions(
             data=CorpusConfig(dataset=initial.corpus_name),
             model=initial.model_config,
             train=initial.train_config,
             device=initial.device_config,
         )
-    is_gpu = choose_device(early.device).torch_device.type == "cuda"
-    name = early.preset
+    name = begin.preset
     if initial and name == "auto":
         name = preset_of(initial.model_config) or "auto"
-    if name == "auto":  # a CUDA GPU without bfloat16 would take hours for base
-        name = "base" if is_gpu and has_bfloat16("cuda") else "mini"
+    if name == "auto":
+        name = "base" if device.suits_base else "mini"
     model = PRESETS[name].model
     train = replace(PRESETS[name].train, preset=name)
     if initial:  # the n-gram table keeps its rate: a new text brings other n-grams
@@ -99,55 +93,39 @@ def default_options(
             learning_rate=FINE_TUNING_RATE * train.learning_rate,
             muon_learning_rate=FINE_TUNING_RATE * train.muon_learning_rate,
         )
-    if is_gpu:
+    if device.torch_device.type == "cuda":
         train = replace(train, gradient_accumulation_steps=processes, log_interval=100)
     return TrainOptions(model=model, train=train)
 
 
 def make_plan(
-    options: TrainOptions,
-    corpus: Corpus,
-    device: Device,
-    initial: Checkpoint | None = None,
-    *,
-    resumes: bool = False,
-    processes: int = 1,
+    options: TrainOptions, corpus: Corpus, beginning: Beginning = NOTHING, processes: int = 1
 ) -> Plan:
-    """Return the plan of a new run or, if it `resumes`, of the one that saved `initial`.
+    """Return the plan of a run on a text.
 
     Raises UserError where options, checkpoint and text do not fit.
     """
-    found = {} if resumes else follow_text(options, corpus)
-    # What was typed of these five is in options.auto; options.model and .train have the preset's.
-    said = {name: value for name, value in vars(options.auto).items() if value is not None}
-    model = with_values(options.model, found | said)
-    train = with_values(options.train, found | said)
+    decided = {} if beginning.resumes else follow_text(options, corpus)
+    asked = {name: value for name, value in vars(options.asked).items() if value is not None}
+    model = with_values(options.model, decided | asked)
+    train = with_values(options.train, decided | asked)
+    initial = beginning.checkpoint
     if initial:
-        _check_same(options, initial, resumes)
-    if initial and resumes:
+        _check_same(options, initial, beginning.resumes)
+    if initial and beginning.resumes:
         _check_resumed(train, initial, corpus)
     _check_run(model, train, corpus, processes, is_trained=initial is not None)
-    if initial is None:
-        model = replace(model, vocab_size=corpus.tokenizer.vocab_size)
-        state = TrainingState.start(model, train, device, corpus.train)
-        return Plan(state, corpus, None, found)
-    known = replace(initial, model_config=model)
-    if resumes:
-        state = TrainingState.restore(known, train, device)
-    else:
-        known = _with_new_characters(known, corpus)
-        state = TrainingState.from_model(known.build_model(), train, device)
-    return Plan(state, remap_ids(corpus, known.tokenizer), initial, found)
+    return Plan(model, train, decided)
 
 
 def follow_text(options: TrainOptions, corpus: Corpus) -> dict[str, float]:
     """Return the values of a new run's options that the length of its text decides, by name.
 
-    What is said stays. A short text is read at most as often as the preset allows. Evaluations are
-    few, but there is one at the end. The more often a text is read, the more of its n-grams are
+    What is asked for stays. A short text is read at most as often as the preset allows. Evaluations
+    are few, but there is one at the end. The more often a text is read, the more of its n-grams are
     dropped and the more the logits are scaled, else it would be learned by heart.
     """
-    said = options.auto
+    asked = options.asked
     is_tuned = options.folder.init_from is not None
     characters_per_step = options.train.characters_per_step(options.model)
     epochs = PRESETS[options.train.preset].epochs * (FINE_TUNING_EPOCHS if is_tuned else 1)
@@ -155,7 +133,7 @@ def follow_text(options: TrainOptions, corpus: Corpus) -> dict[str, float]:
     found: dict[str, float] = {}
     if most < options.train.max_iters:
         found["max_iters"] = most
-    max_iters = said.max_iters or min(options.train.max_iters, most)
+    max_iters = asked.max_iters or min(options.train.max_iters, most)
     characters = max_iters * characters_per_step
     evaluated = min(max(1, len(corpus.val)), EVALUATED)
     evaluations = int(EVALUATION_FRACTION * characters / evaluated)
@@ -167,7 +145,7 @@ def follow_text(options: TrainOptions, corpus: Corpus) -> dict[str, float]:
         dropped = max(0.0, MOST_DROPPED - LESS_DROPPED / readings)
         found["ngram_dropout"] = round(dropped, 2)
         found["logit_scale"] = round(1 + SCALED * dropped, 2)
-    return {name: value for name, value in found.items() if getattr(said, name) is None}
+    return {name: value for name, value in found.items() if getattr(asked, name) is None}
 
 
 def _check_run(
@@ -228,60 +206,3 @@ def preset_of(model: ModelConfig) -> PresetName | None:
 def shape_options(model: ModelConfig) -> dict[str, object]:
     """Return the options of a model but for FREE_TO_CHANGE."""
     return {name: x for name, x in asdict(model).items() if name not in FREE_TO_CHANGE}
-
-
-def _with_new_characters(initial: Checkpoint, corpus: Corpus) -> Checkpoint:
-    """Return a model that knows the characters of a text, too.
-
-    The new ones get the ids after the known ones. Their rows of embedding and output head begin as
-    those of the nearest known character, or else as the mean of all.
-    """
-    known = initial.tokenizer
-    new = sorted(set(corpus.tokenizer.characters) - set(known.characters))
-    ids = {character: i for i, character in enumerate(known.characters)}
-    like = [ids.get(known.nearest(character) or "", -1) for character in new]
-    weights = dict(initial.weights)
-    for name in ("token_embedding.weight", "head.weight"):
-        rows = weights[name]
-        with_mean = np.concatenate([rows, rows.mean(axis=0, keepdims=True)])  # its place: −1
-        weights[name] = np.concatenate([rows, with_mean[like]])
-    characters = known.characters + "".join(new)
-    config = replace(initial.model_config, vocab_size=len(characters))
-    return replace(initial, model_config=config, characters=characters, weights=weights)
-
-
-def describe(plan: Plan, out_dir: Path, *, processes: int) -> str:
-    """Return a few lines: where a run begins, what is trained on what, for how long, and where."""
-    state = plan.state
-    corpus = plan.corpus
-    model = state.model.config
-    train = state.train_config
-    step = state.progress.step
-    first_line = f"a new run in {out_dir}"
-    if step:
-        first_line = f"going on with the run in {out_dir} after step {step:,}"
-    if state.is_done:
-        first_line += "; it is done: a larger --max_iters, or --patience 0, goes on"
-    elif plan.initial and step >= plan.initial.train_config.max_iters:
-        factor = learning_rate_factor(step, train)
-        first_line += f"; it was done: its learning rates rise again, to {factor:.2f} of the peak"
-    shape = f"{model.n_layer} layers × {model.n_head} heads × {model.n_embd} wide"
-    epochs = train.max_iters * train.characters_per_step(model) / len(corpus.train)
-    lines = [
-        first_line,
-        f"{preset_of(model) or shape}: {count_parameters(model):,} parameters; "
-        f"{corpus.name}: {len(corpus.train):,} characters to train on; {train.max_iters:,} steps, "
-        f"{epochs:,.1f} times the text",
-    ]
-    if plan.decided:
-        decided = ", ".join(f"{name} {value:g}" for name, value in plan.decided.items())
-        lines.append(f"the length of the text decides: {decided}")
-    new = corpus.tokenizer.characters[len(plan.initial.characters) :] if plan.initial else ""
-    if new:
-        shown = " ".join(map(repr, new[:SHOWN])) + " …" * (len(new) > SHOWN)
-        lines.append(f"{len(new):,} characters that the model did not know: {shown}")
-    compiled = ", compiled" if train.compile else ""
-    shared = f", {processes} processes" if processes > 1 else ""
-    threads = f", threads: {train.threads}" if state.device.on_cpu else ""
-    lines.append(f"{state.device}{threads}{compiled}{shared}")
-    return "\n".join(lines)

@@ -7,7 +7,6 @@ from contextlib import AbstractContextManager, nullcontext
 from copy import deepcopy
 from dataclasses import dataclass, field, replace
 from functools import reduce
-from itertools import islice
 from typing import Any
 
 import numpy as np
@@ -16,14 +15,14 @@ from torch import Tensor
 
 from sancho import optim
 from sancho.checkpoint import Checkpoint, Progress
-from sancho.config import ModelConfig, TrainConfig
+from sancho.config import EVALUATED, ModelConfig, TrainConfig
 from sancho.corpus import Corpus, require_length
 from sancho.device import Device, torch_seed
 from sancho.distributed import World
 from sancho.dropout import Dropout
 from sancho.errors import OtherFunction, UserError, note
 from sancho.generate import Model, generate, numpy_twin
-from sancho.loss import Objective, losses_of_windows, windows
+from sancho.loss import Objective, validation_loss
 from sancho.model import GPT
 from sancho.proof import model_proof
 from sancho.seeds import Purpose, generator, seed_of
@@ -31,7 +30,6 @@ from sancho.threads import ParallelMap, cores, serial_map, thread_pool
 from sancho.weights import weight_shapes
 
 SAMPLE_LENGTH = 80  # characters that are written at an evaluation
-EVALUATED = 1_000_000  # characters of the validation part that an evaluation reads at most
 
 
 class NonFiniteLoss(UserError):
@@ -112,7 +110,7 @@ class TrainingState:
             threads = min(cores(), train_config.batch_size) if device.on_cpu else 1
             train_config = replace(train_config, threads=threads)
         objective = Objective(model.to(device.torch_device), train_config)
-        optimizers = optim.make_optimizers(model, train_config, list(objective.look_ahead))
+        optimizers = optim.make_optimizers(model, train_config, list(objective.prediction_heads))
         return cls(objective, optimizers, train_config, device)
 
     @classmethod
@@ -122,7 +120,7 @@ class TrainingState:
         """Return the state that `to_checkpoint` saved, to go on with these options."""
         state = cls.from_model(saved.build_model(), train_config, device)
         arrays = dict(saved.optimizer)
-        for j, head in enumerate(state.objective.look_ahead):
+        for j, head in enumerate(state.objective.prediction_heads):
             head.data.copy_(torch.from_numpy(arrays.pop(f"look_ahead.{j}.weight")))
         optim.load_optimizer_arrays(state.objective.named_trained(), state.optimizers, arrays)
         state.progress = deepcopy(saved.progress)
@@ -141,7 +139,7 @@ class TrainingState:
         """
         self.sync_losses()
         optimizer = optim.optimizer_arrays(self.objective.named_trained(), self.optimizers)
-        for j, head in enumerate(self.objective.look_ahead):
+        for j, head in enumerate(self.objective.prediction_heads):
             optimizer[f"look_ahead.{j}.weight"] = head.detach().cpu().numpy()
         return Checkpoint(
             model_config=self.model.config,
@@ -195,7 +193,8 @@ class TrainingState:
 
 
 class Batches:
-    """Windows of a text in random order; in an epoch each is read once. One wraps around.
+    """Windows of a text in random order; in an epoch each is read once. The one
+    that reaches past the end of the text goes on at its beginning.
 
     Every epoch cuts the text at other places. Which windows a batch has depends on the seed and on
     how many windows come before it.
@@ -258,7 +257,7 @@ def fit(state: TrainingState, corpus: Corpus, *, world: World = World()) -> Iter
     with thread_pool(threads) if on_cores else nullcontext(serial_map) as parallel_map:
         loop = TrainingLoop(state, corpus, world, threads, parallel_map)
         while not state.is_done:
-            yield loop.evaluate() if state.is_evaluation_due else loop.advance()
+            yield loop.evaluate() if state.is_evaluation_due else loop.step()
 
 
 @dataclass
@@ -286,13 +285,13 @@ class TrainingLoop:
         objective.zero_grad()
         self.objective: Callable = torch.compile(objective) if config.compile else objective
 
-    def advance(self) -> Report:
+    def step(self) -> Report:
         """Make a step."""
         state = self.state
         progress = state.progress
         config = state.train_config
         started = time.perf_counter()
-        state.unread_losses.append(self._step())
+        state.unread_losses.append(self._update())
         progress.step += 1
         progress.tokens += config.characters_per_step(state.model.config)
         progress.is_evaluated = False
@@ -309,24 +308,20 @@ class TrainingLoop:
         progress = self.state.progress
         started = time.perf_counter()
         with self.device.autocast():
-            self.state.take_evaluation(self._validation_loss())
+            val_loss = validation_loss(
+                self.state.model,
+                self.corpus.val,
+                most=EVALUATED,
+                world=self.world,
+                parallel_map=self.parallel_map,
+            )
+            self.state.take_evaluation(val_loss)
             sample = self._sample()
         progress.seconds += time.perf_counter() - started
         is_best = progress.evaluations_since_best == 0
         return self._report(
             with_losses=True, val_loss=progress.val_loss, is_best=is_best, sample=sample
         )
-
-    def _validation_loss(self) -> float:
-        """Return the mean loss of the validation part; the processes share its windows."""
-        model = self.state.model
-        every = windows(self.corpus.val, model.config.block_size, most=EVALUATED)
-        mine = islice(every, self.world.rank, None, self.world.size)
-        losses = losses_of_windows(model, mine, self.parallel_map)
-        total = sum(part.sum(dtype=np.float64) for part in losses)
-        count = sum(map(len, losses))
-        sums = self.world.sum(torch.tensor([total, count], dtype=torch.float64))
-        return (sums[0] / sums[1]).item()
 
     def _sample(self) -> str:
         """Return what the model writes; the first time, note if NumPy does not compute the same."""
@@ -364,7 +359,8 @@ class TrainingLoop:
             self.times = []
         return report
 
-    def _step(self) -> Tensor:
+    def _update(self) -> Tensor:
+        """Add up the gradients of the step and move the parameters; return the loss, ()."""
         config = self.state.train_config
         optimizers = self.state.optimizers
         factor = optim.learning_rate_factor(self.state.progress.step, config)

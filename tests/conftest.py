@@ -29,13 +29,14 @@ import convert
 import evaluate
 import sample
 import train
-from sancho import checkpoint, cli
+from sancho import checkpoint, cli, sources, terminal
 from sancho.config import BeginOptions, FolderConfig, ModelConfig, TrainOptions
-from sancho.corpus import Corpus, prepare, prepare_files
-from sancho.device import Device
+from sancho.corpus import Corpus, write_corpus
+from sancho.device import Device, choose_device
 from sancho.folder import RunFolder
 from sancho.model import GPT
 from sancho.plan import default_options
+from sancho.sources import prepare_files
 from sancho.text import clean_text
 from sancho.training import Report
 
@@ -103,7 +104,7 @@ def assert_same_arrays(ours: dict[str, np.ndarray], theirs: dict[str, np.ndarray
 
 
 def prepared(text: str, folder: Path) -> Corpus:
-    return prepare(clean_text(text), folder, "a test")
+    return write_corpus(clean_text(text), folder, "a test")
 
 
 @pytest.fixture(scope="session")
@@ -127,8 +128,7 @@ def make_project(folder: Path) -> Path:
 
 def use_data(patch: pytest.MonkeyPatch, data: Path) -> None:
     """Let the scripts keep their corpora in another folder."""
-    for name in ("train.py", "evaluate.py", "convert.py", "prepare.py"):
-        patch.setattr(SCRIPTS[name], "DATA", data)
+    patch.setattr(sources, "DATA", data)
 
 
 @pytest.fixture
@@ -154,7 +154,7 @@ def run(name: str, *args: str | Path, stdin: bytes = b"") -> SimpleNamespace:
             patch.setattr(sys, where, file)
         patch.setattr(sys, "argv", [f"some/where/{name}", *map(str, args)])
         with pytest.raises(SystemExit) as stop:
-            cli.exit_with(SCRIPTS[name].main)
+            terminal.run_script(SCRIPTS[name].main)
     said = {"out": out.buffer.getvalue().decode(), "err": err.buffer.getvalue().decode()}
     return SimpleNamespace(status=stop.value.code or 0, **said)
 
@@ -215,7 +215,8 @@ def option_names(options: object) -> set[str]:
 
 def parse_train(args: Sequence[str]) -> TrainOptions:
     """Return the options of train.py before it sees the text."""
-    return cli.parse(default_options(cli.parse_known(BeginOptions(), args)), args)
+    begin = cli.parse_known(BeginOptions(), args)
+    return cli.parse(default_options(begin, choose_device(begin.device)), args)
 
 
 @pytest.fixture(scope="session")
@@ -255,7 +256,7 @@ ARGS = (
 
 def train_quietly(project: Path, out: Path, max_iters: int, *more: str) -> int:
     """Run train.py in this process; go on with what is in `out`, or begin anew."""
-    train.DATA = project / "data"
+    sources.DATA = project / "data"
     args = [*ARGS, "--out_dir", str(out), "--max_iters", str(max_iters), "--resume", *more]
     with open(os.devnull, "w") as nowhere, redirect_stdout(nowhere), redirect_stderr(nowhere):
         return train.main(args)
@@ -263,14 +264,14 @@ def train_quietly(project: Path, out: Path, max_iters: int, *more: str) -> int:
 
 def watch_reports(patch: pytest.MonkeyPatch, act: Callable[[Report], object]) -> None:
     """Let train.py call `act` with each report before it is recorded."""
-    with_progress = cli.with_progress
+    with_progress = terminal.with_progress
 
     def watched(reports: Iterable[Report], *others: object) -> Iterator[Report]:
         for report in with_progress(reports, *others):
             act(report)
             yield report
 
-    patch.setattr(cli, "with_progress", watched)
+    patch.setattr(terminal, "with_progress", watched)
 
 
 def folder_at(out: Path, **options: bool) -> RunFolder:

@@ -5,7 +5,7 @@ import re
 import pytest
 from conftest import ROOT
 
-from sancho.corpus import prepare_files
+from sancho.sources import prepare_files
 from sancho.text import clean_text
 
 ALPHABET_OF_THE_BOOK = (

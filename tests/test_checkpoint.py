@@ -51,7 +51,8 @@ def make_checkpoint(config: ModelConfig = TINY, optimizer: str = "muon") -> Chec
 def assert_same(ours: Checkpoint, theirs: Checkpoint) -> None:
     assert_same_arrays(ours.weights, theirs.weights)
     assert_same_arrays(ours.optimizer, theirs.optimizer)
-    no_arrays = {"weights": {}, "optimizer": {}}
+    np.testing.assert_array_equal(ours.proof, theirs.proof)
+    no_arrays = {"weights": {}, "optimizer": {}, "proof": None}
     assert replace(ours, **no_arrays) == replace(theirs, **no_arrays)
 
 

@@ -22,7 +22,7 @@ from test_files import somebody
 
 import evaluate
 import train
-from sancho import checkpoint, cli, corpus
+from sancho import checkpoint, cli, corpus, sources, terminal
 from sancho import folder as run_folder
 from sancho import generate as sancho_generate
 from sancho.config import CorpusConfig, DeviceConfig, SampleConfig, TrainOptions
@@ -228,7 +228,7 @@ def test_what_the_user_can_mend_is_one_line(monkeypatch, act, words):
 @pytest.mark.parametrize("error", [ValueError("x"), KeyError("x"), RuntimeError("x"), OSError()])
 def test_a_bug_passes_through(error):
     with pytest.raises(type(error)):
-        cli.exit_with(lambda args: fail(error))
+        terminal.run_script(lambda args: fail(error))
 
 
 # --- train.py -------------------------------------------------------------------------------
@@ -248,7 +248,7 @@ def test_train_from_beginning_to_end(project):
     assert f"{count_parameters(best.model_config):,} parameters" in result.err
     assert f" sample.py --checkpoint {Path('out', 'best.safetensors')}" in result.err
     assert "step 6 of 6: loss" in result.err
-    read = 6 * 2 * 8 / len(corpus.open_prepared("data/tiny").train)
+    read = 6 * 2 * 8 / len(corpus.read_corpus("data/tiny").train)
     assert f"6 steps, {read:,.1f} times the text" in result.err
     assert "the length of the text decides: eval_interval 6" in result.err
     assert steps_in(out) == [2, 4, 6]
@@ -345,9 +345,9 @@ def test_a_run_that_is_refused_changes_nothing(project, trained, monkeypatch, li
         path.write_bytes(path.read_bytes()[:-1])
     (project / "other.txt").write_text(OTHER, encoding="utf-8")
     if line.startswith("--resume"):
-        corpus.open_corpus("data", CorpusConfig(corpus=Path("other.txt")))
+        sources.corpus_of("data", CorpusConfig(corpus=Path("other.txt")))
     else:
-        monkeypatch.delattr(train, "open_corpus")
+        monkeypatch.delattr(train, "corpus_of")
         monkeypatch.delattr(train, "make_plan")
     # But for the lock, which Python 3.10 opens for writing.
     files = [path for path in trained.iterdir() if path.name != ".lock"]
@@ -532,7 +532,7 @@ def test_a_second_ctrl_c_stops_at_once():
     heard = [signal.SIGINT, signal.SIGTERM, getattr(signal, "SIGHUP", signal.SIGTERM)]
     ours = signal.signal(heard[-1], signal.SIG_DFL)  # nohup may have started the tests
     before = [signal.getsignal(number) for number in heard]
-    with cli.stop_signals(alone=True) as received:
+    with terminal.stop_signals(alone=True) as received:
         for number in reversed(heard):
             signal.raise_signal(number)
         assert received == heard[::-1]
@@ -545,7 +545,7 @@ def test_a_second_ctrl_c_stops_at_once():
 @posix
 def test_where_nohup_keeps_a_closed_terminal_from_us_it_is_not_heard(monkeypatch):
     before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
-    with cli.stop_signals(alone=True) as received:
+    with terminal.stop_signals(alone=True) as received:
         signal.raise_signal(signal.SIGHUP)
     assert received == []
     signal.signal(signal.SIGHUP, before)
@@ -658,8 +658,8 @@ RUN_TRAIN = """
 import signal, sys
 from pathlib import Path
 import train
-from sancho import cli
+from sancho import sources, terminal
 signal.signal(signal.SIGHUP, signal.SIG_IGN)
-train.DATA = Path("data")
-cli.exit_with(train.main)
+sources.DATA = Path("data")
+terminal.run_script(train.main)
 """

@@ -16,11 +16,12 @@ import numpy as np
 import pytest
 from conftest import contents, names_in, stream
 
-from sancho import corpus, files
+from sancho import corpus, files, sources
 from sancho.checkpoint import pretrained
 from sancho.config import CorpusConfig
-from sancho.corpus import Corpus, open_corpus, open_dataset, open_prepared, prepare_files
+from sancho.corpus import Corpus, read_corpus
 from sancho.errors import MissingFile, UserError
+from sancho.sources import corpus_of, find_corpus, prepare_files
 from sancho.text import clean_text
 from sancho.tokenizer import CharTokenizer
 
@@ -38,7 +39,7 @@ def write(path: Path, text: str) -> Path:
 @pytest.fixture
 def prepared(tmp_path):
     def prepare_text(text: str) -> Corpus:
-        return corpus.prepare(clean_text(text), tmp_path / "corpus", "a source")
+        return corpus.write_corpus(clean_text(text), tmp_path / "corpus", "a source")
 
     return prepare_text
 
@@ -87,7 +88,7 @@ def test_a_text_may_have_65536_characters_and_no_more(prepared):
         prepared(characters)
     with pytest.raises(UserError, match="a source holds no text"):
         prepared(" \n\t\n")
-    assert open_prepared(result.train.filename.parent).tokenizer.vocab_size == 65536
+    assert read_corpus(result.train.filename.parent).tokenizer.vocab_size == 65536
 
 
 def test_several_files_are_one_text_in_the_order_given(tmp_path, monkeypatch):
@@ -143,7 +144,7 @@ def test_a_crash_while_the_files_are_replaced_leaves_no_mixture(prepared, tmp_pa
         prepared("No ha mucho tiempo que v\n")  # as long
     assert sorted(contents(folder)) == ["input.txt", "train.bin", "val.bin"]
     with pytest.raises(MissingFile):
-        open_prepared(folder)
+        read_corpus(folder)
     assert text_of(prepared("Dulcinea\n")) == "Dulcinea\n"
 
 
@@ -160,7 +161,7 @@ def test_who_opens_a_folder_that_is_prepared_anew_gets_no_mixture(prepared, monk
 
     monkeypatch.setattr(corpus, "_map", map_beside_another)
     with pytest.raises(UserError, match=r"corpus is being prepared anew; try again"):
-        open_prepared(folder)
+        read_corpus(folder)
 
 
 IDS = product(["train.bin", "val.bin"], [None, b"", b"x", b"x" * 999])
@@ -176,7 +177,7 @@ def test_a_folder_whose_files_do_not_fit_is_damaged(prepared, tmp_path, name, wr
     path.unlink() if wrong is None else path.write_bytes(wrong)
     words = name if name.endswith(".bin") else ""
     with pytest.raises(UserError, match=rf"is damaged \(.*{words}.*\); remove the folder, and pre"):
-        open_prepared(tmp_path / "corpus")
+        read_corpus(tmp_path / "corpus")
 
 
 @pytest.mark.parametrize("more", ["¿ABC", "".join(map(chr, range(0x20000, 0x20000 + 300)))])
@@ -231,17 +232,17 @@ def open_from(data: Path, *texts: str | bytes | None, name: str = "quijote") -> 
             path.write_bytes(text.encode() if isinstance(text, str) else text)
         addresses.append(path.as_uri())
     with pytest.MonkeyPatch.context() as patch:
-        online = replace(corpus.ONLINE[name], addresses=tuple(addresses))
+        online = replace(sources.ONLINE[name], addresses=tuple(addresses))
         if name == "quijote":
             online = replace(online, lengths=range(200, 300))
-        patch.setitem(corpus.ONLINE, name, online)
-        return open_dataset(data, name)
+        patch.setitem(sources.ONLINE, name, online)
+        return find_corpus(data, name)
 
 
 def test_don_quijote_as_project_gutenberg_has_it(tmp_path, book, monkeypatch):
-    online = replace(corpus.ONLINE["quijote"], addresses=(book.as_uri(),))
-    monkeypatch.setitem(corpus.ONLINE, "quijote", online)
-    result = open_dataset(tmp_path, "quijote")
+    online = replace(sources.ONLINE["quijote"], addresses=(book.as_uri(),))
+    monkeypatch.setitem(sources.ONLINE, "quijote", online)
+    result = find_corpus(tmp_path, "quijote")
     assert (len(result.train), len(result.val)) == (1_899_635, 211_070)
     assert result.tokenizer.vocab_size == 92
     assert result.sha256 == pretrained().corpus_sha256
@@ -281,21 +282,21 @@ def test_without_the_book_the_sample_corpus_takes_its_place_and_says_so(
 
 
 def test_no_other_text_is_taken_for_shakespeare(data):
-    wrong = corpus.ONLINE["shakespeare"].beginning.ljust(1_115_389, "x") + "\n"
+    wrong = sources.ONLINE["shakespeare"].beginning.ljust(1_115_389, "x") + "\n"
     words = "another text, 1115390 characters from 'First Citizen"
-    with pytest.raises(corpus.FetchError, match=words):
+    with pytest.raises(sources.FetchError, match=words):
         open_from(data, wrong, name="shakespeare")
 
 
 def test_the_error_says_what_a_server_answered(monkeypatch):
     def answer(request: urllib.request.Request, timeout: float):
-        assert timeout == corpus.ANSWER_SECONDS
+        assert timeout == sources.ANSWER_SECONDS
         raise IncompleteRead(b"half of it", 999)
 
     monkeypatch.setattr(urllib.request, "urlopen", answer)
     words = r": IncompleteRead\(10 bytes read, 999 more expected\)\); get https://"
-    with pytest.raises(corpus.FetchError, match=words):
-        corpus.fetch("shakespeare")
+    with pytest.raises(sources.FetchError, match=words):
+        sources.fetch("shakespeare")
 
 
 @pytest.mark.parametrize("name", ["quijote", "novelas"])
@@ -303,21 +304,21 @@ def test_a_text_of_that_name_is_prepared_once_and_an_edited_one_is_noticed(data,
     monkeypatch.delattr(corpus, "fetch")
     text = write(data / f"{name}.txt", "lo de antes\n")
     for _ in range(2):
-        assert text_of(open_dataset(str(data), name)) == "lo de antes\n"
+        assert text_of(find_corpus(str(data), name)) == "lo de antes\n"
         os.utime(text)
     write(text, "lo de ahora\n")
     again = rf"{name}\.txt has changed since .* prepare it anew \(data/prepare\.py --input .*--over"
     with pytest.raises(UserError, match=again):
-        open_dataset(data, name)
+        find_corpus(data, name)
     prepare_files([str(text)], str(data / name))
-    assert text_of(open_dataset(data, name)) == "lo de ahora\n"
+    assert text_of(find_corpus(data, name)) == "lo de ahora\n"
     text.unlink()
-    assert text_of(open_dataset(data, name)) == "lo de ahora\n"
+    assert text_of(find_corpus(data, name)) == "lo de ahora\n"
 
 
 def opened(data: Path, path: Path, encoding: str = "UTF-8") -> Path:
     """Open a text of the user's; return the folder, which may hold no other text."""
-    result = open_corpus(data, CorpusConfig(corpus=path, encoding=encoding))
+    result = corpus_of(data, CorpusConfig(corpus=path, encoding=encoding))
     codec = {"UTF-8": b"utf-8", "utf8": b"utf-8", "latin-1": b"iso8859-1"}[encoding]
     digest = hashlib.sha256(codec + path.read_bytes()).hexdigest()
     assert re.fullmatch(r"[\w.-]+", result.name) and result.name.endswith(f"-{digest[:8]}")
@@ -342,19 +343,21 @@ def test_a_text_of_the_users_is_prepared_once_and_again_when_it_was_edited(tmp_p
 def test_one_process_prepares_and_who_has_waited_finds_it(data, monkeypatch):
     """Who wants to have the folder is let in after somebody else, who does the same."""
     mine = CorpusConfig(corpus=data / "apocrifo.txt")
-    prepare = corpus.prepare
+    write_corpus = sources.write_corpus
     made = []
-    monkeypatch.setattr(corpus, "prepare", lambda *args: made.append(args) or prepare(*args))
+    monkeypatch.setattr(
+        sources, "write_corpus", lambda *args: made.append(args) or write_corpus(*args)
+    )
 
     @contextmanager
     def locked(folder: Path, timeout: float = 0.0):
-        assert timeout == corpus.WAIT_SECONDS
-        monkeypatch.setattr(corpus, "locked", files.locked)
-        open_corpus(data, mine)
+        assert timeout == sources.WAIT_SECONDS
+        monkeypatch.setattr(sources, "locked", files.locked)
+        corpus_of(data, mine)
         yield
 
-    monkeypatch.setattr(corpus, "locked", locked)
-    open_corpus(data, mine)
+    monkeypatch.setattr(sources, "locked", locked)
+    corpus_of(data, mine)
     assert len(made) == 1
 
 
@@ -375,18 +378,18 @@ def test_a_folder_or_a_pattern_means_its_texts_in_order(tmp_path, data, caplog):
         write(mine / name, f"{name}\n")
     (mine / "more").mkdir()
     (mine / "gone.txt").symlink_to("nowhere")
-    assert text_of(open_corpus(data, CorpusConfig(corpus=mine))) == "a.TXT\nb.txt\n"
+    assert text_of(corpus_of(data, CorpusConfig(corpus=mine))) == "a.TXT\nb.txt\n"
     assert f"note: {mine}: 2 files, taken as one text in order of their names" in caplog.messages
     pattern = mine / "*.[tm]*"  # as a shell of Windows leaves it
-    assert text_of(open_corpus(data, CorpusConfig(corpus=pattern))) == "b.txt\nc.md\n"
+    assert text_of(corpus_of(data, CorpusConfig(corpus=pattern))) == "b.txt\nc.md\n"
     pattern = tmp_path / "m*" / "b.*"
-    assert text_of(open_corpus(data, CorpusConfig(corpus=pattern))) == "b.txt\n"
+    assert text_of(corpus_of(data, CorpusConfig(corpus=pattern))) == "b.txt\n"
     both = prepare_files([mine, write(tmp_path / "d.txt", "d\n")], data / "both")
     assert text_of(both) == "a.TXT\nb.txt\nd\n"
     with pytest.raises(UserError, match=r"folder .*more has no \.txt file; give"):
-        open_corpus(data, CorpusConfig(corpus=mine / "more"))
+        corpus_of(data, CorpusConfig(corpus=mine / "more"))
     with pytest.raises(MissingFile, match=r"x\*\.txt does not exist"):
-        open_corpus(data, CorpusConfig(corpus=mine / "x*.txt"))
+        corpus_of(data, CorpusConfig(corpus=mine / "x*.txt"))
 
 
 def test_where_nobody_may_write_in_data_a_text_is_prepared_in_the_current_folder(
@@ -396,10 +399,10 @@ def test_where_nobody_may_write_in_data_a_text_is_prepared_in_the_current_folder
     monkeypatch.chdir(tmp_path)
     mine = data.rename(tmp_path / "project")
     monkeypatch.setattr(os, "access", lambda path, _: Path(path) != mine)
-    assert text_of(open_dataset(mine, "uno")) == "uno\n"  # what is there is read
+    assert text_of(find_corpus(mine, "uno")) == "uno\n"  # what is there is read
     assert caplog.messages == ["uno begins with «uno»"]
     for _ in range(2):
-        assert text_of(open_dataset(mine, "apocrifo")) == LINE * 30
+        assert text_of(find_corpus(mine, "apocrifo")) == LINE * 30
     (said,) = (line for line in caplog.messages if "can't be written" in line)
     assert said.endswith(f"what is prepared goes to {Path('data', 'apocrifo')}")
     assert names_in(mine) == ["apocrifo.txt", "uno"]

@@ -8,7 +8,7 @@ from runs import GPU, needs_gpu
 
 from sancho import device as device_module
 from sancho.config import DeviceConfig
-from sancho.device import choose_device, torch_seed
+from sancho.device import choose_device, open_device, torch_seed
 from sancho.errors import UserError
 from sancho.seeds import Purpose
 
@@ -112,9 +112,10 @@ def test_bfloat16_can_be_asked_for_but_not_on_mps(machine):
 def test_float32_on_a_gpu_is_float32_where_it_was_asked_for(machine, dtype, before):
     machine("cuda", bfloat16=False)
     torch.set_float32_matmul_precision(before)
-    choose_device(DeviceConfig(device="cpu", dtype=dtype))
-    assert torch.get_float32_matmul_precision() == before
+    open_device(DeviceConfig(device="cpu", dtype=dtype))
     choose_device(DeviceConfig(dtype=dtype))
+    assert torch.get_float32_matmul_precision() == before
+    open_device(DeviceConfig(dtype=dtype))
     expected = "highest" if dtype == "float32" else "high"  # which is TF32
     assert torch.get_float32_matmul_precision() == expected
 

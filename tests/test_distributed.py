@@ -18,7 +18,7 @@ import torch
 from conftest import ARGS, ROOT, TEXT, assert_same_run, metrics_of, start_process, train_quietly
 
 import train
-from sancho import checkpoint, cli, training
+from sancho import checkpoint, sources, terminal, training
 from sancho.distributed import World, process_group
 from sancho.errors import UserError
 
@@ -65,12 +65,12 @@ def be_one(rank: int, size: int, port: int, project: Path, before: Callable, *ar
     where = {"RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": size}
     where |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}
     os.environ.update({name: str(value) for name, value in where.items()})
-    train.DATA = project / "data"
+    sources.DATA = project / "data"
     sys.argv = ["train.py", *args]
     before(rank)
     path = project / f"{rank}.txt"
     with path.open("w", encoding="utf-8") as said, redirect_stdout(said), redirect_stderr(said):
-        cli.exit_with(train.main)
+        terminal.run_script(train.main)
 
 
 def run_together(
@@ -147,7 +147,7 @@ def read_another_text(rank: int) -> None:
         text = TEXT.replace("Mancha", "Mancho")
         Path("elsewhere").mkdir()
         Path("elsewhere/tiny.txt").write_text(text, encoding="utf-8")
-        train.DATA = Path("elsewhere")
+        sources.DATA = Path("elsewhere")
 
 
 @pytest.mark.parametrize(
@@ -201,12 +201,13 @@ import os, sys
 from functools import partial
 sys.path[:0] = [{root!r}, {tests!r}]
 import train
-from sancho import cli
+from pathlib import Path
+from sancho import sources, terminal
 from test_distributed import at_step, send
-train.DATA = train.Path({data!r})
+sources.DATA = Path({data!r})
 if os.environ["TORCHELASTIC_RESTART_COUNT"] < os.environ["TORCHELASTIC_MAX_RESTARTS"]:
     at_step(3, {{1: partial(send, 9)}}, int(os.environ["RANK"]))
-cli.exit_with(train.main)
+terminal.run_script(train.main)
 """
 """Where torchrun may restart, the second process kills itself in the first attempt."""
 

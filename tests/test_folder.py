@@ -33,7 +33,7 @@ def finished(tmp_path_factory, corpus) -> Path:
     train = TrainConfig(max_iters=6, batch_size=2, eval_interval=3, log_interval=2)
     state = TrainingState.start(model, train, CPU, corpus.train)
     with folder_at(tmp_path_factory.mktemp("runs") / "deeper" / "out") as folder:
-        folder.make_room(state.progress, tensorboard=False)
+        folder.begin(state.progress, tensorboard=False)
         for report in fit(state, corpus):
             folder.record(report)
             if report.val_loss is not None:
@@ -49,9 +49,9 @@ def out(finished, tmp_path) -> Path:
 def going_on(out: Path) -> tuple[RunFolder, TrainingState]:
     """Return the folder and the state of the run, ready for three steps more."""
     folder = folder_at(out, resume=True)
-    last = folder.load_last()
+    last = folder.beginning().checkpoint
     state = TrainingState.restore(last, replace(last.train_config, max_iters=9), CPU)
-    folder.make_room(state.progress, tensorboard=False)
+    folder.begin(state.progress, tensorboard=False)
     return folder, state
 
 
@@ -122,17 +122,17 @@ def test_metrics_hold_every_figure_of_a_run_and_what_it_wrote(out, corpus):
 
 
 def test_a_run_that_is_there_is_claimed_by_nobody_else(out):
-    folder_at(out, resume=True).claim()
-    folder_at(out, overwrite=True).claim()
+    folder_at(out, resume=True).require_free()
+    folder_at(out, overwrite=True).require_free()
     words = r"^\S*out holds a run already; go on with it \(--resume\), replace it \(--overwrite\)"
     with pytest.raises(UserError, match=words):
-        folder_at(out).claim()
+        folder_at(out).require_free()
     (out / "last.safetensors").unlink()
     for options in ({}, {"resume": True}):  # there is none to go on with
         with pytest.raises(UserError, match=r"already; begin with its model \(--init_from"):
-            folder_at(out, **options).claim()
+            folder_at(out, **options).require_free()
     (out / "best.safetensors").unlink()
-    folder_at(out).claim()  # nothing to lose
+    folder_at(out).require_free()  # nothing to lose
     assert sorted(contents(out)) == ["curve.svg", "metrics.jsonl"]
 
 
@@ -142,7 +142,7 @@ def test_overwrite_loses_no_checkpoint_where_a_folder_is_in_the_way(out, name):
     (out / name).mkdir(parents=True)
     before = everything(out)
     with pytest.raises(OSError, match=Path(name).name):
-        folder_at(out, overwrite=True).make_room(Progress(), tensorboard=False)
+        folder_at(out, overwrite=True).begin(Progress(), tensorboard=False)
     assert everything(out) == before
 
 
@@ -162,7 +162,7 @@ def test_later_steps_and_incomplete_lines_are_dropped(out, tail):
         folder.record(report_at(step, train_loss=1.0))
     before = folder.metrics.read_bytes()
     folder.metrics.write_bytes(before + tail)
-    folder.make_room(Progress(step=6), tensorboard=False)
+    folder.begin(Progress(step=6), tensorboard=False)
     assert folder.metrics.read_bytes() == before
 
 
@@ -250,7 +250,7 @@ def test_tensorboard_shows_what_metrics_hold_after_a_resume_too(out):
     for first, stop, options in ((1, 6, {"overwrite": True}), (3, 9, {"resume": True})):
         with folder_at(out, **options) as folder:
             folder.resumes = first > 1
-            folder.make_room(Progress(step=first - 1, is_evaluated=True), tensorboard=True)
+            folder.begin(Progress(step=first - 1, is_evaluated=True), tensorboard=True)
             for step in range(first, stop):
                 val_loss = 1 + step if step % 3 else None
                 folder.record(report_at(step, train_loss=first / step, val_loss=val_loss))

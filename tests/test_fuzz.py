@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from sancho import checkpoint
 from sancho.config import TrainOptions
-from sancho.corpus import prepare_files
 from sancho.errors import UserError
+from sancho.sources import prepare_files
 
 ANYTHING = [HealthCheck.too_slow, HealthCheck.function_scoped_fixture]
 

@@ -27,7 +27,7 @@ def loss_by_hand(objective: Objective, text: torch.Tensor, weight: float) -> flo
     weights = (1.0, 0.3 * weight, 0.15 * weight, 0.075 * weight)
     scales = (objective.logit_scale, 1, 1, 1)
     total = 0.0
-    for j, head in enumerate([objective.model.head.weight, *objective.look_ahead]):
+    for j, head in enumerate([objective.model.head.weight, *objective.prediction_heads]):
         surprises = []
         for b, t in itertools.product(range(B), range(T - j)):
             logits = scales[j] * head.double() @ vectors[b, t]
@@ -98,8 +98,7 @@ def test_losses_in_windows_are_those_by_hand(block_size, length):
         assert sizes[0] == min(batch_size, max((length - 1) // block_size, 1))
         assert max(sizes) <= batch_size
         assert_close(character_losses(model, ids, batch_size, threads), expected, atol=1e-5)
-        loss = validation_loss(model, ids, batch_size, threads)
-        assert loss == pytest.approx(expected.mean(), abs=1e-6)
+        assert validation_loss(model, ids) == pytest.approx(expected.mean(), abs=1e-6)
 
 
 def test_of_a_long_text_whole_windows_all_over_it_are_read():

@@ -1,4 +1,3 @@
-import json
 import math
 import re
 from dataclasses import replace
@@ -8,14 +7,14 @@ import pytest
 from conftest import ROOT, prepared, random_gpt
 
 import evaluate
-from evaluate import SAMPLINGS, as_text
+from evaluate import SAMPLINGS, Measures, as_text
 from sancho.config import ModelConfig
 from sancho.corpus import Corpus
+from sancho.counting import kneser_ney_losses
 from sancho.generate import continue_texts
 from sancho.loss import validation_loss
 from sancho.measures import (
     copied,
-    count_losses,
     different_words,
     fraction_of_known_words,
     longest_copy,
@@ -43,11 +42,13 @@ def model(corpus):
 
 
 @pytest.fixture(scope="module")
-def found(corpus, model) -> dict:
+def found(corpus, model) -> Measures:
+    stages = []
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(evaluate, "SAMPLE_LENGTH", 60)
-        *_, last = evaluate.measure(model, corpus)
-    return last
+        measured = evaluate.measure(model, corpus, lambda: stages.append(1))
+    assert len(stages) == 6
+    return measured
 
 
 # --- all together ---------------------------------------------------------------------------
@@ -55,7 +56,7 @@ def found(corpus, model) -> dict:
 
 def test_the_texts_of_the_model_are_measured_without_what_is_left_of_a_word(corpus, model, found):
     known = set(words_of(corpus.tokenizer.decode(corpus.train)))
-    by_default = found["texts"]["by default"]
+    by_default = found.texts["by default"]
     pieces = continue_texts(
         model,
         corpus.tokenizer,
@@ -72,20 +73,20 @@ def test_the_texts_of_the_model_are_measured_without_what_is_left_of_a_word(corp
 
 
 def test_the_report_says_nats_bits_and_every_measure(corpus, model, found):
-    assert list(found["texts"]) == ["by default", "plain 0.5", "plain 1.0", "the author"]
-    report = as_text(json.loads(json.dumps(found)), 16)
+    assert list(found.texts) == ["by default", "plain 0.5", "plain 1.0", "the author"]
+    report = as_text(found, 16)
     nats, bits = re.search(r"loss ([\d.]+) nats per character \(([\d.]+) bits\)", report).groups()
     assert float(nats) == pytest.approx(validation_loss(model, corpus.val), abs=1e-4)
-    assert float(bits) == pytest.approx(found["loss"] / math.log(2), abs=1e-3)
-    for text in found["texts"].values():
+    assert float(bits) == pytest.approx(found.loss / math.log(2), abs=1e-3)
+    for text in found.texts.values():
         for figure in (f"{text['known_words']:.1%}", f"{text['copied']:.1%}"):
             assert figure in report
     assert max(map(len, report.splitlines())) <= 120
-    counted = count_losses(corpus.train, corpus.val, corpus.tokenizer.vocab_size).mean(1).min()
+    counted = kneser_ney_losses(corpus.train, corpus.val, corpus.tokenizer.vocab_size).mean(1).min()
     beside = re.search(r"That is ([\d.]+) worse than counting .* which reaches ([\d.]+)\.", report)
     assert float(beside[2]) == pytest.approx(counted, abs=1e-4)
-    assert float(beside[1]) == pytest.approx(found["loss"] - counted, abs=2e-4)
-    better = as_text(found | {"loss": counted - 0.25}, 16)
+    assert float(beside[1]) == pytest.approx(found.loss - counted, abs=2e-4)
+    better = as_text(replace(found, loss=counted - 0.25), 16)
     assert "That is 0.2500 better than counting" in better
 
 
@@ -94,11 +95,11 @@ def test_different_words_of_a_short_validation_part_are_those_of_texts_as_long(
 ):
     monkeypatch.setattr(evaluate, "SAMPLE_LENGTH", 400)
     val = corpus.val[:600]
-    *_, found = evaluate.measure(model, replace(corpus, val=val))
+    found = evaluate.measure(model, replace(corpus, val=val), lambda: None)
     author = corpus.tokenizer.decode(val)
-    assert found["texts"]["the author"]["different_words"] == len(set(words_of(author)))
-    assert found["compared"]["validation"] == 600
-    ours = found["texts"]["by default"]["different_words"]
+    assert found.texts["the author"]["different_words"] == len(set(words_of(author)))
+    assert found.compared["validation"] == 600
+    ours = found.texts["by default"]["different_words"]
     assert ours < 600 / 2  # of pieces of 600 characters, not of all 4,000
 
 

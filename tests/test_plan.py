@@ -22,9 +22,11 @@ from sancho.config import (
     TrainOptions,
 )
 from sancho.corpus import Corpus
+from sancho.device import choose_device
 from sancho.errors import UserError
-from sancho.plan import Plan, default_options, follow_text, make_plan
+from sancho.plan import Beginning, default_options, follow_text, make_plan
 from sancho.presets import PRESETS
+from sancho.run import Run, start_run
 from sancho.tokenizer import CharTokenizer
 from sancho.training import fit
 
@@ -40,14 +42,15 @@ def corpus(tmp_path_factory) -> Corpus:
 
 def plan(
     corpus: Corpus, *args: str, initial: Checkpoint | None = None, resumes: bool = False
-) -> Plan:
+) -> Run:
     """Plan as train.py does."""
     begin = cli.parse_known(BeginOptions(device=ON_CPU), args)
-    options = cli.parse(default_options(begin, initial, resumes=resumes), args)
-    return make_plan(options, corpus, CPU, initial, resumes=resumes)
+    beginning = Beginning(initial, resumes)
+    options = cli.parse(default_options(begin, CPU, beginning), args)
+    return start_run(make_plan(options, corpus, beginning), corpus, CPU, beginning)
 
 
-def trained(found: Plan) -> Checkpoint:
+def trained(found: Run) -> Checkpoint:
     """Return what a run has saved; nobody trains on with its arrays."""
     last = [*fit(found.state, found.corpus)][-1]
     assert last.step == found.state.train_config.max_iters
@@ -67,7 +70,7 @@ def refused(words: str) -> Any:
 def test_a_run_that_goes_on_has_its_own_options(corpus, initial):
     """And nothing is decided anew, but for what is said."""
     saved = replace(initial, device_config=DeviceConfig(device="cpu", dtype="bfloat16"))
-    options = default_options(BeginOptions(), saved, resumes=True)
+    options = default_options(BeginOptions(), CPU, Beginning(saved, resumes=True))
     assert (options.model, options.train) == (saved.model_config, saved.train_config)
     assert options.device == saved.device_config
     assert options.data == CorpusConfig(dataset="tiny")
@@ -83,8 +86,9 @@ def test_a_gpu_trains_base_where_it_has_bfloat16(monkeypatch, bfloat16, expected
     monkeypatch.setattr("sancho.device._refusal", lambda device: "")
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch.cuda, "is_bf16_supported", lambda **options: bfloat16)
+    gpu = choose_device(DeviceConfig())
     for processes in (1, 8):  # a micro-batch for each, and losses are read seldom
-        train = default_options(BeginOptions(), processes=processes).train
+        train = default_options(BeginOptions(), gpu, processes=processes).train
         assert (train.preset, train.log_interval) == (expected, 100)
         assert train.gradient_accumulation_steps == processes
 
@@ -95,14 +99,14 @@ def test_other_weights_bring_their_preset(initial, name):
     for preset in ("auto", *PRESETS):  # unless another is named
         wanted = name if preset == "auto" else preset
         begin = BeginOptions(preset=preset, device=ON_CPU)
-        found = default_options(begin, replace(initial, model_config=model))
+        found = default_options(begin, CPU, Beginning(replace(initial, model_config=model)))
         train = PRESETS[wanted].train
         rates = {n: 0.2 * getattr(train, n) for n in ("learning_rate", "muon_learning_rate")}
         assert found == TrainOptions(model=model, train=replace(train, preset=wanted, **rates))
 
 
 def test_weights_of_no_preset_are_trained_as_suits_the_device(initial):
-    found = default_options(BeginOptions(device=ON_CPU), initial)
+    found = default_options(BeginOptions(device=ON_CPU), CPU, Beginning(initial))
     train = replace(PRESETS["mini"].train, learning_rate=0.004, muon_learning_rate=0.003)
     assert (found.model, found.train) == (initial.model_config, train)
 
@@ -113,16 +117,16 @@ def corpus_of(length: int) -> Corpus:
 
 
 def options_of(name: str, **said) -> TrainOptions:
-    """Return the options of a preset; what is said of AutoConfig stays, the rest is of training."""
-    options = default_options(BeginOptions(preset=name, device=ON_CPU))
-    auto = {option: value for option, value in said.items() if hasattr(options.auto, option)}
-    train = {option: value for option, value in said.items() if option not in auto}
+    """Return the options of a preset, with what is asked for, by AskedConfig or in training."""
+    options = default_options(BeginOptions(preset=name, device=ON_CPU), CPU)
+    asked = {option: value for option, value in said.items() if hasattr(options.asked, option)}
+    train = {option: value for option, value in said.items() if option not in asked}
     train = replace(options.train, **train)
-    return replace(options, auto=replace(options.auto, **auto), train=train)
+    return replace(options, asked=replace(options.asked, **asked), train=train)
 
 
 def characters_read(options: TrainOptions, decided: dict) -> int:
-    steps = decided.get("max_iters") or options.auto.max_iters or options.train.max_iters
+    steps = decided.get("max_iters") or options.asked.max_iters or options.train.max_iters
     return steps * options.train.characters_per_step(options.model)
 
 

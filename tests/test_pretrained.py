@@ -63,7 +63,7 @@ def test_its_loss_on_the_sample_text(box, tmp_path):
 @pytest.mark.slow
 def test_its_loss_on_the_book(box, book, tmp_path):
     found = loss_on(box, book, tmp_path)
-    assert corpus.open_prepared(tmp_path).sha256 == box.corpus_sha256
+    assert corpus.read_corpus(tmp_path).sha256 == box.corpus_sha256
     assert found == pytest.approx(stated("validation loss, as it is here"), abs=2e-4)
 
 
@@ -102,6 +102,6 @@ def test_train_understands_the_runs_that_made_it(box):
     plans = [parse_train(make.options_of(run, PRETRAINED)) for run in make.RUNS]
     for plan in plans:
         assert shape_options(plan.model) == shape_options(box.model_config)
-    said = {name: value for name, value in asdict(plans[0].auto).items() if value is not None}
+    said = {name: value for name, value in asdict(plans[0].asked).items() if value is not None}
     assert with_values(plans[0].train, said) == box.train_config  # it keeps those of its first run
-    assert [plan.auto.max_iters for plan in plans] == [14_000, 4_500, 2_000, 500, 500]
+    assert [plan.asked.max_iters for plan in plans] == [14_000, 4_500, 2_000, 500, 500]

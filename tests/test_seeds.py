@@ -15,6 +15,7 @@ def test_a_place_draws_what_it_has_always_drawn():
         "BATCHES": 1,
         "DROPOUT": 2,
         "SAMPLING": 3,
+        "PROOF": 4,
     }
     assert seed_of(*place) == 8283902560930225250
     found = generator(*place).integers(2**63, size=2).tolist()

@@ -521,7 +521,7 @@ def test_seconds_hold_evaluations_and_speed_does_not(corpus, monkeypatch):
         return [np.ones(1)]
 
     monkeypatch.setattr("sancho.training.time.perf_counter", lambda: clock[0])
-    monkeypatch.setattr("sancho.training.losses_of_windows", slow)
+    monkeypatch.setattr("sancho.loss.losses_of_windows", slow)
     monkeypatch.setattr(Batches, "get", step)
     state = start(corpus, train_config(max_iters=12, eval_interval=3))
     for report in fit(state, corpus):

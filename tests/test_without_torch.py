@@ -50,7 +50,8 @@ def run(folder, line, *launch):
 
 @pytest.mark.parametrize(("line", "made"), WRITING.items())
 def test_what_needs_no_torch_imports_none(tmp_path, line, made):
-    done = run(tmp_path, line)
+    """But to-huggingface, where transformers is there to open what it made."""
+    done = run(tmp_path, line, "-c", MISSING.replace("torch", "transformers"))
     assert done.returncode == 0, done.stderr
     assert (tmp_path / made).exists() and bool(done.stdout) == (not made)
 
@@ -94,7 +95,11 @@ def test_a_python_that_is_too_old_says_so(tmp_path, version):
     python = shutil.which(f"python{version}")
     if python is None or subprocess.run([python, "-V"], capture_output=True).returncode:
         pytest.skip(f"here: there is no Python {version}")
-    command = [python, "-c", "import sys; sys.argv[0] = 'sample.py'; import sancho.start"]
+    command = [
+        python,
+        "-c",
+        "import sys; sys.argv[0] = 'sample.py'; from sancho import preflight; preflight.check_writing()",
+    ]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
     assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr.startswith("sample.py: error: this needs Python 3.10 or later, and ")

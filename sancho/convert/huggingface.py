@@ -140,8 +140,8 @@ def compare(model: NumpyGPT, folder: Path, export: Export) -> str:
     Returns a line that says whether it was. Raises OtherFunction where they differ.
     """
     try:
-        torch = importlib.import_module("torch")
         transformers = importlib.import_module("transformers")
+        torch = importlib.import_module("torch")
         module = transformers
         if export.trust:
             spec = importlib.util.spec_from_file_location(Path(MODELING).stem, folder / MODELING)

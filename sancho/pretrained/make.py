@@ -20,7 +20,7 @@ sys.path.insert(0, str(ROOT))
 
 from sancho import checkpoint  # noqa: E402
 from sancho.checkpoint import PRETRAINED, Checkpoint, Progress  # noqa: E402
-from sancho.corpus import open_prepared  # noqa: E402
+from sancho.corpus import read_corpus  # noqa: E402
 from sancho.loss import validation_loss  # noqa: E402
 
 # All that decides a run stands here, so that no default of today changes it.
@@ -123,7 +123,7 @@ def main() -> None:
         train(options.out_dir, number)
     made = mean(options.out_dir, SAVED)
     made.weights["head.weight"] *= SCALE
-    loss = validation_loss(made.build_model(), open_prepared(ROOT / "data" / "quijote").val)
+    loss = validation_loss(made.build_model(), read_corpus(ROOT / "data" / "quijote").val)
     runs = [best(options.out_dir, number).progress for number in range(len(RUNS))]
     progress = Progress(
         step=sum(run.step for run in runs),

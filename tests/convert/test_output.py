@@ -1,6 +1,7 @@
 """What a conversion writes: whole or not there, and never in the place of anything."""
 
 import os
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -10,6 +11,7 @@ from golden.make import FOLDER
 from sancho import checkpoint
 from sancho.convert.output import new_folder
 from sancho.errors import UserError
+from sancho.proof import UNPROVEN
 
 
 @pytest.mark.parametrize("empty", [False, True])
@@ -79,9 +81,8 @@ def test_a_folder_takes_no_place_of_anything(tmp_path, monkeypatch):
 @pytest.mark.parametrize("command", ["to-page", "to-huggingface"])
 def test_what_a_model_py_of_ones_own_computes_is_refused(tmp_path, command):
     saved = checkpoint.load(FOLDER / "mini.safetensors")
-    saved.progress.numpy_agrees = False
-    checkpoint.save(tmp_path / "own", saved)
+    checkpoint.save(tmp_path / "own", replace(saved, proof=UNPROVEN))
     args = ("--checkpoint", tmp_path / "own", "--output", tmp_path / "x")
     done = run("convert.py", command, *args)
-    assert_refused(done, "convert.py", "sancho/numpy_model.py")
+    assert_refused(done, "convert.py", "no proof in the checkpoint")
     assert names_in(tmp_path) == ["own"]

@@ -25,10 +25,10 @@ from sancho.config import DEFAULT_SAMPLING
 from sancho.convert import page
 from sancho.convert.page import packing
 from sancho.convert.page.passages import passages_of
-from sancho.curve import read_metrics
 from sancho.errors import UserError
 from sancho.generate import continue_texts
 from sancho.loss import validation_loss
+from sancho.metrics import read_metrics
 from sancho.model import GPT
 from sancho.presets import PRESETS
 from sancho.tokenizer import CharTokenizer
@@ -131,7 +131,7 @@ BEST = Path("out/best.safetensors")
 @pytest.fixture
 def here(project) -> Checkpoint:
     """A folder to work in: a text in data/, and in out/ the model that has read it."""
-    tiny = corpus.open_prepared(project / "data" / "tiny")
+    tiny = corpus.read_corpus(project / "data" / "tiny")
     # A tuned model may have its characters in another order than its text.
     saved = small_checkpoint(characters=tiny.tokenizer.characters[::-1])
     saved = replace(saved, corpus_name="tiny", corpus_sha256=tiny.sha256)

@@ -13,7 +13,7 @@ from conftest import CPU, ROOT
 from golden.make import FOLDER as GOLDEN
 
 from sancho import checkpoint, ngrams
-from sancho.config import AutoConfig, ModelConfig, TrainConfig, TrainOptions
+from sancho.config import AskedConfig, ModelConfig, TrainConfig, TrainOptions
 from sancho.convert.page import FOLDER as PAGE
 from sancho.convert.page import teaching_facts, with_derived
 from sancho.corpus import Corpus
@@ -124,10 +124,10 @@ def test_the_length_of_a_text_decides_what_plan_decides(letters, steps):
     given = {"letters": letters, "config": facts["models"][0], "steps": steps or 10**9}
     ours = run_in_node(program, facts=facts, **given)
     most = follow_text(options, corpus).get("max_iters", train.max_iters)
-    auto = AutoConfig(max_iters=min(steps or most, most))
-    found = follow_text(replace(options, auto=auto), corpus)
+    asked = AskedConfig(max_iters=min(steps or most, most))
+    found = follow_text(replace(options, asked=asked), corpus)
     assert ours == asdict(train) | {
-        "max_iters": auto.max_iters,
+        "max_iters": asked.max_iters,
         "ngram_dropout": found["ngram_dropout"],
         "logit_scale": found["logit_scale"],
     }

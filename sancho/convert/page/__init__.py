@@ -38,9 +38,9 @@ from sancho.convert.page.packing import (
     stored_shapes,
 )
 from sancho.convert.page.passages import find_passages
-from sancho.curve import read_metrics
 from sancho.errors import UserError
 from sancho.files import atomic_write, existing_file
+from sancho.metrics import read_metrics
 from sancho.presets import LESS_DROPPED, MINI, MOST_DROPPED, SCALED
 from sancho.proof import in_base64, proof_of
 from sancho.tokenizer import CharTokenizer

@@ -14,10 +14,9 @@ from typing import Literal
 
 import numpy as np
 
-from sancho import corpus
 from sancho.checkpoint import Checkpoint
 from sancho.config import ModelConfig
-from sancho.corpus import Corpus
+from sancho.corpus import Corpus, read_corpus
 from sancho.errors import UserError
 from sancho.weights import NGRAM_KEYS, weight_shapes
 
@@ -124,7 +123,7 @@ def own_text(saved: Checkpoint, data: str | Path) -> Corpus | None:
     """Return the text that the model has learned from if it is prepared in `data`."""
     name = Path(saved.corpus_name).name  # a name from a checkpoint leads to no other folder
     try:
-        found = corpus.open_prepared(Path(data) / name)
+        found = read_corpus(Path(data) / name)
     except (UserError, OSError):
         return None
     return found if found.sha256 == saved.corpus_sha256 else None

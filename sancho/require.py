@@ -1,15 +1,13 @@
-"""What every script imports first: whether this Python is new enough, and has what is needed.
+"""Whether this Python is new enough, and has the packages that are needed.
 
-In the syntax of Python 2.7, which may be what reads it.
+It imports nothing of ours and is written in the syntax of Python 2.7, which may be what reads it.
 """
 
 import os
 import sys
 
-SCRIPTS = ["train.py", "sample.py", "evaluate.py", "convert.py", "prepare.py"]
-NEED_TORCH = {"train.py": "TrainOptions", "evaluate.py": "EvaluateOptions"}
-"""Scripts that need PyTorch as soon as they start, and their options."""
-ALWAYS = ["numpy", "safetensors", "filelock", "tqdm"]
+PACKAGES = ["numpy", "safetensors", "filelock", "tqdm"]
+"""What every script needs."""
 FOR_A_CPU = " --extra-index-url https://download.pytorch.org/whl/cpu (for a GPU leave that out)"
 
 
@@ -32,16 +30,3 @@ def fail(message):
     """Print one line and exit with status 2."""
     sys.stderr.write("%s: error: %s\n" % (os.path.basename(sys.argv[0]), message))
     sys.exit(2)
-
-
-script = os.path.basename(sys.argv[0])
-if script in SCRIPTS:  # what can be checked before PyTorch is loaded, which takes seconds
-    options = NEED_TORCH.get(script)
-    require(ALWAYS + (["torch"] if options else []))
-    # Before NumPy is loaded: the matrices of an incremental decoder are too small for two threads.
-    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
-    if options:
-        from importlib import import_module  # by their names: they need what may be missing
-
-        default = getattr(import_module("sancho.config"), options)()
-        import_module("sancho.cli").check(default, sys.argv[1:])

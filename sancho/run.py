@@ -1,0 +1,107 @@
+"""The start of a run: its model and optimizers, built as planned, and what is said of it."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+
+from sancho.checkpoint import Checkpoint
+from sancho.corpus import Corpus, remap_ids
+from sancho.device import Device
+from sancho.optim import learning_rate_factor
+from sancho.plan import NOTHING, Beginning, Plan, preset_of
+from sancho.training import TrainingState
+from sancho.weights import count_parameters
+
+SHOWN = 40  # new characters that are listed
+
+
+@dataclass(frozen=True)
+class Run:
+    """A run before its first step: its model and its optimizers are built."""
+
+    state: TrainingState
+    corpus: Corpus
+    """In the ids of the model."""
+    beginning: Beginning
+    decided: Mapping[str, float]
+    """What the length of the text decided, by the names of options."""
+
+
+def start_run(plan: Plan, corpus: Corpus, device: Device, beginning: Beginning = NOTHING) -> Run:
+    """Return the run that was planned."""
+    initial = beginning.checkpoint
+    if initial is None:
+        model = replace(plan.model, vocab_size=corpus.tokenizer.vocab_size)
+        state = TrainingState.start(model, plan.train, device, corpus.train)
+        return Run(state, corpus, beginning, plan.decided)
+    known = replace(initial, model_config=plan.model)
+    if beginning.resumes:
+        state = TrainingState.restore(known, plan.train, device)
+    else:
+        known = _with_new_characters(known, corpus)
+        state = TrainingState.from_model(known.build_model(), plan.train, device)
+    return Run(state, remap_ids(corpus, known.tokenizer), beginning, plan.decided)
+
+
+def _with_new_characters(initial: Checkpoint, corpus: Corpus) -> Checkpoint:
+    """Return a model that knows the characters of a text, too.
+
+    The new ones get the ids after the known ones. Their rows of embedding and output head begin as
+    those of the nearest known character, or else as the mean of all.
+    """
+    known = initial.tokenizer
+    new = sorted(set(corpus.tokenizer.characters) - set(known.characters))
+    if not new:
+        return initial
+    initial.build_model()  # a note says so where model.py has changed: it can't be seen later
+    ids = {character: i for i, character in enumerate(known.characters)}
+    like = [ids.get(known.nearest(character) or "", -1) for character in new]
+    weights = dict(initial.weights)
+    for name in ("token_embedding.weight", "head.weight"):
+        rows = weights[name]
+        with_mean = np.concatenate([rows, rows.mean(axis=0, keepdims=True)])  # its place: −1
+        weights[name] = np.concatenate([rows, with_mean[like]])
+    characters = known.characters + "".join(new)
+    config = replace(initial.model_config, vocab_size=len(characters))
+    found = replace(initial, model_config=config, characters=characters, weights=weights)
+    return replace(found, proof=None)
+
+
+def describe(run: Run, out_dir: Path, processes: int = 1) -> str:
+    """Return a few lines: where a run begins, what is trained on what, for how long, and where."""
+    state = run.state
+    initial = run.beginning.checkpoint
+    corpus = run.corpus
+    model = state.model.config
+    train = state.train_config
+    step = state.progress.step
+    first_line = f"a new run in {out_dir}"
+    if step:
+        first_line = f"going on with the run in {out_dir} after step {step:,}"
+    if state.is_done:
+        first_line += "; it is done: a larger --max_iters, or --patience 0, goes on"
+    elif initial and step >= initial.train_config.max_iters:
+        factor = learning_rate_factor(step, train)
+        first_line += f"; it was done: its learning rates rise again, to {factor:.2f} of the peak"
+    shape = f"{model.n_layer} layers × {model.n_head} heads × {model.n_embd} wide"
+    epochs = train.max_iters * train.characters_per_step(model) / len(corpus.train)
+    lines = [
+        first_line,
+        f"{preset_of(model) or shape}: {count_parameters(model):,} parameters; "
+        f"{corpus.name}: {len(corpus.train):,} characters to train on; {train.max_iters:,} steps, "
+        f"{epochs:,.1f} times the text",
+    ]
+    if run.decided:
+        decided = ", ".join(f"{name} {value:g}" for name, value in run.decided.items())
+        lines.append(f"the length of the text decides: {decided}")
+    new = corpus.tokenizer.characters[len(initial.characters) :] if initial else ""
+    if new:
+        shown = " ".join(map(repr, new[:SHOWN])) + " …" * (len(new) > SHOWN)
+        lines.append(f"{len(new):,} characters that the model did not know: {shown}")
+    compiled = ", compiled" if train.compile else ""
+    shared = f", {processes} processes" if processes > 1 else ""
+    threads = f", threads: {train.threads}" if state.device.on_cpu else ""
+    lines.append(f"{state.device}{threads}{compiled}{shared}")
+    return "\n".join(lines)

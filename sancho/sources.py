@@ -1,0 +1,247 @@
+"""Where texts come from: files, folders, data/ and the network; from there to a prepared corpus.
+
+    corpus_of(options)   what --corpus or --dataset asks for, prepared on the way
+    find_corpus(name)    data/NAME, prepared from data/NAME.txt or from the network if it is missing
+    prepare_files(paths) some text files, as one corpus in a folder
+    prepare_named(name)  data/NAME anew
+
+corpus.py opens what is prepared already.
+"""
+
+import hashlib
+import http.client
+import os
+import re
+import sys
+import urllib.request
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+from sancho.config import CorpusConfig
+from sancho.corpus import Corpus, is_prepared, read_corpus, write_corpus
+from sancho.errors import UserError, note, say
+from sancho.files import existing_file, locked
+from sancho.text import beginning, clean_text, codec_name, read_text, what_is_odd, without_licence
+
+DATA = Path(__file__).resolve().parent.parent / "data"
+"""The folder of prepared texts."""
+BOOK = "quijote"
+WAIT_SECONDS = 600.0  # for which another process that prepares the same text is waited for
+ANSWER_SECONDS = 30.0  # for which a server may be silent
+USER_AGENT = "sancho-mini (a small language model that learns Spanish; Python urllib)"
+
+
+@dataclass(frozen=True)
+class OnlineText:
+    """A text that is fetched if it is missing, and how to know it."""
+
+    addresses: tuple[str, ...]
+    """Asked one after the other."""
+    beginning: str
+    """How the clean text begins."""
+    lengths: range
+    """How many characters it may have."""
+    sha256: str | None = None
+    """Of the clean text in UTF-8; None where it may change."""
+
+
+ONLINE = {
+    BOOK: OnlineText(
+        addresses=(
+            "https://www.gutenberg.org/cache/epub/2000/pg2000.txt",
+            "https://gutenberg.pglaf.org/cache/epub/2000/pg2000.txt",
+        ),
+        beginning="El ingenioso hidalgo",
+        lengths=range(2_050_000, 2_200_000),  # misprints are mended now and then
+    ),
+    "shakespeare": OnlineText(
+        addresses=(
+            "https://raw.githubusercontent.com/karpathy/char-rnn/master/data/tinyshakespeare/input.txt",
+        ),
+        beginning="First Citizen:\nBefore we proceed any further",
+        lengths=range(1_115_390, 1_115_391),
+        sha256="434c0554a8c4c53dc17e56a0abb0f30b88f83cbceb0289cb897db68c25e89eba",
+    ),
+}
+
+
+class FetchError(UserError):
+    """A text could not be had, or was not the right one."""
+
+
+def corpus_of(data: str | Path, options: CorpusConfig) -> Corpus:
+    """Return the corpus that the options ask for, prepared on the way where it has to be.
+
+    A text file FILE.txt is prepared in data/FILE-1a2b3c4d: eight digits of the sha256 of its
+    encoding and its bytes, so no other text is ever prepared in that folder.
+    """
+    if options.corpus is None:
+        return find_corpus(data, options.dataset)
+    name = str(options.corpus)
+    of_that_name = (Path(data, f"{name}.txt"), Path(data, name, "meta.json"))
+    if not options.corpus.exists() and (name in ONLINE or any(x.is_file() for x in of_that_name)):
+        advice = f"a text of data/ is given as --dataset {name}"
+        raise UserError(f"--corpus {name}: there is no such file; {advice}")
+    digest = hashlib.sha256(codec_name(options.encoding).encode())
+    paths = text_files(options.corpus)
+    for path in paths:
+        digest.update(path.read_bytes())
+    stem = re.sub(r"[^\w.-]+", "_", options.corpus.stem)[:60]
+    folder = folder_of(data, f"{stem}-{digest.hexdigest()[:8]}")
+    return _open_or_prepare(folder, lambda: prepare_files(paths, folder, options.encoding))
+
+
+def text_files(path: str | Path) -> list[Path]:
+    """Return the files that a path means: its own, or, in order of their names, several.
+
+    Those are the *.txt of a folder, or what a pattern fits, which a shell of Windows leaves alone.
+    Raises MissingFile or UserError where there are none.
+    """
+    path = Path(path)
+    if path.is_file():
+        return [path]
+    if re.match(r"\w{3,}:/", str(path)):
+        raise UserError(f"{path} is an address; download it, and give the path of the file")
+    root = Path(path.anchor)
+    inside = path.glob("*") if path.is_dir() else root.glob(str(path.relative_to(root)))
+    # Not what macOS leaves beside a file.
+    found = sorted(each for each in inside if each.is_file() and not each.name.startswith("."))
+    if path.is_dir():
+        found = [each for each in found if each.suffix.lower() == ".txt"]
+        if not found:
+            raise UserError(f"the folder {path} has no .txt file; give the path of a text")
+    elif not found:
+        return [existing_file(path, "the text")]
+    note(f"{path}: {len(found):,} files, taken as one text in order of their names")
+    return found
+
+
+def folder_of(data: str | Path, name: str) -> Path:
+    """Return the folder data/NAME; where nobody may write in data/, that of the current folder."""
+    data = Path(data)
+    folder = data / name
+    if is_prepared(folder) or os.access(data if data.exists() else data.parent, os.W_OK):
+        return folder
+    here = Path("data", name)
+    if not here.exists():
+        note(f"{data} can't be written; what is prepared goes to {here}")
+    return here
+
+
+def _open_or_prepare(folder: Path, make: Callable[[], Corpus]) -> Corpus:
+    """Open a prepared folder; else make it, or wait for another process that does."""
+    if not is_prepared(folder):
+        with locked(folder, WAIT_SECONDS):
+            if not is_prepared(folder):
+                return make()
+    return read_corpus(folder)
+
+
+def is_folder_name(name: str) -> bool:
+    """Return whether `name` is no path to somewhere else."""
+    return Path(name).name == name and name not in ("", "..")
+
+
+def find_corpus(data: str | Path, name: str) -> Corpus:
+    """Return the corpus data/NAME; where it is not prepared, prepare it if its text can be had.
+
+    The text is data/NAME.txt, or one of ONLINE. If Don Quijote can't be fetched, the corpus that
+    comes with the project takes its place, with a note that says so.
+    Raises MissingFile where there is no such corpus, UserError where another can't be fetched or
+    data/NAME.txt is no longer the text that was prepared.
+    """
+    if not is_folder_name(name):
+        rule = "the name of a folder under data/; a file is given as --corpus FILE"
+        raise UserError(f"--dataset is {name!r}; it must be {rule}")
+    data = Path(data)
+    folder = folder_of(data, name)
+    text = data / f"{name}.txt"
+    try:
+        if name in ONLINE or text.is_file():
+            corpus = _open_or_prepare(folder, lambda: prepare_named(data, name))
+        else:
+            corpus = read_corpus(folder)
+    except FetchError as error:
+        if name != BOOK:
+            raise
+        note(
+            f"DON QUIJOTE COULD NOT BE FETCHED ({error}). Using {data.name}/apocrifo.txt instead, "
+            "a tenth as long; get the book later with data/prepare.py"
+        )
+        return find_corpus(data, "apocrifo")
+    is_its_text = corpus.source == text.name and text.is_file()
+    if is_its_text and corpus.file_sha256 != hashlib.sha256(text.read_bytes()).hexdigest():
+        again = f"data/prepare.py --input {text} --name {name} --overwrite"
+        raise UserError(
+            f"{text} has changed since {folder} was prepared from it; prepare it anew ({again}), "
+            "or move it away to go on with the text as it was"
+        )
+    return corpus
+
+
+def prepare_named(data: str | Path, name: str) -> Corpus:
+    """Prepare data/NAME from data/NAME.txt or from the network, also where it is prepared already.
+
+    Raises FetchError where the text can't be fetched; the folder is then as it was before.
+    """
+    folder = folder_of(data, name)
+    text = Path(data) / f"{name}.txt"
+    if text.is_file():
+        return prepare_files([text], folder, encoding="")  # none can be given for it
+    with locked(folder):
+        return write_corpus(fetch(name), folder, ONLINE[name].addresses[0])
+
+
+def fetch(name: str) -> str:
+    """Return one of ONLINE, clean. Raises FetchError where no address has the right text."""
+    online = ONLINE[name]
+    why = ""
+    for address in online.addresses:
+        request = urllib.request.Request(address, headers={"User-Agent": USER_AGENT})
+        host = request.host  # urlopen may put that of a proxy there
+        note(f"fetching {name} from {host}")
+        try:
+            with urllib.request.urlopen(request, timeout=ANSWER_SECONDS) as answer:
+                text = clean_text(read_text(answer.read(), "the answer"))
+            digest = hashlib.sha256(text.encode()).hexdigest()
+            is_like_it = text.startswith(online.beginning) and len(text) in online.lengths
+            if is_like_it and online.sha256 in (None, digest):
+                return text
+            why = f"{host}: another text, {len(text)} characters from {text[:20]!r} on"
+        except (OSError, http.client.HTTPException, UserError) as error:
+            why = f"{host}: {str(error) or 'no answer'}"
+    raise FetchError(
+        f"{name} could not be fetched ({why}); get {online.addresses[0]} by hand, then "
+        f"data/prepare.py --input FILE --name {name}, or train.py --corpus FILE"
+    )
+
+
+def prepare_files(
+    inputs: Iterable[str | Path], folder: str | Path, encoding: str = "UTF-8"
+) -> Corpus:
+    """Prepare text files, read one after the other, as one corpus; "-" is standard input.
+
+    Raises MissingFile or UserError where a path is no readable file, and as `prepare` does.
+    """
+    raws: list[tuple[str, bytes]] = []
+    for path in inputs:
+        if str(path) == "-":
+            raws.append(("standard input", sys.stdin.buffer.read()))
+        else:
+            raws += [(each.name, each.read_bytes()) for each in text_files(path)]
+    digest = hashlib.sha256(raws[0][1]).hexdigest() if len(raws) == 1 else ""
+    source = ", ".join(name for name, _ in raws)
+    texts = []
+    for name, raw in raws:
+        whole = read_text(raw, name, encoding)
+        if left_out := len(whole) - len(without_licence(whole)):
+            note(f"{name}: {left_out:,} characters around Project Gutenberg's marks are left out")
+        texts.append(clean_text(whole))
+    text = "".join(texts)
+    with locked(folder):
+        corpus = write_corpus(text, folder, source, digest)
+    say(f"{corpus.name} begins with {beginning(text)}")
+    if odd := what_is_odd(text):
+        note(f"{corpus.name} has {odd}")
+    return corpus

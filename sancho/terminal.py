@@ -1,0 +1,159 @@
+"""A script and its terminal: how it ends, Ctrl+C and other signals, the progress bar of a run."""
+
+import errno
+import io
+import logging
+import os
+import re
+import signal
+import sys
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NoReturn
+
+from tqdm import tqdm
+
+from sancho import preflight, require
+from sancho.errors import LOG, UserError, say
+
+if TYPE_CHECKING:
+    from sancho.training import Report, TrainingState
+
+LINE_SECONDS = 10.0  # between lines about a run in a log file
+
+
+def run_script(main: Callable[[Sequence[str]], int | None]) -> None:
+    """Run a script's main(args) and exit: 0, or 2 and one line for what the user can mend.
+
+    Everything else that is raised is a bug and keeps its traceback.
+    """
+    preflight.hear_interrupts()
+    for name in ("stdin", "stdout", "stderr"):
+        file = getattr(sys, name)
+        if file is None:  # closed: the next file that is opened would take its place
+            file = open(os.devnull, "r+", encoding="utf-8")  # noqa: SIM115
+            setattr(sys, name, file)
+        if isinstance(file, io.TextIOWrapper):  # UTF-8 whatever the terminal has, as on Windows
+            file.reconfigure(encoding="utf-8", errors="surrogateescape")
+    sys.stderr = _Screen(sys.stderr)
+    if logging.lastResort:
+        LOG.addHandler(logging.lastResort)
+    try:
+        sys.exit(main(sys.argv[1:]))
+    except UserError as error:
+        _fail(str(error))
+    except ModuleNotFoundError as error:
+        require.require([error.name] if error.name == "torch" else [])
+        raise
+    except OSError as error:
+        # The reader of our text went away (| head, a terminal), which Windows calls EINVAL.
+        gone = (errno.EPIPE, errno.EINVAL if sys.platform == "win32" else errno.EIO)
+        if error.filename is None and error.errno in gone:
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            sys.exit(0)
+        if error.strerror is None:
+            raise
+        where = f"{error.filename}: " if error.filename else ""
+        _fail(f"{where}{error.strerror}; nothing that was saved before is lost")
+    except (MemoryError, RuntimeError) as error:
+        # PyTorch on a CPU, on Windows and on a GPU: a RuntimeError like any other.
+        words = "allocate memory|not enough memory|out of memory"
+        if isinstance(error, RuntimeError) and not re.search(words, str(error)):
+            raise
+        _fail("not enough memory; a smaller model, batch or text, or fewer samples, take less")
+    except KeyboardInterrupt:
+        say("\ninterrupted")
+        sys.exit(130)
+
+
+def _fail(message: str) -> NoReturn:
+    say(f"{Path(sys.argv[0]).name}: error: {' '.join(message.split())}")
+    sys.exit(2)
+
+
+class _Screen:
+    """A stream to write to that ends no run when its reader goes or its terminal is closed."""
+
+    def __init__(self, stream: Any) -> None:
+        self.stream = stream
+
+    def write(self, text: str) -> None:
+        with suppress(OSError):
+            self.stream.write(text)
+
+    def flush(self) -> None:
+        with suppress(OSError):
+            self.stream.flush()
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.stream, name)
+
+
+@contextmanager
+def stop_signals(alone: bool) -> Iterator[list[int]]:
+    """Inside the block, Ctrl+C, SIGTERM and SIGHUP (the terminal was closed) only go into the list.
+
+    A second Ctrl+C stops at once. Where SIGHUP is ignored (nohup), it is not heard.
+
+    alone: not so for several processes, which may get one twice, from the terminal and from
+    torchrun. They hear nothing after the block: none is killed while another leaves.
+    """
+    received: list[int] = []
+
+    def receive(number: int, frame: object) -> None:
+        if alone and number == signal.SIGINT and received[-1:] == [number]:
+            raise KeyboardInterrupt
+        received.append(number)
+
+    numbers = [signal.SIGINT, signal.SIGTERM]
+    hang_up = getattr(signal, "SIGHUP", None)  # Windows has none
+    if hang_up and signal.getsignal(hang_up) != signal.SIG_IGN:
+        numbers.append(hang_up)
+    before = {number: signal.signal(number, receive) for number in numbers}
+    ended = False
+    try:
+        yield received
+        ended = True
+    finally:
+        if alone or not ended:
+            for number, handler in before.items():
+                signal.signal(number, handler)
+
+
+def with_progress(reports: "Iterable[Report]", state: "TrainingState") -> "Iterator[Report]":
+    """Pass reports on, and show on stderr steps, losses, time left, evaluations and samples.
+
+    Where lines can't be drawn over, in a log file or a notebook, a line now and then.
+    """
+    losses: dict[str, str] = {}
+    total = state.train_config.max_iters
+    last_line = time.monotonic()
+    with tqdm(
+        total=total, initial=state.progress.step, unit="step", dynamic_ncols=True, disable=None
+    ) as bar:
+        for report in reports:
+            bar.update(report.step - bar.n)
+            if report.train_loss is not None:
+                losses["loss"] = f"{report.train_loss:.3f}"
+            if report.val_loss is not None:
+                losses["val"] = f"{report.val_loss:.3f}"
+            if state.is_evaluation_due:
+                bar.set_postfix(losses | {"evaluating": "…"})
+            elif report.train_loss is not None:
+                bar.set_postfix(losses)
+                is_due = time.monotonic() - last_line >= LINE_SECONDS
+                if bar.disable and (is_due or report.val_loss is not None):
+                    last_line = time.monotonic()
+                    say(_as_line(report, losses, total))
+            if report.sample is not None:
+                bar.write(f"    {' '.join(report.sample.split())}", file=sys.stderr)
+            yield report
+
+
+def _as_line(report: "Report", shown: dict[str, str], total: int) -> str:
+    text = ", ".join(f"{name} {value}" for name, value in shown.items())
+    left = report.seconds / report.step * (total - report.step)
+    times = f"{tqdm.format_interval(report.seconds)} gone, {tqdm.format_interval(left)} left"
+    return f"step {report.step:,} of {total:,}: {text}; {times}"

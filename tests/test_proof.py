@@ -1,0 +1,325 @@
+"""The proof in a checkpoint: another function than the trained one never writes unsaid."""
+
+import json
+from copy import deepcopy
+from dataclasses import dataclass, replace
+
+import numpy as np
+import pytest
+import safetensors.numpy
+import torch
+import torch.nn.functional as F
+from architectures import SMALL, every_architecture
+from conftest import CPU, assert_refused, assert_same_arrays, contents, random_gpt, run, succeed
+from runs import corpus_of, start, train_config
+from safetensors import safe_open
+
+from sancho import checkpoint, proof
+from sancho import model as model_module
+from sancho.checkpoint import Checkpoint, Progress
+from sancho.config import DeviceConfig, ModelConfig, TrainConfig, from_dict
+from sancho.errors import OtherFunction, UserError
+from sancho.generate import numpy_twin
+from sancho.model import GPT, MultiHeadAttention, NgramEmbedding
+from sancho.numpy_model import NumpyGPT
+from sancho.proof import UNPROVEN, model_proof, proof_of, proof_window, require_proof, torch_logits
+from sancho.training import TrainingState, fit
+
+LONG = replace(SMALL, block_size=300, n_embd=32)
+TEXT = "en un lugar de la mancha de cuyo nombre no quiero acordarme " * 20
+
+
+@pytest.fixture(scope="module")
+def saved() -> Checkpoint:
+    """Of a run of a few steps; nobody trains on with its arrays."""
+    corpus = corpus_of(TEXT)
+    state = start(corpus, train_config(max_iters=3))
+    [*fit(state, corpus)]
+    found = state.to_checkpoint(corpus)
+    return replace(found, weights=random_gpt(found.model_config).arrays(), proof=None)
+
+
+def proven(saved: Checkpoint) -> Checkpoint:
+    return replace(saved, proof=model_proof(saved.build_model()))
+
+
+@pytest.fixture
+def leaky(monkeypatch):
+    """Who calls it changes what relu2 is in model.py, as CONTRIBUTING.md teaches, or back."""
+    own = model_module.ACTIVATIONS["relu2"]
+
+    def change(back: bool = False) -> None:
+        changed = own if back else lambda x: F.leaky_relu(x, 0.5).square()
+        monkeypatch.setitem(model_module.ACTIVATIONS, "relu2", changed)
+
+    return change
+
+
+# --- the window and its numbers -------------------------------------------------------------
+
+
+def test_the_window_is_always_the_same():
+    """Files that were written once are compared by it."""
+    assert proof_window(SMALL).tolist() == [[7, 3, 1, 6, 1, 4, 8, 2]]
+    whole = proof_window(replace(SMALL, vocab_size=92, block_size=1024))[0]
+    assert (len(whole), whole[:5].tolist(), whole[-1]) == (256, [60, 29, 15, 53, 16], 79)
+    assert proof_window(replace(SMALL, block_size=1)).shape == (1, 1)
+
+
+def test_a_proof_holds_logits_of_places_all_over_the_window_and_of_its_end():
+    config = replace(SMALL, block_size=300)
+    numbers = np.random.default_rng(0).normal(size=(1, 256, 11))
+    found = proof_of(lambda ids: numbers, config)
+    ids = proof_window(config)[0]
+    places = [i * 255 // 16 for i in range(16)]
+    expected = [numbers[0, place, ids[place + 1]] for place in places]
+    np.testing.assert_array_equal(found, np.float32([*expected, *numbers[0, 255]]))
+    assert len(proof_of(lambda ids: numbers[:, :1], replace(SMALL, block_size=1))) == 11
+
+
+@every_architecture
+def test_numpy_computes_the_proof_of_every_architecture(config):
+    model = random_gpt(config).train()
+    found = model_proof(model)
+    assert model.training
+    require_proof(found, NumpyGPT(config, model.arrays()).logits, config, "numpy")
+    with torch.autocast("cpu", torch.bfloat16):
+        np.testing.assert_array_equal(model_proof(model), found)
+
+
+def nearby_attention(self, x):
+    """See the newest 199 positions alone."""
+    B, T, C = x.shape
+    q, k, v = self.queries_keys_values(x)
+    places = torch.arange(T)
+    distance = places[:, None] - places
+    y = F.scaled_dot_product_attention(q, k, v, (distance >= 0) & (distance < 199))
+    return self.proj(y.transpose(1, 2).reshape(B, T, C))
+
+
+def test_a_change_that_shows_only_far_into_a_text_is_found(monkeypatch):
+    model = random_gpt(LONG)
+    found = model_proof(model)
+    turned = deepcopy(model)
+    for block in turned.blocks:
+        block.attention.rotations[200:] *= -1
+    own_rows = NgramEmbedding.rows
+
+    def other_rows(self, ids):
+        rows = own_rows(self, ids)
+        rows[:, 200:] = rows[:, 200:].flip(-1).roll(1, 1)
+        return rows
+
+    def require() -> None:
+        require_proof(found, lambda ids: torch_logits(model, ids), LONG, "model.py")
+
+    require()
+    with pytest.raises(OtherFunction):
+        require_proof(found, lambda ids: torch_logits(turned, ids), LONG, "model.py")
+    for owner, name, other in (
+        (MultiHeadAttention, "forward", nearby_attention),
+        (NgramEmbedding, "rows", other_rows),
+    ):
+        with monkeypatch.context() as patch:
+            patch.setattr(owner, name, other)
+            with pytest.raises(OtherFunction, match=r"^model\.py computes another function"):
+                require()
+
+
+def test_the_tolerance_follows_the_largest_logit():
+    for scale, moved, agrees in ((1, 9e-4, True), (1, 2e-3, False), (50, 0.04, True)):
+        numbers = scale * np.sin(np.arange(256 * 11.0)).reshape(1, 256, 11)
+        numbers /= np.abs(proof_of(lambda ids, x=numbers: x, LONG)).max() / scale
+        expected = proof_of(lambda ids, x=numbers: x, LONG)
+        try:
+            require_proof(expected, lambda ids, x=numbers, y=moved: x + y, LONG, "x")
+            assert agrees
+        except OtherFunction:
+            assert not agrees
+
+
+# --- the file -------------------------------------------------------------------------------
+
+
+def written(tmp_path, saved: Checkpoint):
+    checkpoint.save(tmp_path / "x.safetensors", saved)
+    return tmp_path / "x.safetensors"
+
+
+def rewritten(path, change) -> None:
+    """Change the JSON of a file, its checksum with it."""
+    with safe_open(path, "numpy") as file:
+        metadata = file.metadata()
+        tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+    content = json.loads(metadata["content"])
+    change(content)
+    metadata["content"] = json.dumps(content)
+    metadata["sha256"] = checkpoint._digest(metadata["content"], tensors)
+    path.write_bytes(safetensors.numpy.save(tensors, metadata))
+
+
+@dataclass
+class OldProgress(Progress):
+    """As it was in the program that wrote no proofs."""
+
+    numpy_agrees: bool = True
+
+
+def old_read(metadata: dict[str, str], tensors: dict[str, np.ndarray]) -> Checkpoint:
+    """A copy of `_read` of that program."""
+    if checkpoint._digest(metadata["content"], tensors) != metadata.get("sha256"):
+        raise ValueError("its checksum does not fit its content")
+    content = json.loads(metadata["content"])
+    parts: dict[str, dict[str, np.ndarray]] = {"model": {}, "optimizer": {}}
+    for name, tensor in tensors.items():
+        part, _, own_name = name.partition(".")
+        is_half = part == "model" and tensor.dtype == np.float16
+        parts[part][own_name] = tensor.astype(np.float32) if is_half else tensor
+    found = Checkpoint(
+        model_config=from_dict(ModelConfig, content["model"]),
+        characters=checkpoint._text(content["characters"]),
+        train_config=from_dict(TrainConfig, content["train"]),
+        device_config=from_dict(DeviceConfig, content["device"]),
+        progress=from_dict(OldProgress, content["progress"]),
+        corpus_name=checkpoint._text(content["corpus"]["name"]),
+        corpus_sha256=checkpoint._text(content["corpus"]["sha256"]),
+        weights=parts["model"],
+        optimizer=parts["optimizer"],
+    )
+    checkpoint._check_weights(found)
+    return found
+
+
+def test_a_program_of_before_proofs_reads_the_file(tmp_path, saved):
+    with safe_open(written(tmp_path, proven(saved)), "numpy") as file:
+        tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+        metadata = file.metadata()
+    found = old_read(metadata, tensors)
+    assert_same_arrays(found.weights, saved.weights)
+    assert (metadata["version"], found.progress.step) == ("4", 3)
+
+
+@pytest.mark.parametrize(
+    ("numpy_agrees", "expected"), [(None, None), (True, None), (False, UNPROVEN)]
+)
+def test_what_an_older_file_says_of_numpy_holds(tmp_path, saved, numpy_agrees, expected):
+    path = written(tmp_path, saved)
+    if numpy_agrees is not None:
+        rewritten(path, lambda content: content["progress"].update(numpy_agrees=numpy_agrees))
+    found = checkpoint.load(path)
+    assert found.proof is None if expected is None else len(found.proof) == 0
+    assert isinstance(found.build_implementation(), NumpyGPT if expected is None else GPT)
+
+
+def test_logits_that_are_not_finite_prove_nothing_and_the_file_says_so(tmp_path, saved, caplog):
+    head = np.full_like(saved.weights["head.weight"], 3e38)  # sums of a few of them are infinite
+    weights = saved.weights | {"head.weight": head}
+    found = checkpoint.load(written(tmp_path, proven(replace(saved, weights=weights))))
+    assert found.proof is not None and len(found.proof) == 0
+    assert isinstance(found.build_implementation(), GPT)
+    assert "no proof in the checkpoint" in caplog.text
+
+
+@pytest.mark.parametrize("forged", ["AAAA", "!", 3, None, "AAAAAA=="])
+def test_a_damaged_proof_is_a_damaged_file(tmp_path, saved, forged):
+    path = written(tmp_path, proven(saved))
+    rewritten(path, lambda content: content.update(proof=forged))
+    with pytest.raises(UserError, match="is damaged"):
+        checkpoint.load(path)
+
+
+def test_a_save_in_the_middle_changes_no_bit_of_the_training():
+    def weights_of(saves: bool) -> dict[str, bytes]:
+        corpus = corpus_of(TEXT)
+        state = start(corpus, train_config(eval_interval=3), dropout=0.2, ngram_dropout=0.2)
+        for _ in fit(state, corpus):
+            if saves:
+                state.to_checkpoint(corpus)
+        return {name: array.tobytes() for name, array in state.model.arrays().items()}
+
+    assert weights_of(True) == weights_of(False)
+
+
+# --- who changes model.py -------------------------------------------------------------------
+
+
+def test_a_changed_model_that_stops_before_an_evaluation_is_written_by_pytorch(
+    tmp_path, leaky, monkeypatch
+):
+    """And once numpy_model.py follows, by NumPy, without another training."""
+    leaky()
+    corpus = corpus_of(TEXT)
+    model = random_gpt(replace(SMALL, vocab_size=corpus.tokenizer.vocab_size))
+    state = TrainingState.from_model(model, train_config(), CPU)
+    path = written(tmp_path, state.to_checkpoint(corpus))
+    args = ("--checkpoint", path, "--start", "en", "--max_new_tokens", "5")
+    said = succeed("sample.py", *args).err
+    assert said.count("note: ") == 1 and "sancho/numpy_model.py computes another function" in said
+    for command in ("to-page", "to-huggingface"):
+        done = run("convert.py", command, "--checkpoint", path, "--output", tmp_path / "made")
+        assert_refused(done, "convert.py", "sancho/numpy_model.py computes another function")
+    own = {"relu2": lambda x: np.square(np.maximum(x, 0.5 * x))}
+    monkeypatch.setattr("sancho.numpy_model.ACTIVATIONS", own)
+    monkeypatch.setattr(
+        "sancho.numpy_model.CHOICES",
+        {"norm": ("rmsnorm",), "position": ("rope",), "activation": own},
+    )
+    assert succeed("sample.py", *args).err == ""
+    leaky(back=True)
+    assert succeed("sample.py", *args).err == ""
+
+
+def test_where_neither_computes_it_the_text_is_written_and_both_are_named(tmp_path, leaky, saved):
+    leaky()
+    path = written(tmp_path, proven(saved))
+    leaky(back=True)
+    args = ("--checkpoint", path, "--start", "en", "--max_new_tokens", "5")
+    done = succeed("sample.py", *args)
+    assert len(done.out) == len("en") + 5 + 1
+    for file in ("sancho/numpy_model.py", "sancho/model.py"):
+        assert f"note: {file} computes another function than the one that was trained" in done.err
+
+
+def test_without_pytorch_what_differs_is_one_line(tmp_path, leaky, saved, monkeypatch):
+    leaky()
+    path = written(tmp_path, proven(saved))
+    monkeypatch.setattr("sancho.checkpoint.find_spec", lambda name: None)
+    done = run("sample.py", "--checkpoint", path, "--start", "en")
+    assert_refused(done, "sample.py", "sancho/numpy_model.py computes another", "PyTorch")
+
+
+@pytest.mark.parametrize("how", ["resume", "init_from", "evaluate"])
+def test_who_goes_on_with_another_function_is_told(project, tmp_path, leaky, how):
+    size = "--n_layer=1 --n_head=1 --n_embd=8 --block_size=8 --ngram_rows=16 --threads=1".split()
+    out = tmp_path / "out"
+    args = ["--dataset", "tiny", "--max_iters", "4", "--device", "cpu", *size]
+    succeed("train.py", *args, "--muon_learning_rate", "1", "--out_dir", out)
+    leaky()
+    if how == "resume":
+        done = succeed("train.py", "--resume", "--max_iters", "6", "--out_dir", out)
+    elif how == "init_from":
+        options = ["--dataset", "tiny", "--max_iters", "4", "--init_from", out]
+        done = succeed("train.py", *options, "--out_dir", tmp_path / "new")
+    else:
+        done = succeed("evaluate.py", "--checkpoint", out)
+    assert "note: sancho/model.py computes another function than the one" in done.err
+
+
+def test_numpy_refuses_a_name_that_it_does_not_know(saved, monkeypatch):
+    known = {"norm": ("layernorm",), "position": ("rope",), "activation": ("relu2",)}
+    monkeypatch.setattr("sancho.numpy_model.CHOICES", known)
+    model = saved.build_model()
+    with pytest.raises(OtherFunction, match=r"numpy_model\.py does not know --norm rmsnorm"):
+        numpy_twin(model)
+    assert isinstance(saved.build_implementation(), GPT)
+
+
+def test_a_checkpoint_of_a_run_holds_its_proof(tmp_path, project):
+    out = tmp_path / "out"
+    size = "--n_layer=1 --n_head=1 --n_embd=8 --block_size=8 --ngram_rows=16 --threads=1".split()
+    succeed("train.py", "--dataset", "tiny", "--max_iters", "4", *size, "--out_dir", out)
+    assert {"best.safetensors", "last.safetensors"} <= contents(out).keys()
+    for name in ("best.safetensors", "last.safetensors"):
+        found = checkpoint.load(out / name)
+        np.testing.assert_array_equal(found.proof, model_proof(found.build_model()))
+    assert proof.TOLERANCE == 1e-3
