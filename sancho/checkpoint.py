@@ -105,7 +105,12 @@ class Checkpoint:
 
 
 def save(path: str | Path, checkpoint: Checkpoint) -> None:
-    """Write a checkpoint; whatever happens, `path` holds the old one or the new one, whole."""
+    """Write a checkpoint; whatever happens, `path` holds the old one or the new one, whole.
+
+    Raises UserError for a name or a character that no file can hold.
+    """
+    _require_text(checkpoint.characters, "the vocabulary")
+    _require_text(checkpoint.corpus_name, "the name of the corpus")
     tensors = {f"model.{name}": array for name, array in checkpoint.weights.items()}
     tensors |= {f"optimizer.{name}": array for name, array in checkpoint.optimizer.items()}
     # safetensors writes an array as it lies in memory.
@@ -128,6 +133,14 @@ def save(path: str | Path, checkpoint: Checkpoint) -> None:
     metadata["sha256"] = _digest(content, tensors)
     with atomic_write(path) as file:
         file.write(safetensors.numpy.save(tensors, metadata))
+
+
+def _require_text(text: str, what: str) -> None:
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        half = f"{text[error.start]!r}, half a character"
+        raise UserError(f"{what} has {half}, which can't be written; choose another") from None
 
 
 def find_checkpoint(name: str | Path | None) -> Path:
