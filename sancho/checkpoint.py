@@ -141,7 +141,12 @@ class Checkpoint:
 
 
 def save(path: str | Path, checkpoint: Checkpoint) -> None:
-    """Write a checkpoint; whatever happens, `path` holds the old one or the new one, whole."""
+    """Write a checkpoint; whatever happens, `path` holds the old one or the new one, whole.
+
+    Raises UserError for a name or a character that no file can hold.
+    """
+    _require_text(checkpoint.characters, "the vocabulary")
+    _require_text(checkpoint.corpus_name, "the name of the corpus")
     tensors = {f"model.{name}": array for name, array in checkpoint.weights.items()}
     tensors |= {f"optimizer.{name}": array for name, array in checkpoint.optimizer.items()}
     # safetensors writes an array as it lies in memory.
@@ -177,6 +182,14 @@ def _read_proof(content: dict, config: ModelConfig) -> np.ndarray | None:
     if len(proof) not in (0, proof_size(config)) or not np.isfinite(proof).all():
         raise ValueError("its proof is not that of such a model")
     return proof
+
+
+def _require_text(text: str, what: str) -> None:
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        half = f"{text[error.start]!r}, half a character"
+        raise UserError(f"{what} has {half}, which can't be written; choose another") from None
 
 
 def find_checkpoint(name: str | Path | None) -> Path:

@@ -66,7 +66,7 @@ class Objective(nn.Module):
         return torch.tensor(weight) if len(self.prediction_heads) and weight > 0 else None
 
     def named_trained(self) -> dict[str, nn.Parameter]:
-        """Return all that is trained by name: as in weights.py, then the heads: look_ahead.0, 1, …"""
+        """Return all that is trained by name: as in weights.py, and look_ahead.0, 1, …"""
         heads = {f"look_ahead.{j}": head for j, head in enumerate(self.prediction_heads)}
         return dict(self.model.named_parameters()) | heads
 

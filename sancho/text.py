@@ -39,11 +39,6 @@ BYTE_ORDER_MARKS = {  # the longer ones first
 CANDIDATES = ("UTF-8", "windows-1252", "cp850", "mac_roman")
 """Encodings in which texts in Spanish are found, the likelier first."""
 SHOWN = 60  # characters of a line that are shown
-# A thousand of the marks that Unicode sorts where they follow a letter.
-ACCENTS = re.compile(
-    r"[\u0300-\u036f\u0483-\u0487\u0591-\u05bd\u064b-\u065f\u1ab0-\u1aff\u1dc0-\u1dff\u20d0-\u20ff]"
-    r"{1000}"
-)
 # What cannot be seen in a text, or is seldom meant.
 SUSPICIOUS = {
     "NUL": r"\0",
@@ -62,11 +57,14 @@ SUSPICIOUS = {
     ),
 }
 # Project Gutenberg's marks, in their forms of thirty years: a title may go on in the next lines.
+# No two repetitions that follow one another take the same characters: each way to share a long row
+# of blanks between them would be tried.
 MARK = re.compile(
     r"^[ \t>\\<\[-]*(?:"
     r"(?P<start>\*[\\* ]*START +OF +(?:THE +|THIS +)?(?:COPYRIGHTED +)?PROJECT +GUTENBERG"
     r"|\*END[* ]*THE SMALL PRINT)"
-    r"|[\\* ]*(?:START: FULL LICEN|(?:(?:THIS IS )?THE )?(?:END +OF|FINE? +D(?:EL?|U)|ENDE DIESES)"
+    r"|(?:\*[\\* ]*)?(?:START: FULL LICEN"
+    r"|(?:(?:THIS IS )?THE )?(?:END +OF|FINE? +D(?:EL?|U)|ENDE DIESES)"
     r" +(?:THE +|THIS +)?(?:E?TEXT +OF +)?(?:COPYRIGHTED +)?PRO[JYG]E[CKT]+O? +GUTENBERG))"
     r"(?:(?:[^*\n]*\n){0,2}[^*\n]*\*\*\*[ \t]*$|[^\n]*)\n?",
     re.IGNORECASE | re.MULTILINE,
@@ -77,8 +75,7 @@ def read_text(raw: bytes, name: str, encoding: str = "") -> str:
     """Return the text of a file's bytes, without BOM, its lines ended by LF.
 
     encoding: empty where it can only be UTF-8, as that of a prompt.
-    Raises UserError for bytes that are no text, or not of that encoding, with what they may be, and
-    for thousands of accents on one letter.
+    Raises UserError for bytes that are no text, or not of that encoding, with what they may be.
     """
     asked = encoding or "UTF-8"
     codec = codec_name(asked)
@@ -107,9 +104,6 @@ def read_text(raw: bytes, name: str, encoding: str = "") -> str:
         with suppress(UnicodeError):
             raw.decode()
             note(f"{name} is read as {asked}, but its bytes are UTF-8, too")
-    # NFC sorts accents in as many steps as their square: hours for a megabyte of them.
-    if ACCENTS.search(text):
-        raise UserError(f"{name} has thousands of accents on one letter; take them out")
     return text.removeprefix("\ufeff").replace("\r\n", "\n").replace("\r", "\n")
 
 
@@ -182,8 +176,28 @@ def clean_text(text: str) -> str:
     seen, "" is left.
     """
     lines = [line.rstrip(" \t") for line in without_licence(text).split("\n")]
-    text = unicodedata.normalize("NFC", "\n".join(lines)).strip("\n")
+    text = nfc("\n".join(lines)).strip("\n")
     return f"{text}\n" if any(c.isprintable() and c != " " for c in text) else ""
+
+
+def nfc(text: str) -> str:
+    """Return a text in NFC, so that é is one character however it was typed.
+
+    `unicodedata.normalize` sorts the accents on one letter in as many steps as their square, hours
+    for a megabyte of them. Here they come to it in their order.
+    """
+    parts = {c: unicodedata.normalize("NFD", c) for c in set(text)}
+    # By its first part, as the class of some marks is 0, but not that of what they are made of.
+    marks = {c: those for c, those in parts.items() if unicodedata.combining(those[0])}
+    if marks:
+        table = str.maketrans(marks)
+        piles = f"[{re.escape(''.join(marks))}]{{2,}}"
+        text = re.sub(piles, lambda pile: _in_order(pile[0].translate(table)), text)
+    return unicodedata.normalize("NFC", text)
+
+
+def _in_order(marks: str) -> str:
+    return "".join(sorted(marks, key=unicodedata.combining))
 
 
 def what_is_odd(text: str) -> str:

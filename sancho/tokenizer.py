@@ -8,6 +8,7 @@ from numpy.typing import ArrayLike
 
 from sancho.config import UnknownPolicy
 from sancho.errors import UserError
+from sancho.text import nfc
 
 # What Unicode's decompositions don't say. In a row each character stands for the others, the first
 # known one of them.
@@ -46,7 +47,7 @@ class CharTokenizer:
     @classmethod
     def from_text(cls, text: str) -> "CharTokenizer":
         """Return the tokenizer of all characters of `text`, sorted."""
-        return cls("".join(sorted(set(unicodedata.normalize("NFC", text)))))
+        return cls("".join(sorted(set(nfc(text)))))
 
     @property
     def vocab_size(self) -> int:
@@ -64,7 +65,7 @@ class CharTokenizer:
         Raises UserError naming the unknown characters; with `unknown` "skip" they are left out,
         with "nearest" the closest known character takes their place (error if there is none).
         """
-        text = unicodedata.normalize("NFC", text)
+        text = nfc(text)
         ids = self.look_up(text)
         if ids.min(initial=0) < 0:
             ids = self.look_up(self._replace_unknown(text, unknown))
@@ -72,7 +73,7 @@ class CharTokenizer:
 
     def require_known(self, text: str, what: str) -> None:
         """Raise UserError where `text`, which is called `what`, has unknown characters."""
-        text = unicodedata.normalize("NFC", text)
+        text = nfc(text)
         if missing := [c for c in dict.fromkeys(text) if c not in self._known]:
             named = ", ".join(map(_visible, missing[:10]))
             never = f"{what} {text!r} can never come: the model does not know {named}"

@@ -141,6 +141,15 @@ def test_a_head_whose_length_looks_like_another_kind_of_file_can_be_read(tmp_pat
     assert_same(before, checkpoint.load(path))
 
 
+@pytest.mark.parametrize("changes", [{"corpus_name": "a\ud800"}, {"characters": "a\udcffb"}])
+def test_half_a_character_is_refused_when_it_is_written(tmp_path, saved, changes):
+    """And the checkpoint that was there stays."""
+    checkpoint.save(tmp_path / "x", saved)
+    with pytest.raises(UserError, match="half a character, which can't be written"):
+        checkpoint.save(tmp_path / "x", replace(saved, **changes))
+    assert_same(checkpoint.load(tmp_path / "x"), saved)
+
+
 def test_truncated(tmp_path, raw):
     path = tmp_path / "x"
     for length in [*range(20), *range(20, len(raw), 17), len(raw) - 1]:

@@ -95,11 +95,8 @@ def test_a_python_that_is_too_old_says_so(tmp_path, version):
     python = shutil.which(f"python{version}")
     if python is None or subprocess.run([python, "-V"], capture_output=True).returncode:
         pytest.skip(f"here: there is no Python {version}")
-    command = [
-        python,
-        "-c",
-        "import sys; sys.argv[0] = 'sample.py'; from sancho import preflight; preflight.check_writing()",
-    ]
+    code = "import sys; sys.argv[0] = 'sample.py'; from sancho import preflight; "
+    command = [python, "-c", f"{code}preflight.check_writing()"]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
     assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr.startswith("sample.py: error: this needs Python 3.10 or later, and ")

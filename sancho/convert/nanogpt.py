@@ -3,7 +3,8 @@
 nanoGPT keeps two pickles: ckpt.pt, which train.py writes, and meta.pkl, in which prepare.py keeps
 the characters. A pickle may ask Python to call any function. Here none of those is called: PyTorch
 reads ckpt.pt as weights alone, meta.pkl is read by a class that finds no function, and for a few
-harmless names a function of this module stands in.
+harmless names a function of this module stands in. Nor may a small file take hours or all memory:
+its pickles are counted before they are read.
 
 Until 14 June 2023 nanoGPT computed GELU by its tanh approximation, since then exactly. Here it is
 exact, and the command says whether the checkpoint shows that it was trained with the approximation.
@@ -12,13 +13,15 @@ exact, and the command says whether the checkpoint shows that it was trained wit
 import io
 import math
 import pickle
-import posixpath
+import pickletools
 import re
+import zipfile
 from collections import OrderedDict
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import IO, TYPE_CHECKING
 
 import numpy as np
 
@@ -29,6 +32,9 @@ from sancho.convert.output import check_new
 from sancho.errors import UserError
 from sancho.files import existing_file
 from sancho.weights import count_parameters, weight_shapes
+
+if TYPE_CHECKING:
+    import torch
 
 GPT2_VOCABULARIES = (50257, 50304)
 """The number of GPT-2's tokens, and that rounded up to a multiple of 64."""
@@ -86,12 +92,18 @@ def load_nanogpt(path: str | Path, meta: str | Path | None) -> tuple[Checkpoint,
 
     path = existing_file(Path(path), "nanoGPT's checkpoint")
     with _explained(path, "no checkpoint of nanoGPT's, or damaged", "its ckpt.pt"):
+        _check_checkpoint(path)
         with torch.serialization.safe_globals([(call, name) for name, call in HARMLESS.items()]):
             content = torch.load(path, map_location="cpu", weights_only=True)
         if not isinstance(content, dict):
             raise ValueError(f"it holds a {type(content).__name__}")
+        if "model_args" not in content and "transformer.wte.weight" in content:  # as minGPT's
+            raise ValueError("it is a bare state_dict, weights without the shape of their model")
         arguments = {"bias": True, "dropout": 0.0} | content["model_args"]  # its own defaults
-        tensors = _arrays(content["model"])
+        for name, value in arguments.items():
+            if not isinstance(value, int | float):
+                raise ValueError(f"{name} is a {type(value).__name__}")
+        tensors = _arrays(content["model"], path.stat().st_size)
         rows = len(tensors["transformer.wte.weight"])
         characters = _characters_of(path, max(rows, arguments["vocab_size"]), meta)
         arguments["vocab_size"] = len(characters)
@@ -99,6 +111,7 @@ def load_nanogpt(path: str | Path, meta: str | Path | None) -> tuple[Checkpoint,
             tensors[name] = tensors[name][: len(characters)]
         model = _model_config(arguments, tensors)
         config = content.get("config") or {}
+        name = config.get("dataset")
         train = _train_config(config)
         is_known = train.batch_size == config.get("batch_size")
         per_step = train.characters_per_step(model) if is_known else 0
@@ -107,7 +120,7 @@ def load_nanogpt(path: str | Path, meta: str | Path | None) -> tuple[Checkpoint,
             characters=characters,
             train_config=train,
             progress=_progress(content, per_step),
-            corpus_name=str(config.get("dataset") or ""),
+            corpus_name=name if isinstance(name, str) else "",
             corpus_sha256="",
             weights=_weights(model, tensors),
         )
@@ -247,38 +260,138 @@ class _DType:
         self.name = name
 
     def __setstate__(self, state: tuple) -> None:
-        self.name = state[1] + self.name  # the order of its bytes
+        self.order = state[1]  # of its bytes
 
     def number(self, data: bytes) -> object:
         """Return the number as one of Python's."""
-        return np.frombuffer(data, self.name).item()
+        return np.frombuffer(data, self.order + self.name).item()
+
+
+def _unused(*parts: object) -> str:
+    """Stand in for what is not looked at: a set of the characters, a path."""
+    return ""
 
 
 HARMLESS: dict[str, Callable] = {
     "collections.OrderedDict": OrderedDict,
-    "builtins.set": set,
-    "__builtin__.set": set,
+    "builtins.set": _unused,
+    "__builtin__.set": _unused,
     "_codecs.encode": str.encode,  # of which old pickles make bytes
     "numpy.dtype": _DType,
     "numpy.core.multiarray.scalar": _DType.number,
     "numpy._core.multiarray.scalar": _DType.number,
-    "pathlib.PosixPath": posixpath.join,
-    "pathlib.WindowsPath": posixpath.join,
-    "pathlib._local.PosixPath": posixpath.join,
-    "pathlib._local.WindowsPath": posixpath.join,
+    "pathlib.PosixPath": _unused,
+    "pathlib.WindowsPath": _unused,
+    "pathlib._local.PosixPath": _unused,
+    "pathlib._local.WindowsPath": _unused,
 }
 """What is called where a pickle asks for these."""
+MOST = 5 * 10**7
+"""Objects and characters that a pickle may make and fetch; one of 65,536 characters has a tenth."""
+MAGIC = 0x1950A86A20F9469CFC6C  # with which files of an old PyTorch begin
+# What Python writes for none of nanoGPT's objects, and what PyTorch would call to fill memory.
+STRANGE = {"DUP", "POP", "POP_MARK", "FROZENSET"}
+FILLS_MEMORY = re.compile(r".*( bytearray|Tensor|TypedStorage|_rebuild_(?!tensor|parameter)\w+)")
 
 
-def _arrays(tensors: dict) -> dict[str, np.ndarray]:
+class _Sizes:
+    """How large what a pickle makes would be, found without making it.
+
+    A tuple that holds another twice, which does so too, and so on forty times, is a small pickle,
+    but as a key it takes 2^40 steps; a text that is joined to itself forty times takes all memory.
+    Each object is a list of one number: what it takes to copy or to hash it.
+    """
+
+    def __init__(self) -> None:
+        self.stack: list[list[int]] = []
+        self.marks: list[int] = []
+        self.memo: dict[int, list[int]] = {}
+        self.sum = 0
+
+    def step(self, code: pickletools.OpcodeInfo, argument: object) -> None:
+        """Do what one instruction does. Raises ValueError where all together is too large."""
+        name = code.name
+        stack = self.stack
+        if name == "MARK":
+            self.marks.append(len(stack))
+        elif name == "MEMOIZE":
+            self.memo[len(self.memo)] = stack[-1]
+        elif name.endswith("PUT"):
+            self.memo[int(str(argument))] = stack[-1]
+        elif name.endswith("GET"):
+            stack.append(self.memo[int(str(argument))])
+            self.sum += stack[-1][0]
+        else:
+            self.make(code, argument)
+        if self.sum > MOST:
+            raise ValueError("what its pickle makes of little is too large")
+
+    def make(self, code: pickletools.OpcodeInfo, argument: object) -> None:
+        """Take objects from the stack and put there what is made of them."""
+        before = code.stack_before
+        start = len(self.stack) - len(before)
+        if pickletools.markobject in before:
+            start = self.marks.pop() - before.index(pickletools.markobject)
+        taken = self.stack[start:]
+        size = sum(each[0] for each in taken)
+        if code.name in ("REDUCE", "NEWOBJ", "NEWOBJ_EX", "OBJ") and taken[0][0]:
+            raise ValueError("its pickle calls what is no function")
+        if code.name in ("APPEND", "APPENDS", "SETITEM", "SETITEMS", "ADDITEMS", "BUILD"):
+            del self.stack[start + 1 :]
+            self.stack[start][0] = size
+            return
+        length = len(argument) if isinstance(argument, str | bytes) else 0
+        # Twice what it was is the most that a call makes of it.
+        made = 0 if code.name.endswith("GLOBAL") else 1 + length + 2 * size
+        self.sum += made
+        self.stack[start:] = [[made] for _ in code.stack_after]
+
+
+def _check_pickle(file: IO[bytes]) -> None:
+    """Raise an error where to read a pickle would take far more than its length, or fill memory."""
+    sizes = _Sizes()
+    for code, argument, _ in pickletools.genops(file):
+        if code.name == "GLOBAL" and FILLS_MEMORY.fullmatch(str(argument)):
+            raise pickle.UnpicklingError(f"GLOBAL {str(argument).replace(' ', '.')}")
+        # Numbers of Python may be as long as a file, and their hash is that of others.
+        is_long = isinstance(argument, int) and argument.bit_length() > 64 and argument != MAGIC
+        # Python's reader takes memory for all places of its memo up to the highest one.
+        is_far = code.name.endswith("PUT") and int(str(argument)) > MOST // 10
+        if code.name in STRANGE or is_long or is_far:
+            raise ValueError(f"its pickle has a {code.name} that nanoGPT's never has")
+        sizes.step(code, argument)
+
+
+def _check_checkpoint(path: Path) -> None:
+    """Raise an error where to open a file of PyTorch would take far more than the file has."""
+    with open(path, "rb") as file:
+        if file.read(2) != b"PK":
+            file.seek(0)
+            for _ in range(5):  # so many an old PyTorch wrote before the weights
+                _check_pickle(file)
+            return
+    with zipfile.ZipFile(path) as parts:
+        if sum(part.file_size for part in parts.infolist()) > path.stat().st_size:
+            raise ValueError("it is compressed, as PyTorch compresses nothing")
+        for part in parts.infolist():
+            if part.filename.lower().endswith("data.pkl"):
+                with parts.open(part) as file:
+                    _check_pickle(file)
+
+
+def _arrays(tensors: "dict[str, torch.Tensor]", size_of_file: int) -> dict[str, np.ndarray]:
     """Return the weights as nanoGPT names them, without what a wrapper puts before a name.
 
     torch.compile and DistributedDataParallel do. An old nanoGPT also kept each block's attn.bias.
+    Raises ValueError where they have more numbers than the file, which repeats some of them.
     """
+    own = {name: t for name, t in tensors.items() if not name.endswith(".attn.bias")}
+    # The embedding may be there twice, once as the head.
+    if sum(t.numel() * t.element_size() for t in own.values()) > 2 * size_of_file:
+        raise ValueError("its tensors are larger than the file")
     return {
         re.sub(r"^(module\.|_orig_mod\.)+", "", name): tensor.detach().float().contiguous().numpy()
-        for name, tensor in tensors.items()
-        if not name.endswith(".attn.bias")
+        for name, tensor in own.items()
     }
 
 
@@ -297,6 +410,7 @@ def _read_characters(path: Path) -> str:
     """Return the characters of a meta.pkl, in the order of their ids."""
     data = existing_file(path, "nanoGPT's meta").read_bytes()
     with _explained(path, "no meta.pkl of a character model", "what prepare.py wrote"):
+        _check_pickle(io.BytesIO(data))
         itos = _PlainUnpickler(io.BytesIO(data)).load()["itos"]
         characters = [itos[i] for i in range(len(itos))]
         text = "".join(characters)

@@ -3,12 +3,12 @@
 import os
 import shutil
 from collections.abc import Collection, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from sancho.checkpoint import Checkpoint
 from sancho.errors import OtherFunction, UserError
-from sancho.files import sync_folder
+from sancho.files import locked, sync_folder
 from sancho.numpy_model import NumpyGPT
 from sancho.weights import require_choices
 
@@ -42,8 +42,10 @@ def require_computed(
 def new_folder(path: str | Path) -> Iterator[Path]:
     """Make a folder beside `path` to write files in; it becomes `path` when the block ends well.
 
-    Whatever interrupts the block, nothing is left of it. An empty folder may stand at `path`.
-    Raises UserError where something else does, OSError where the disk cannot be written.
+    Whatever interrupts the block, nothing is left of it, or nothing that the next export does not
+    remove, where the process was killed. An empty folder may stand at `path`.
+    Raises UserError where something else does, or where another process is making it; OSError where
+    the disk cannot be written.
     """
     path = Path(path)
     is_folder = path.is_dir()
@@ -53,18 +55,28 @@ def new_folder(path: str | Path) -> Iterator[Path]:
         raise UserError(f"--output {path} is where you are or a link; choose another name")
     if not is_folder:
         check_new(path)
-    new = path.with_name(f"{path.name}.{os.getpid()}.tmp")
-    shutil.rmtree(new, ignore_errors=True)  # what a crash has left
-    new.mkdir()
+    place = path.with_name(f"{path.name}.sancho-new")  # not that of a file, as in atomic_write
     try:
-        yield new
-        for written in new.iterdir():
-            with open(written, "rb+") as file:
-                os.fsync(file.fileno())
-        sync_folder(new)
-        if is_folder:
-            path.rmdir()  # Windows replaces no folder
-        new.replace(path)
-        sync_folder(path.parent)
+        with locked(place):
+            try:
+                yield from _written(place / path.name, path)
+            finally:
+                shutil.rmtree(place, ignore_errors=True)
     finally:
-        shutil.rmtree(new, ignore_errors=True)
+        with suppress(OSError):
+            place.rmdir()  # Windows removes no lock that is held; and it may be another process's
+
+
+def _written(new: Path, path: Path) -> Iterator[Path]:
+    """Make a folder, hand it out, and let what was written there take the place of `path`."""
+    shutil.rmtree(new, ignore_errors=True)  # what a killed process has left
+    new.mkdir()
+    yield new
+    for written in new.iterdir():
+        with open(written, "rb+") as file:
+            os.fsync(file.fileno())
+    sync_folder(new)
+    if path.is_dir():
+        path.rmdir()  # Windows replaces no folder
+    new.replace(path)
+    sync_folder(path.parent)

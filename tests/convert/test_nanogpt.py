@@ -6,9 +6,10 @@ nanogpt.json has the logits of nanoGPT's own code for the models below.
 import codecs
 import json
 import pickle
-import posixpath
 import sys
+import zipfile
 from collections import OrderedDict
+from collections.abc import Callable
 from dataclasses import asdict
 from functools import cache
 from pathlib import Path
@@ -21,6 +22,7 @@ from conftest import ROOT, Hostile, assert_refused, assert_same_arrays, run
 
 from sancho import checkpoint
 from sancho.checkpoint import Checkpoint
+from sancho.convert.nanogpt import HARMLESS
 
 CHARACTERS = "\n !abcdehilmnopqrstuvyñáé,.E"
 V, C, BLOCK = len(CHARACTERS), 16, 12
@@ -40,7 +42,8 @@ EXECUTES = "exec import marshal.loads pickle.find_class subprocess.Popen os.syst
 def executed() -> list[str]:
     """What Python is asked to execute from now on; such a hook stays for as long as the process."""
     asked: list[str] = []
-    codecs.lookup("latin1")  # so that bytes in an old pickle import nothing more
+    for name in ("latin1", "raw_unicode_escape", "cp437"):
+        codecs.lookup(name)  # so that texts in an old pickle or a zip file import nothing more
     sys.addaudithook(lambda event, args: event in EXECUTES and asked.append(event))
     return asked
 
@@ -221,7 +224,7 @@ def test_a_pickle_changes_nothing_of_what_stands_in(tmp_path):
     (tmp_path / "ours.safetensors").unlink()
     (tmp_path / "meta.pkl").write_bytes(b"\x80\x02cpathlib\nPosixPath\n" + state)
     refuses(tmp_path, command(tmp_path, "--meta", tmp_path / "meta.pkl"), "no meta.pkl")
-    assert not hasattr(posixpath.join, "a")
+    assert not hasattr(HARMLESS["pathlib.PosixPath"], "a")
 
 
 def test_a_head_that_is_not_tied_stays_so(tmp_path):
@@ -297,6 +300,116 @@ NOT_FINITE = torch.full((BLOCK, C), torch.inf)
 )
 def test_another_checkpoint_is_refused(tmp_path, changes, words):
     refuses(tmp_path, convert(tmp_path, their_checkpoint(**changes)), words)
+
+
+# --- small files that would take hours or all memory; here they would take little, but be read ---
+
+
+class Called:
+    """A pickle of it calls something with the result of another such call."""
+
+    def __init__(self, function: object, *parts: object) -> None:
+        self.call = function, parts
+
+    def __reduce__(self) -> tuple:
+        return self.call
+
+
+def doubled(make: Callable, thing: object, times: int = 20) -> object:
+    """Return what is made of a thing twice, of the result twice, and so on."""
+    for _ in range(times):
+        thing = make(thing, thing)
+    return thing
+
+
+DEEP = doubled(lambda a, b: (a, b), "a")
+JOINED = doubled(lambda a, b: Called(type(Path()), a, b), "a")
+HEX = doubled(lambda a, _: Called(codecs.encode, a, "hex"), b"a")
+TOO_LARGE = "what its pickle makes of little is too large"
+CAREFUL = [
+    ({DEEP: 1}, TOO_LARGE),
+    ({DEEP}, TOO_LARGE),
+    (JOINED, TOO_LARGE),
+    (2**70, "that nanoGPT's never has"),
+]
+
+
+@pytest.mark.parametrize(
+    ("extra", "words"), [*CAREFUL, ({frozenset("a")}, "a FROZENSET that nanoGPT's never has")]
+)
+def test_a_meta_that_grows_is_refused(tmp_path, extra, words):
+    refuses(tmp_path, convert(tmp_path, meta=their_meta() | {"extra": extra}), words)
+
+
+def test_a_place_far_off_in_the_memo_is_refused(tmp_path):
+    convert(tmp_path)
+    (tmp_path / "ours.safetensors").unlink()
+    far = b"\x80\x02Nr" + (10**7).to_bytes(4, "little")
+    (tmp_path / "meta.pkl").write_bytes(far + pickle.dumps(their_meta(), 2)[2:])
+    done = command(tmp_path, "--meta", tmp_path / "meta.pkl")
+    refuses(tmp_path, done, "a LONG_BINPUT that nanoGPT's never has")
+
+
+@pytest.mark.parametrize("is_zip", [True, False])
+@pytest.mark.parametrize(
+    ("extra", "words"),
+    [
+        *CAREFUL,
+        (HEX, TOO_LARGE),
+        (Called(bytearray, 10**6), "bytearray, and what nanoGPT writes calls nothing"),
+        (Called(torch.FloatTensor, 10**6), "to open it would call torch.FloatTensor"),
+    ],
+)
+def test_a_checkpoint_that_grows_is_refused(tmp_path, extra, words, is_zip):
+    config = CONFIG | {"extra": extra}
+    protocol = None if is_zip else 2
+    done = convert(tmp_path, their_checkpoint(config=config), protocol=protocol)
+    refuses(tmp_path, done, words)
+
+
+def test_what_calls_no_function_is_refused(tmp_path):
+    """PyTorch would say what is called, which may be a list of lists of lists."""
+    convert(tmp_path)
+    (tmp_path / "ours.safetensors").unlink()
+    called = b"\x80\x02]q\x00" + b"".join(b"](h%ch%ceq%c" % (i, i, i + 1) for i in range(16))
+    first = b"".join(pickle.dumps(part, 2) for part in (0x1950A86A20F9469CFC6C, 1001, {}))
+    (tmp_path / "ckpt.pt").write_bytes(first + called + b")R." + pickle.dumps([], 2))
+    done = command(tmp_path, "--meta", tmp_path / "meta.pkl")
+    refuses(tmp_path, done, "calls what is no function")
+
+
+def test_numbers_that_are_repeated_are_refused_before_they_are_copied(tmp_path):
+    weights = their_weights() | {"extra": torch.zeros(1).expand(10**6)}
+    done = convert(tmp_path, their_checkpoint(model=weights))
+    refuses(tmp_path, done, "its tensors are larger than the file")
+
+
+def test_a_compressed_checkpoint_is_refused(tmp_path):
+    convert(tmp_path)
+    (tmp_path / "ours.safetensors").unlink()
+    with zipfile.ZipFile(tmp_path / "ckpt.pt") as parts:
+        content = {part: parts.read(part) for part in parts.namelist()}
+    with zipfile.ZipFile(tmp_path / "ckpt.pt", "w", zipfile.ZIP_DEFLATED) as parts:
+        for name, raw in content.items():
+            parts.writestr(name, raw)
+    done = command(tmp_path, "--meta", tmp_path / "meta.pkl")
+    refuses(tmp_path, done, "it is compressed, as PyTorch compresses nothing")
+
+
+def test_values_that_are_none_are_named_by_their_type(tmp_path):
+    lists = doubled(lambda a, b: [a, b], 1)
+    assert converted(tmp_path, config=CONFIG | {"dataset": lists}).corpus_name == ""
+    done = convert(tmp_path, their_checkpoint(model_args=ARGUMENTS | {"n_layer": lists}))
+    refuses(tmp_path, done, "n_layer is a list")
+
+
+def test_half_a_surrogate_is_refused_before_it_is_written(tmp_path):
+    done = convert(tmp_path, their_checkpoint(config=CONFIG | {"dataset": "a\ud800"}))
+    refuses(tmp_path, done, r"the name of the corpus has '\ud800', half a character")
+
+
+def test_weights_alone_lack_the_shape(tmp_path):
+    refuses(tmp_path, convert(tmp_path, their_weights()), "it is a bare state_dict")
 
 
 @pytest.mark.parametrize("name", ["meta.pkl", "ckpt.pt"])

@@ -1,11 +1,13 @@
 """What a conversion writes: whole or not there, and never in the place of anything."""
 
+import multiprocessing
 import os
 from dataclasses import replace
+from multiprocessing.connection import Connection
 from pathlib import Path
 
 import pytest
-from conftest import assert_refused, names_in, run
+from conftest import assert_refused, names_in, run, start_process
 from golden.make import FOLDER
 
 from sancho import checkpoint
@@ -24,8 +26,6 @@ def test_a_folder_appears_when_the_block_ends_well(tmp_path, empty):
         (folder / "a").write_text("never whole")
         raise KeyboardInterrupt
     assert names_in(tmp_path) == ["ordinary", "x"][: 1 + empty]
-    killed = new_folder(str(path))  # a process that never came to its end
-    (killed.__enter__() / "old").write_text("never whole")
     with new_folder(path) as folder:
         (folder / "b").write_text("1")
         assert not path.exists() or names_in(path) == []
@@ -33,6 +33,34 @@ def test_a_folder_appears_when_the_block_ends_well(tmp_path, empty):
     assert names_in(path) == ["b"]
     assert (path / "b").read_text() == "1"
     assert path.stat().st_mode == ordinary.stat().st_mode
+
+
+def hold(path: Path, pipe: Connection) -> None:
+    """Write a folder, but never come to its end."""
+    with new_folder(path) as folder:
+        (folder / "old").write_text("never whole")
+        pipe.send("begun")
+        pipe.recv()
+
+
+def test_of_two_exports_one_is_refused_and_what_a_killed_one_left_is_removed(
+    tmp_path, server_of_processes
+):
+    ours, theirs = multiprocessing.Pipe()
+    process = start_process(hold, tmp_path / "x", theirs)
+    try:
+        assert ours.poll(60) and ours.recv() == "begun"
+        with pytest.raises(UserError, match="is in use by another"), new_folder(tmp_path / "x"):
+            pytest.fail("two are in")
+        assert names_in(tmp_path / "x.sancho-new" / "x") == ["old"]
+    finally:
+        process.kill()
+        process.join()
+    assert names_in(tmp_path) == ["x.sancho-new"]
+    with new_folder(tmp_path / "x") as folder:
+        (folder / "b").write_text("1")
+    assert names_in(tmp_path) == ["x"]
+    assert names_in(tmp_path / "x") == ["b"]
 
 
 @pytest.mark.skipif(os.name == "nt", reason="here: Windows has no such call for folders")
