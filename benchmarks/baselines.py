@@ -3,7 +3,7 @@
     python benchmarks/baselines.py [CHECKPOINT] [--dataset NAME]
 
 All baselines have the training part and are measured on the validation part, the whole of both.
-Counting is interpolated Kneser-Ney (notebooks/medidas.py). What xz and PPMd need is what the
+Counting is interpolated Kneser-Ney (sancho/counting.py). What xz and PPMd need is what the
 validation part adds to a packed training part. The figures of PPMd and nanoGPT were measured before
 and hold for Don Quijote alone, in the text that the pretrained model learned from. The model is
 measured in windows, as evaluate.py does it; with half a window or more before each character; and

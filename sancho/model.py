@@ -163,15 +163,15 @@ class NgramEmbedding(nn.Embedding):
 
     def forward(self, ids: Tensor) -> Tensor:
         """(B, T) ids -> (B, T, C)"""
-        rows = self.rows(ids)  # (B, T, size − 1)
+        rows = self.rows_of(ids)  # (B, T, size − 1)
         vectors = super().forward(rows).flatten(0, 1)  # (B · T, size − 1, C)
         return self.dropout(vectors).sum(1).view(*rows.shape[:2], -1)
 
-    def rows(self, ids: Tensor) -> Tensor:
+    def rows_of(self, ids: Tensor) -> Tensor:
         """(B, T) ids -> (B, T, size − 1) rows of the n-grams that end at each place."""
         text = F.pad(ids, (self.size - 1, 0), value=ngrams.NOTHING)  # (B, size − 1 + T)
         newest_first = text.unfold(1, self.size, 1).flip(-1)  # (B, T, size)
-        return ngrams.rows(newest_first, self.powers, self.keys, torch)
+        return ngrams.rows_of(newest_first, self.powers, self.keys, torch)
 
     def learn_vocabulary(self, ids: np.ndarray) -> None:
         """Give the most frequent n-grams of a text, (n,), a row each."""

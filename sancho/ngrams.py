@@ -37,7 +37,7 @@ def ngram_keys(newest_first: Array, powers: Array) -> Array:
     return ((newest_first + 2) * powers).cumsum(-1)[..., 1:]
 
 
-def rows(newest_first: Array, powers: Array, vocabulary: Array, library: Any) -> Array:
+def rows_of(newest_first: Array, powers: Array, vocabulary: Array, library: Any) -> Array:
     """Return the rows of n-grams in their table: (…, size) int64 ids -> (…, size − 1).
 
     newest_first, powers: as in `ngram_keys`. vocabulary: ascending keys, (n_rows,) int32. library:

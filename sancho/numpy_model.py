@@ -138,7 +138,7 @@ class Decoder:
         if model.config.ngram_size > 1:
             self.ids[:, start:end] = ids
             newest_first = self.newest_first[:, start:end]  # (B, T, ngram_size)
-            rows = ngrams.rows(newest_first, model.powers, model.ngram_keys, np)
+            rows = ngrams.rows_of(newest_first, model.powers, model.ngram_keys, np)
             embedding += model.ngram_embedding.take(rows, axis=0).sum(2)
         if model.positions is not None:
             embedding += model.positions[start:end]

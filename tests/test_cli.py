@@ -347,7 +347,7 @@ def test_a_run_that_is_refused_changes_nothing(project, trained, monkeypatch, li
     if line.startswith("--resume"):
         sources.corpus_of("data", CorpusConfig(corpus=Path("other.txt")))
     else:
-        monkeypatch.delattr(train, "corpus_of")
+        monkeypatch.delattr(sources, "corpus_of")
         monkeypatch.delattr(train, "make_plan")
     # But for the lock, which Python 3.10 opens for writing.
     files = [path for path in trained.iterdir() if path.name != ".lock"]

@@ -301,7 +301,7 @@ def test_the_error_says_what_a_server_answered(monkeypatch):
 
 @pytest.mark.parametrize("name", ["quijote", "novelas"])
 def test_a_text_of_that_name_is_prepared_once_and_an_edited_one_is_noticed(data, monkeypatch, name):
-    monkeypatch.delattr(corpus, "fetch")
+    monkeypatch.delattr(sources, "fetch")
     text = write(data / f"{name}.txt", "lo de antes\n")
     for _ in range(2):
         assert text_of(find_corpus(str(data), name)) == "lo de antes\n"

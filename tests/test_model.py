@@ -110,7 +110,7 @@ def test_ngram_dropout_drops_whole_vectors_of_the_table(own):
     ids = random_ids(50, 8)
     with_nothing = np.pad(ids, ((0, 0), (2, 0)), constant_values=NOTHING)
     table.learn_vocabulary(np.tile(with_nothing.flatten(), 2))  # each of its n-grams has a row
-    first, second = table.weight[table.rows(ids)].unbind(2)  # each (B, T, C)
+    first, second = table.weight[table.rows_of(ids)].unbind(2)  # each (B, T, C)
     torch.manual_seed(0)
     with Dropout.drawing_from(generators(range(50))) if own else nullcontext():
         found = table.train()(ids)

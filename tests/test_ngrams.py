@@ -29,10 +29,10 @@ def test_an_ngram_of_the_vocabulary_has_its_row_and_any_other_the_last(size, n_r
     behind_nothing = np.pad(texts, ((0, 0), (size - 1, 0)), constant_values=NOTHING)
     table.learn_vocabulary(np.tile(behind_nothing[0], 3))
     keys = table.keys.tolist()
-    found = table.rows(torch.from_numpy(texts)).numpy()  # (B, T, size − 1)
+    found = table.rows_of(torch.from_numpy(texts)).numpy()  # (B, T, size − 1)
     newest_first = np.lib.stride_tricks.sliding_window_view(behind_nothing, size, 1)[..., ::-1]
     powers = np.array(signed_powers(size))
-    assert np.array_equal(ngrams.rows(newest_first, powers, table.keys.numpy(), np), found)
+    assert np.array_equal(ngrams.rows_of(newest_first, powers, table.keys.numpy(), np), found)
     known = set()
     for (text, t, n), row in np.ndenumerate(found):
         key = key_by_hand(behind_nothing[text].tolist()[t + size - 2 - n : t + size])

@@ -103,7 +103,7 @@ def test_a_change_that_shows_only_far_into_a_text_is_found(monkeypatch):
     turned = deepcopy(model)
     for block in turned.blocks:
         block.attention.rotations[200:] *= -1
-    own_rows = NgramEmbedding.rows
+    own_rows = NgramEmbedding.rows_of
 
     def other_rows(self, ids):
         rows = own_rows(self, ids)
@@ -118,7 +118,7 @@ def test_a_change_that_shows_only_far_into_a_text_is_found(monkeypatch):
         require_proof(found, lambda ids: torch_logits(turned, ids), LONG, "model.py")
     for owner, name, other in (
         (MultiHeadAttention, "forward", nearby_attention),
-        (NgramEmbedding, "rows", other_rows),
+        (NgramEmbedding, "rows_of", other_rows),
     ):
         with monkeypatch.context() as patch:
             patch.setattr(owner, name, other)

@@ -76,6 +76,8 @@ class Export(NamedTuple):
     """What config.json says besides what is common to all."""
     weights: Weights
     """By the names of that class."""
+    compared: str = ""
+    """Whether its logits were compared with the model's, in a line."""
 
     @property
     def name(self) -> str:
@@ -91,17 +93,17 @@ class Export(NamedTuple):
 def to_huggingface(options: ToHuggingFaceOptions) -> list[str]:
     """Write the folder; return the lines to tell the user."""
     saved = checkpoint.load(checkpoint.find_checkpoint(options.checkpoint))
-    export, compared = write_folder(saved, options.output)
+    export = write_folder(saved, options.output)
     return [
         f"{options.output}: {export.name}, {count_parameters(saved.model_config):,} parameters",
-        compared,
+        export.compared,
         f'open it with AutoModelForCausalLM.from_pretrained("{options.output}"{export.trust}); '
         "README.md in it says more",
     ]
 
 
-def write_folder(saved: Checkpoint, output: str | Path) -> tuple[Export, str]:
-    """Write the folder, whole or not at all; return what it holds, and how it was compared.
+def write_folder(saved: Checkpoint, output: str | Path) -> Export:
+    """Write the folder, whole or not at all; return what it holds.
 
     Raises UserError where `output` can't be a new folder, and OtherFunction for a model that the
     folder would not compute.
@@ -131,7 +133,7 @@ def write_folder(saved: Checkpoint, output: str | Path) -> tuple[Export, str]:
         for name, content in files.items():
             (folder / name).write_bytes(content)
         compared = compare(model, folder, export)
-    return export, compared
+    return export._replace(compared=compared)
 
 
 def compare(model: NumpyGPT, folder: Path, export: Export) -> str:

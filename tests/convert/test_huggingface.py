@@ -130,7 +130,7 @@ def test_the_command_says_how_to_open_the_folder_which_has_code_where_it_is_need
 @pytest.mark.parametrize("name", ["classic", "qwen", "mini"])
 def test_the_card_tells_the_figures_in_both_languages(name):
     saved = replace(case(name), progress=Progress(step=1234, tokens=5678000, val_loss=1.25))
-    card = model_card(saved, export_of(saved))
+    card = model_card(saved, saved.build_numpy(), export_of(saved))
     assert not re.search(r"[«»$]", card.replace("$ ", ""))
     both = ("| 2 × 2 × 16 |", "1.2500 nats", f"({1.25 / math.log(2):.3f} bits)")
     each = ("| 1234 ", "\u202f678", "| 1,234 ", ",678,")
@@ -139,7 +139,7 @@ def test_the_card_tells_the_figures_in_both_languages(name):
         assert card.count(f"`{other}`") == 2 * (other == CLASSES[name])
     # No loss without an evaluation, and no Markdown from a name.
     saved = replace(saved, progress=Progress(), corpus_name="a|b](http://x)<script>\n---\n# c")
-    card = model_card(saved, export_of(saved))
+    card = model_card(saved, saved.build_numpy(), export_of(saved))
     assert "nats" not in card
     assert "| a_b__http___x__script__---__ c |" in card
 
@@ -258,7 +258,7 @@ def test_the_loss_of_trainer_is_that_of_evaluate(mini, tmp_path):
     rows = np.lib.stride_tricks.sliding_window_view(ids, BLOCK)[::T]
     model = GPT.with_weights(replace(saved.model_config, block_size=T), saved.weights)
     run = trainer(mini, tmp_path / "run", rows, per_device_eval_batch_size=4)
-    loss = validation_loss(model, ids, threads=1)
+    loss = validation_loss(model, ids)
     assert run.evaluate()["eval_loss"] == pytest.approx(loss, abs=1e-5)
 
 

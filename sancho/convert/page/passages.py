@@ -18,7 +18,7 @@ PASSAGE = re.compile(r"(?<=[.!?]\s)[^\W\d_](?:(?!\n\n).){200,299}?[.!?](?=\s)", 
 def find_passages(saved: Checkpoint, data: str | Path) -> list[tuple[str, str]]:
     """Return up to 12 passages, spread evenly, each after the text before it; always the same ones.
 
-    None where the model's own text is not in `data`, or has no such sentences.
+    Empty where the model's own text is not in `data`, or has no such sentences.
     """
     own = own_text(saved, data)
     if own is None:
