@@ -91,7 +91,12 @@ class Attention(nn.Module):
         return self.proj(y.transpose(1, 2).reshape(B, T, C))
 
 
-ACTIVATIONS = {"relu": F.relu, "gelu": F.gelu, "silu": F.silu, "relu2": lambda x: F.relu(x) ** 2}
+ACTIVATIONS = {
+    "relu": F.relu,
+    "gelu": F.gelu,
+    "silu": F.silu,
+    "relu2": lambda x: F.relu(x) ** 2,
+}
 GATES = {"geglu": F.gelu, "swiglu": F.silu}
 
 
