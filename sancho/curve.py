@@ -8,6 +8,7 @@ from string import Template
 
 WIDTH, HEIGHT = 760, 420
 LEFT, RIGHT, TOP, BOTTOM = 56, 48, 56, 48  # margins around the plot
+LONGEST = 1e9  # seconds that are shown: a forged checkpoint may say more
 POINTS = 600  # a line of more can't be told from one of so many
 
 
@@ -47,7 +48,7 @@ def draw_curve(records: Sequence[dict]) -> str:
             parts.append(_path(name, [(x(step), y(loss)) for step, loss in shown]))
             parts.append(_path(f"{name} key", [(WIDTH - right - 30, 20), (WIDTH - right - 8, 20)]))
             parts.append(_text(WIDTH - right, 24, word, "start"))
-    words = f"A run of {last:,} steps and {timedelta(seconds=round(seconds))}."
+    words = f"A run of {last:,} steps and {timedelta(seconds=round(min(seconds, LONGEST)))}."
     if train:
         begin, end = train[0][1], train[-1][1]
         words += f" The training loss went from {begin:.3f} to {end:.3f} nats per character."
