@@ -51,7 +51,7 @@ ENGINE = "vocabulary model random tools sampler kernel gradients corpus train wo
 """The scripts that the workers which train run, too."""
 SCRIPTS = [
     *ENGINE,
-    *"unpack words tables curve controls letters write typing link letter attention".split(),
+    *"proof unpack words tables curve controls letters write typing link letter attention".split(),
     *"journey surprise game duel switches about passages keep store lesson teach start".split(),
 ]
 """In the order in which they stand in the page: none knows a later one."""
@@ -288,13 +288,19 @@ def assemble(facts: dict, weights: str) -> str:
     return re.sub(r"\{\{(\w+)\}\}", lambda place: parts[place[1]], in_spanish(skeleton, strings))
 
 
-def relinked(page: str, links: Links) -> str:
-    """Return a page that was made before, leading elsewhere."""
+def taken_apart(page: str) -> tuple[dict, str]:
+    """Return the facts and the weights of a page that was made before."""
     facts, weights = (
         page.partition(f'id="{name}">')[2].partition("</script>")[0]
         for name in ("facts", "weights")
     )
-    return assemble(json.loads(facts) | {"links": asdict(links)}, weights)
+    return json.loads(facts), weights
+
+
+def relinked(page: str, links: Links) -> str:
+    """Return a page that was made before, leading elsewhere."""
+    facts, weights = taken_apart(page)
+    return assemble(facts | {"links": asdict(links)}, weights)
 
 
 def in_spanish(skeleton: str, strings: dict[str, list[str]]) -> str:
