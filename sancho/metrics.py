@@ -64,7 +64,7 @@ def _lines_of(path: Path) -> Iterator[tuple[bytes, dict]]:
 
 
 def _is_of_a_run(record: dict) -> bool:
-    numbers = [record["step"], record.get("seconds")]
-    numbers += [record[name] for name in METRICS if record.get(name) is not None]
+    named = (record.get(name) for name in ("step", "seconds", *METRICS))
+    numbers = [number for number in named if number is not None]
     is_finite = all(type(x) in (int, float) and abs(x) < LARGEST for x in numbers)
-    return is_finite and record["step"] > 0 and record["seconds"] >= 0
+    return is_finite and record["step"] > 0
