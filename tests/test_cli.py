@@ -399,7 +399,7 @@ def test_a_run_that_was_stopped_at_an_evaluation_goes_on_to_the_same_bits(
     assert last_of("it's new").progress.is_evaluated == (when == "inside")
     advice = result.err.splitlines()[-1]
     assert "stopped and saved at step 2; go on with: " in advice
-    succeed("train.py", *shlex.split(advice.partition(" train.py ")[2]))
+    succeed("train.py", *shlex.split(advice.partition("train.py ")[2]))
     conftest.assert_same_run(project / "it's new", project / "whole")
 
 
