@@ -56,7 +56,7 @@ def test_kills_lose_nothing(project, preset, kills):
 def test_a_run_that_is_killed_goes_on_to_the_same_bits(project):
     """One kill, in the fast suite; above there are many."""
     out = project / "out"
-    steps = 40
+    steps = 20
     process = start_process(train_quietly, project, out, steps)
     assert wait_for_a_save(process, out)
     process.kill()

@@ -184,7 +184,7 @@ def test_preparing_a_text_locks_its_folder(project, monkeypatch):
 @posix
 def test_of_two_runs_in_one_new_folder_one_is_refused(project):
     """Two real processes, started at once."""
-    command = [sys.executable, "-c", TWO_RUNS, *ARGS, "--max_iters", "20", "--out_dir", "both"]
+    command = [sys.executable, "-c", TWO_RUNS, *ARGS, "--max_iters", "5", "--out_dir", "both"]
     processes = [
         subprocess.Popen(command, cwd=project, stderr=subprocess.PIPE, stdout=subprocess.DEVNULL)
         for _ in range(2)
