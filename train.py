@@ -12,7 +12,7 @@ import math
 from collections.abc import Sequence
 
 from sancho import cli, sources, terminal
-from sancho.config import BeginOptions
+from sancho.config import BeginOptions, FolderConfig
 from sancho.corpus import Corpus
 from sancho.device import choose_device, open_device
 from sancho.distributed import World, process_group
@@ -21,6 +21,7 @@ from sancho.folder import RunFolder
 from sancho.generate import stream_texts
 from sancho.plan import default_options, make_plan
 from sancho.run import describe, start_run
+from sancho.shell import command, resume_command
 from sancho.training import TrainingState, fit
 
 
@@ -45,7 +46,7 @@ def main(args: Sequence[str]) -> int:  # Python 2 stops at this line: 3.10 or la
             say(describe(run, folder.path, world.size))
             signal = train_to_end(run.state, run.corpus, folder, world)
             if world.is_first:
-                show_result(folder, run.state, signal)
+                show_result(folder, run.state, signal, world.size)
     return 128 + signal if signal else 0  # as shells count
 
 
@@ -67,12 +68,12 @@ def train_to_end(state: TrainingState, corpus: Corpus, folder: RunFolder, world:
     return signal
 
 
-def show_result(folder: RunFolder, state: TrainingState, signal: int) -> None:
+def show_result(folder: RunFolder, state: TrainingState, signal: int, processes: int) -> None:
     """Say how good the best model is and let it write a little; after a signal, how to go on."""
     if signal:
         what_next = "the run is done"
         if not state.is_done:
-            what_next = f"go on with: python train.py --resume --out_dir {cli.quoted(folder.path)}"
+            what_next = f"go on with: {resume_command(folder.path, processes)}"
         say(f"\nstopped and saved at step {state.progress.step}; {what_next}")
         return
     best = folder.result()
@@ -93,7 +94,9 @@ def show_result(folder: RunFolder, state: TrainingState, signal: int) -> None:
     )
     for (piece,) in steps:
         print(piece, end="", flush=True)
-    say(f"\n\nmore of it: python sample.py --checkpoint {cli.quoted(folder.best)}")
+    is_usual = folder.path == FolderConfig().out_dir
+    options = () if is_usual else ("--checkpoint", folder.path)
+    say(f"\n\nmore of it: {command('sample.py', *options)}")
 
 
 if __name__ == "__main__":

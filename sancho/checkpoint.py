@@ -261,6 +261,11 @@ def load(path: str | Path) -> Checkpoint:
             if (metadata.get("format"), metadata.get("version")) == (FORMAT, VERSION):
                 tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
                 return _read(metadata, tensors)
+    except UserError as error:  # an option, or a value of one, that is unknown here
+        advice = "use the sancho-mini that wrote it"
+        raise UserError(
+            f"this program can't open the checkpoint {path}: {error}; {advice}"
+        ) from None
     except (safetensors.SafetensorError, *DAMAGE) as error:
         why = f"{error} is missing" if isinstance(error, KeyError) else error
         damage = f"the checkpoint {path} is damaged: {why}"

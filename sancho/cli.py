@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Annotated, Any, Literal, NoReturn, TypeVar, get_args, get_origin
 
 from sancho.errors import UserError
+from sancho.shell import quoted
 
 Options = TypeVar("Options")
 DASHES = "-\u2010\u2011\u2012\u2013\u2014\u2212"  # the last ones come from word processors
@@ -300,11 +301,6 @@ def _helps(cls: type) -> dict[str, str]:
                 case ast.AnnAssign(target=ast.Name(name)), ast.Expr(ast.Constant(str(text))):
                     helps[name] = " ".join(text.split())
     return helps
-
-
-def quoted(path: str | Path) -> str:
-    """Return a path as it is typed in a shell, in quotation marks where blanks need them."""
-    return f'"{path}"' if " " in str(path) else str(path)
 
 
 def _shown(value: object) -> str:

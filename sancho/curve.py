@@ -18,9 +18,9 @@ def draw_curve(records: Sequence[dict]) -> str:
         [(r["step"], r[name]) for r in records if r.get(name) is not None]
         for name in ("train_loss", "val_loss")
     )
-    last = records[-1]["step"]
-    seconds = records[-1].get("seconds") or 0
-    losses = [max(loss, 1e-4) for _, loss in train + val]
+    last = max(1, *(record["step"] for record in records))
+    seconds = min(max(records[-1].get("seconds") or 0, 0), LONGEST)
+    losses = [max(loss, 1e-4) for _, loss in train + val] or [1.0]
     low = 0.98 * min(losses)
     high = 1.02 * max(losses)
 
@@ -48,7 +48,7 @@ def draw_curve(records: Sequence[dict]) -> str:
             parts.append(_path(name, [(x(step), y(loss)) for step, loss in shown]))
             parts.append(_path(f"{name} key", [(WIDTH - right - 30, 20), (WIDTH - right - 8, 20)]))
             parts.append(_text(WIDTH - right, 24, word, "start"))
-    words = f"A run of {last:,} steps and {timedelta(seconds=round(min(max(seconds, 0), LONGEST)))}."
+    words = f"A run of {last:,} steps and {timedelta(seconds=round(seconds))}."
     if train:
         begin, end = train[0][1], train[-1][1]
         words += f" The training loss went from {begin:.3f} to {end:.3f} nats per character."

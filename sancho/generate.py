@@ -110,11 +110,11 @@ class WindowDecoder:
         return torch_logits(self.model, self.ids)[:, -1]
 
 
-def numpy_twin(model: "GPT") -> NumpyGPT:
+def numpy_implementation(model: "GPT") -> NumpyGPT:
     """Return the same model in NumPy. Raises OtherFunction where that computes another function."""
-    twin = NumpyGPT(model.config, model.arrays())
-    require_proof(model_proof(model), twin.logits, model.config, twin.file)
-    return twin
+    found = NumpyGPT(model.config, model.arrays())
+    require_proof(model_proof(model), found.logits, model.config, found.file)
+    return found
 
 
 def incremental_decoder(model: Model, batch_size: int) -> Decoder | WindowDecoder:
@@ -127,7 +127,7 @@ def incremental_decoder(model: Model, batch_size: int) -> Decoder | WindowDecode
         return model.decoder(batch_size)
     if model.head.weight.device.type == "cpu":
         with suppress(OtherFunction):
-            return numpy_twin(model).decoder(batch_size)
+            return numpy_implementation(model).decoder(batch_size)
     return WindowDecoder(model, batch_size)
 
 

@@ -4,7 +4,7 @@ import json
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from sancho.checkpoint import Progress
 from sancho.files import atomic_write
@@ -34,11 +34,19 @@ def append_record(path: Path, record: dict) -> None:
 
 
 def read_metrics(path: str | Path) -> list[dict]:
-    """Return the lines of a metrics.jsonl that a run can have written; none of a missing file.
+    """Return the lines of a metrics.jsonl that are of a step; none of a missing file.
 
-    Lines that another program has added or changed are left out.
+    A figure that no run has, which another program may have put there, is None.
     """
-    return [record for _, record in _lines_of(Path(path)) if _is_of_a_run(record)]
+    found = []
+    for _, record in _lines_of(Path(path)):
+        figures = {name: _finite(record.get(name)) for name in ("seconds", *METRICS)}
+        found.append(record | figures)
+    return found
+
+
+def _finite(value: Any) -> float | None:
+    return value if type(value) in (int, float) and abs(value) < LARGEST else None
 
 
 def trim_metrics(path: Path, progress: Progress) -> None:
@@ -59,12 +67,6 @@ def _lines_of(path: Path) -> Iterator[tuple[bytes, dict]]:
         for line in path.read_bytes().splitlines():
             with suppress(ValueError, RecursionError):
                 record = json.loads(line)
-                if isinstance(record, dict) and type(record.get("step")) is int:
+                step = record.get("step") if isinstance(record, dict) else None
+                if type(step) is int and 0 <= step < LARGEST:
                     yield line, record
-
-
-def _is_of_a_run(record: dict) -> bool:
-    named = (record.get(name) for name in ("step", "seconds", *METRICS))
-    numbers = [number for number in named if number is not None]
-    is_finite = all(type(x) in (int, float) and abs(x) < LARGEST for x in numbers)
-    return is_finite and record["step"] > 0

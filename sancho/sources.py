@@ -23,6 +23,7 @@ from sancho.config import CorpusConfig
 from sancho.corpus import Corpus, is_prepared, read_corpus, write_corpus
 from sancho.errors import UserError, note, say
 from sancho.files import existing_file, locked
+from sancho.shell import command
 from sancho.text import beginning, clean_text, codec_name, read_text, what_is_odd, without_licence
 from sancho.tokenizer import CharTokenizer
 
@@ -78,17 +79,18 @@ def corpus_of(data: str | Path, options: CorpusConfig) -> Corpus:
     A text file FILE.txt is prepared in data/FILE-1a2b3c4d: eight digits of the sha256 of its
     encoding and its bytes, so no other text is ever prepared in that folder.
     """
-    if options.corpus is None:
+    text_file = options.corpus
+    if text_file is None:
         return find_corpus(data, options.dataset)
-    _require_no_name(data, options.corpus)
+    _require_no_name(data, text_file)
     digest = hashlib.sha256(codec_name(options.encoding).encode())
-    paths = text_files(options.corpus)
+    paths = text_files(text_file)
     for path in paths:
         raw = path.read_bytes()
         if len(paths) > 1:  # a text that is cut elsewhere is another one
             digest.update(f"{len(raw)} ".encode())
         digest.update(raw)
-    stem = re.sub(r"[^\w.-]+", "_", options.corpus.stem)[:60]
+    stem = re.sub(r"[^\w.-]+", "_", text_file.stem)[:60]
     folder = folder_of(data, f"{stem}-{digest.hexdigest()[:8]}")
     return _open_or_prepare(folder, lambda: prepare_files(paths, folder, options.encoding))
 
@@ -206,7 +208,7 @@ def find_corpus(data: str | Path, name: str) -> Corpus:
         return find_corpus(data, "apocrifo")
     is_its_text = corpus.source == text.name and text.is_file()
     if is_its_text and corpus.file_sha256 != hashlib.sha256(text.read_bytes()).hexdigest():
-        again = f"data/prepare.py --input {text} --name {name} --overwrite"
+        again = command("data/prepare.py", "--input", text, "--name", name, "--overwrite")
         raise UserError(
             f"{text} has changed since {folder} was prepared from it; prepare it anew ({again}), "
             "or move it away to go on with the text as it was"

@@ -21,7 +21,7 @@ from sancho.device import Device, torch_seed
 from sancho.distributed import World
 from sancho.dropout import Dropout
 from sancho.errors import OtherFunction, UserError, note
-from sancho.generate import Model, generate, numpy_twin
+from sancho.generate import Model, generate, numpy_implementation
 from sancho.loss import Objective, validation_loss
 from sancho.model import GPT
 from sancho.proof import model_proof
@@ -336,7 +336,7 @@ class TrainingLoop:
         """Return what the model writes; the first time, note if NumPy does not compute the same."""
         model: Model = self.state.model
         try:
-            model = numpy_twin(self.state.model)
+            model = numpy_implementation(self.state.model)
         except OtherFunction as why:
             if not self.is_told:
                 self.is_told = True

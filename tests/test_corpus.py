@@ -67,6 +67,8 @@ def test_a_corpus_is_four_files(prepared, tmp_path):
         "sha256": digest,
         "source": "a source",
         "file_sha256": "",
+        "split": "whole",
+        "files": [],
     }
 
 
@@ -307,7 +309,9 @@ def test_a_text_of_that_name_is_prepared_once_and_an_edited_one_is_noticed(data,
         assert text_of(find_corpus(str(data), name)) == "lo de antes\n"
         os.utime(text)
     write(text, "lo de ahora\n")
-    again = rf"{name}\.txt has changed since .* prepare it anew \(data/prepare\.py --input .*--over"
+    again = (
+        rf"{name}\.txt has changed since .* prepare it anew \(\S+ \S*prepare\.py --input .*--over"
+    )
     with pytest.raises(UserError, match=again):
         find_corpus(data, name)
     prepare_files([str(text)], str(data / name))

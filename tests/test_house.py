@@ -19,7 +19,7 @@ SCRIPTS = ["train.py", "sample.py", "evaluate.py", "convert.py", "data/prepare.p
 # From the ground up. A module, or the folder convert, imports what is below it, or beside it
 # without a circle.
 FLOORS = (
-    {"errors", "require"},
+    {"errors", "require", "shell"},
     {"tokenizer", "config", "device", "distributed", "seeds", "threads", "files", "text"},
     {"corpus", "ngrams", "weights", "presets", "numpy_model", "dropout", "counting"},
     {"sources", "model"},

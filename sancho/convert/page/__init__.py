@@ -14,7 +14,6 @@ import base64
 import hashlib
 import html
 import json
-import math
 import re
 import unicodedata
 import zlib
@@ -248,19 +247,11 @@ def nearest_known(tokenizer: CharTokenizer) -> dict[str, str]:
 def curve(metrics: list[dict]) -> list[tuple[float, float | None, float | None]]:
     """Return (step, training loss, validation loss) of at most 200 lines, every evaluation kept."""
     stride = max(1, len(metrics) // 200)
-    points = []
-    for number, line in enumerate(metrics):
-        step = _finite(line.get("step"))
-        val_loss = _finite(line.get("val_loss"))
-        if step is not None and (number % stride == 0 or val_loss is not None):
-            points.append((step, _finite(line.get("train_loss")), val_loss))
-    return points
-
-
-def _finite(value: object) -> float | None:
-    if not isinstance(value, int | float) or isinstance(value, bool):
-        return None
-    return value if math.isfinite(value) else None
+    return [
+        (line["step"], line.get("train_loss"), line.get("val_loss"))
+        for number, line in enumerate(metrics)
+        if number % stride == 0 or line.get("val_loss") is not None
+    ]
 
 
 def assemble(facts: dict, weights: str) -> str:
