@@ -9,8 +9,7 @@ if __name__ == "__main__":
     preflight.check_training()
 
 import math
-import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Sequence
 
 from sancho import cli, sources, terminal
 from sancho.config import BeginOptions, FolderConfig
@@ -86,25 +85,18 @@ def show_result(folder: RunFolder, state: TrainingState, signal: int, processes:
         )
     if loss is not None:
         bits = loss / math.log(2)
-        say(f"validation loss {loss:.4f} nats per character ({bits:.3f} bits)\n")
+        when = f", at step {best.progress.step:,}" if best.progress.is_evaluated else ""
+        say(f"validation loss {loss:.4f} nats per character ({bits:.3f} bits){when}\n")
     model = best.build_implementation()
     prompt = best.tokenizer.encode("\n")
-    steps = stream_texts(model, best.tokenizer, prompt, max_new_tokens=800, seed=1605)
-    for piece in until_sentence_ends((piece for (piece,) in steps), 400):
+    steps = stream_texts(
+        model, best.tokenizer, prompt, max_new_tokens=400, until_sentence=True, seed=1605
+    )
+    for (piece,) in steps:
         print(piece, end="", flush=True)
     is_usual = folder.path == FolderConfig().out_dir
     options = () if is_usual else ("--checkpoint", folder.path)
     say(f"\n\nmore of it: {command('sample.py', *options)}")
-
-
-def until_sentence_ends(pieces: Iterable[str], least: int) -> Iterator[str]:
-    """Pass pieces of a text on; after `least` characters, until a sentence ends."""
-    text = ""
-    for piece in pieces:
-        if len(text) >= least and piece.isspace() and re.search(r"[.!?…][»”\")]*\Z", text):
-            return
-        yield piece
-        text += piece
 
 
 if __name__ == "__main__":

@@ -32,6 +32,7 @@ from sancho.proof import (
     require_proof,
     torch_logits,
 )
+from sancho.require import problem
 from sancho.tokenizer import CharTokenizer
 from sancho.weights import NGRAM_KEYS, weight_shapes
 
@@ -103,6 +104,7 @@ class Checkpoint:
 
         A note says so where model.py computes another function than the one that was trained.
         """
+        require_torch()
         from sancho.model import GPT  # not above: to write on a CPU takes no PyTorch
 
         model = GPT.with_weights(self.model_config, self.weights).eval()
@@ -204,6 +206,15 @@ def _require_text(text: str, what: str) -> None:
     except UnicodeEncodeError as error:
         half = f"{text[error.start]!r}, half a character"
         raise UserError(f"{what} has {half}, which can't be written; choose another") from None
+
+
+def require_torch() -> None:
+    """Raise UserError where PyTorch is there, but can't be loaded or is too old.
+
+    To be called before what imports it on demand. Raises ModuleNotFoundError where it is missing.
+    """
+    if why := problem("torch"):
+        raise UserError(why)
 
 
 def find_checkpoint(name: str | Path | None) -> Path:

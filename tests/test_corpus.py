@@ -21,7 +21,7 @@ from sancho.checkpoint import pretrained
 from sancho.config import CorpusConfig
 from sancho.corpus import Corpus, read_corpus
 from sancho.errors import MissingFile, UserError
-from sancho.sources import corpus_of, find_corpus, prepare_files
+from sancho.sources import corpus_of, find_corpus, is_folder_name, prepare_files
 from sancho.text import clean_text
 from sancho.tokenizer import CharTokenizer
 
@@ -419,3 +419,11 @@ def test_a_new_text_is_shown_with_what_cannot_be_seen_in_it(tmp_path, data, capl
     assert caplog.messages[0] == r"a begins with «\x93Sancho\x94»"
     assert caplog.messages[1].startswith("note: a has 2 C1 control characters (windows-1252 read")
     assert caplog.messages[1].endswith("), 1 lost characters (U+FFFD)")
+
+
+def test_the_name_of_a_folder_is_a_text_and_no_path():
+    """One with half a character could be written into no checkpoint."""
+    for name in ("quijote", "El ñandú 2", ".x", "🐴"):
+        assert is_folder_name(name)
+    for name in ("", ".", "..", "a/b", "/a", "a/", "Don\udcf1", "\ud83d"):
+        assert not is_folder_name(name)

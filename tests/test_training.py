@@ -42,7 +42,7 @@ from sancho.model import GPT
 from sancho.numpy_model import NumpyGPT
 from sancho.seeds import Purpose
 from sancho.threads import cores, thread_pool
-from sancho.training import Batches, NonFiniteLoss, TrainingState, fit
+from sancho.training import Batches, NonFiniteLoss, TrainingLoop, TrainingState, fit
 
 on_every_device = pytest.mark.parametrize(
     ("device", "threads"),
@@ -397,6 +397,23 @@ def test_a_gradient_that_is_not_finite(corpus, grad_clip, factor):
     state.model.head.weight.register_hook(lambda gradient: gradient * factor)
     with pytest.raises(NonFiniteLoss, match="at step 3;"):
         next(reports)
+
+
+@pytest.mark.parametrize(("at_chance", "told"), [(range(1, 31), 10), ({*range(1, 31)} - {8}, 14)])
+def test_a_model_that_learns_nothing_is_told_once(corpus, monkeypatch, caplog, at_chance, told):
+    """After three reports running on steps after the warm-up."""
+    chance = math.log(corpus.tokenizer.vocab_size)
+    state = start(corpus, train_config(max_iters=30, log_interval=2, warmup_iters=4))
+
+    def update(loop: TrainingLoop) -> torch.Tensor:
+        return torch.tensor(chance if state.progress.step + 1 in at_chance else 0.9 * chance)
+
+    monkeypatch.setattr(TrainingLoop, "_update", update)
+    steps = []
+    for report in fit(state, corpus):
+        steps += [report.step] * sum("learns nothing" in said for said in caplog.messages)
+    assert steps[0] == told and len(caplog.messages) == 1
+    assert f"at step {told} the loss is no better than chance, {chance:.3f}: " in caplog.text
 
 
 def test_a_bad_loss_is_found_before_it_is_saved(corpus):
