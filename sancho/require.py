@@ -14,6 +14,7 @@ LEAST = {"numpy": (2, 0), "torch": (2, 9)}
 LONGEST_REASON = 200  # characters
 NAMES = {"numpy": "NumPy", "torch": "PyTorch"}
 WITHOUT_TORCH = "; without it sample.py writes (leave out --device), and so does docs/index.html"
+OWN_PYTHON = os.path.join(".venv", "Scripts" if os.name == "nt" else "bin", "python")
 FOR_A_CPU = " --extra-index-url https://download.pytorch.org/whl/cpu (for a GPU leave that out)"
 
 
@@ -26,6 +27,11 @@ def require(packages):
     from importlib.util import find_spec  # not above: Python 2.7 has none
 
     missing = " ".join(name for name in packages if find_spec(name) is None)
+    if missing and _is_managed():
+        fail(
+            "%s lacks %s, and the system lets nobody install packages into it; make an environment "
+            "of your own: %s; then start %s" % (python, missing, _environment(), OWN_PYTHON)
+        )
     if missing:
         command = _pip("", missing)
         fail("%s lacks %s; start the Python that has it, or: %s" % (python, missing, command))
@@ -67,9 +73,29 @@ def _pip(how, packages):
     return command + FOR_A_CPU if "torch" in packages else command
 
 
+def _is_managed():
+    """Return whether pip refuses to install into this Python, as on Debian (PEP 668)."""
+    import sysconfig  # not above: Python 2.7 has none of these paths
+
+    mark = os.path.join(sysconfig.get_path("stdlib"), "EXTERNALLY-MANAGED")
+    return sys.prefix == sys.base_prefix and os.path.exists(mark)
+
+
+def _environment():
+    """Return the commands that make an environment with all that is needed."""
+    root = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+    requirements = _quoted(os.path.join(os.path.relpath(root), "requirements.txt"))
+    install = "%s -m pip install -r %s" % (OWN_PYTHON, requirements)
+    return "%s -m venv .venv && %s%s" % (_python(), install, FOR_A_CPU)
+
+
 def _python():
     """Return how this Python is called in a shell."""
-    return '"%s"' % sys.executable if " " in sys.executable else sys.executable
+    return _quoted(sys.executable)
+
+
+def _quoted(path):
+    return '"%s"' % path if " " in path else path
 
 
 def fail(message):

@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from sancho import checkpoint
+from sancho import checkpoint, require
 from sancho.config import SampleConfig
 from sancho.generate import continue_texts
 
@@ -138,6 +138,18 @@ def test_a_python_that_is_too_old_says_so(tmp_path, version):
     assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr.startswith("sample.py: error: this needs Python 3.10 or later, and ")
     assert f" is Python {version}" in done.stderr and done.stderr.count("\n") == 1
+
+
+def test_a_python_of_the_system_is_told_to_have_an_environment(monkeypatch, capsys):
+    """Debian's pip refuses to install packages into it."""
+    monkeypatch.setattr(require, "_is_managed", lambda: True)
+    with pytest.raises(SystemExit) as stop:
+        require.require(["numpy", "no_such_package"])
+    said = capsys.readouterr().err
+    assert (stop.value.code, said.count("\n")) == (2, 1)
+    assert "lacks no_such_package, and the system lets nobody install" in said
+    own = ".venv/bin/python" if os.name != "nt" else ".venv\\Scripts\\python"
+    assert f" -m venv .venv && {own} -m pip install -r " in said and said.endswith(f"{own}\n")
 
 
 @pytest.mark.parametrize("path", sorted(GOLDEN.glob("*.json")), ids=lambda path: path.stem)
