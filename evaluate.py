@@ -78,7 +78,9 @@ def main(args: Sequence[str]) -> None:
     name = options.dataset or saved.corpus_name
     if not name:
         raise UserError("the checkpoint does not say what it learned from; give --dataset NAME")
-    corpus = remap_ids(sources.find_corpus(sources.DATA, name), saved.tokenizer)
+    corpus = sources.find_corpus(sources.DATA, name)
+    corpus.check()
+    corpus = remap_ids(corpus, saved.tokenizer)
     require_length(corpus, 1)
     if corpus.sha256 != saved.corpus_sha256:
         note(

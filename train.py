@@ -12,12 +12,12 @@ import math
 import re
 from collections.abc import Iterable, Iterator, Sequence
 
-from sancho import checkpoint, cli, sources, terminal
+from sancho import cli, sources, terminal
 from sancho.config import BeginOptions
 from sancho.corpus import Corpus
 from sancho.device import choose_device, open_device
 from sancho.distributed import World, process_group
-from sancho.errors import say
+from sancho.errors import note, say
 from sancho.folder import RunFolder
 from sancho.generate import stream_texts
 from sancho.plan import default_options, make_plan
@@ -35,6 +35,8 @@ def main(args: Sequence[str]) -> int:  # Python 2 stops at this line: 3.10 or la
             options = cli.parse(default_options(begin, device, beginning, world.size), args)
             folder.require_free()  # before a text is fetched
             corpus = sources.corpus_of(sources.DATA, options.data)
+            if world.is_first:
+                corpus.check()
             world.require_same_text(corpus.sha256)
             plan = make_plan(options, corpus, beginning, world.size)
             device = open_device(options.device)  # that of a run which goes on may be another
@@ -74,8 +76,13 @@ def show_result(folder: RunFolder, state: TrainingState, signal: int) -> None:
             what_next = f"go on with: python train.py --resume --out_dir {cli.quoted(folder.path)}"
         say(f"\nstopped and saved at step {state.progress.step}; {what_next}")
         return
-    best = checkpoint.load(folder.best)  # not the last model, which may be worse
+    best = folder.result()
     loss = best.progress.val_loss
+    if best.progress.step == state.train_config.eval_interval < state.progress.step:
+        note(
+            f"the first evaluation, at step {best.progress.step}, was the best: the validation "
+            "part may be of another kind than the rest of the text"
+        )
     if loss is not None:
         bits = loss / math.log(2)
         say(f"validation loss {loss:.4f} nats per character ({bits:.3f} bits)\n")

@@ -14,7 +14,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from sancho import cli, sources, terminal
-from sancho.corpus import is_prepared
 from sancho.errors import UserError
 
 
@@ -46,15 +45,14 @@ def main(args: Sequence[str]) -> None:
         if not options.name:
             raise UserError("--input needs --name: what is the text to be called?")
         folder = sources.folder_of(sources.DATA, name)
-        if is_prepared(folder) and not options.overwrite:
-            raise UserError(
-                f"--name {name}: there is a corpus in {sources.DATA.name}/{name} already; choose "
-                "another name, or replace it (--overwrite)"
-            )
+        if not options.overwrite:
+            sources.require_unprepared(folder)  # before a pipe is read
         text = sources.DATA / f"{name}.txt"
         if text.is_file() and text.resolve() not in [path.resolve() for path in options.input]:
             raise UserError(f"--name {name}: {text} has that name already; choose another")
-        result = sources.prepare_files(options.input, folder, options.encoding)
+        result = sources.prepare_files(
+            options.input, folder, options.encoding, overwrite=options.overwrite
+        )
     else:
         if options.encoding != "UTF-8":
             raise UserError(f"--encoding {options.encoding} needs --input: which file is it?")

@@ -8,7 +8,8 @@ import hashlib
 import json
 import math
 import platform
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, field
 from functools import partial
 from importlib.metadata import PackageNotFoundError, version
@@ -169,8 +170,10 @@ def save(path: str | Path, checkpoint: Checkpoint) -> None:
     )
     metadata = {"format": FORMAT, "version": VERSION, "content": content}
     metadata["sha256"] = _digest(content, tensors)
+    with _naming_short_memory():
+        raw = safetensors.numpy.save(tensors, metadata)
     with atomic_write(path) as file:
-        file.write(safetensors.numpy.save(tensors, metadata))
+        file.write(raw)
 
 
 def _read_proof(content: dict, config: ModelConfig) -> np.ndarray | None:
@@ -182,6 +185,17 @@ def _read_proof(content: dict, config: ModelConfig) -> np.ndarray | None:
     if len(proof) not in (0, proof_size(config)) or not np.isfinite(proof).all():
         raise ValueError("its proof is not that of such a model")
     return proof
+
+
+@contextmanager
+def _naming_short_memory() -> Iterator[None]:
+    """Raise MemoryError where safetensors, written in Rust, panics: it has no other reason to."""
+    try:
+        yield
+    except BaseException as error:
+        if type(error).__name__ != "PanicException":
+            raise
+        raise MemoryError(str(error)) from None
 
 
 def _require_text(text: str, what: str) -> None:
@@ -231,7 +245,7 @@ def load(path: str | Path) -> Checkpoint:
     path = existing_file(path, "the checkpoint")
     _require_safetensors(path)
     try:
-        with safetensors.safe_open(path, "numpy") as file:
+        with _naming_short_memory(), safetensors.safe_open(path, "numpy") as file:
             metadata = file.metadata() or {}
             if (metadata.get("format"), metadata.get("version")) == (FORMAT, VERSION):
                 tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118

@@ -2,14 +2,22 @@
 
 import hashlib
 import json
+import re
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
 
-from sancho.errors import MissingFile, UserError
+from sancho.errors import MissingFile, UserError, note
 from sancho.files import atomic_write
 from sancho.tokenizer import CharTokenizer
+
+# What meta.json raises that is not as it was written.
+DAMAGE = (ValueError, KeyError, TypeError, AttributeError, OSError, OverflowError, RecursionError)
+PIECE = 2**20  # ids that are counted at once
+MOST_COUNTED = 2**28  # bytes of a corpus that are counted when it is checked
+LEAST = 20  # characters of a file of several that has a validation part of its own
 
 
 @dataclass(frozen=True)
@@ -19,21 +27,63 @@ class Corpus:
     name: str
     tokenizer: CharTokenizer
     train: np.ndarray
-    """Ids of the first nine tenths, (n,), memory-mapped."""
+    """Ids of the first nine tenths, of several files of each of them, (n,), memory-mapped."""
     val: np.ndarray
-    """Ids of the last tenth, (n,), memory-mapped."""
+    """Ids of the last tenth, of several files of each of them, (n,), memory-mapped."""
     sha256: str
-    """Of the clean text in UTF-8."""
+    """Of the clean text in UTF-8; of several files, with their lengths behind it."""
     source: str = ""
     """Where the text is from, in words: the name of its file."""
     file_sha256: str = ""
     """Of the bytes of that file, if it is one."""
+    n_files: int = 1
+    """Number of files whose last tenths are the validation part; 1, too, where it is one text."""
+    counts: np.ndarray | None = None
+    """How often each id occurs in both parts, (V,); None where nobody has counted."""
+
+    def check(self) -> None:
+        """Raise UserError where the ids on disk are not those that were prepared.
+
+        Up to MOST_COUNTED bytes are counted. Of a longer corpus the ids are compared with the
+        vocabulary as batches are read.
+        """
+        if self.counts is None or self.train.nbytes + self.val.nbytes > MOST_COUNTED:
+            return
+        found = np.zeros(len(self.counts), np.int64)
+        for part in (self.train, self.val):
+            for first in range(0, len(part), PIECE):
+                require_ids(part[first : first + PIECE], self)
+                found += np.bincount(part[first : first + PIECE], minlength=len(found))
+        if (found != self.counts).any():
+            other = self.tokenizer.characters[int((found != self.counts).argmax())]
+            raise damaged(self.name, f"{other!r} does not occur as often as in the text")
 
 
-def write_corpus(text: str, folder: str | Path, source: str, file_sha256: str = "") -> Corpus:
+def damaged(name: str | Path, why: object) -> UserError:
+    """Return the error for a prepared folder whose files were changed."""
+    advice = "remove the folder, and prepare the text anew"
+    return UserError(f"the corpus in {name} is damaged ({why}); {advice}")
+
+
+def require_ids(ids: np.ndarray, corpus: Corpus) -> None:
+    """Raise UserError for ids that the vocabulary of a corpus does not have."""
+    highest = int(ids.max(initial=0))
+    if highest >= corpus.tokenizer.vocab_size:
+        raise damaged(corpus.name, f"there is an id {highest}, but no such character")
+
+
+def write_corpus(
+    text: str,
+    folder: str | Path,
+    source: str,
+    file_sha256: str = "",
+    files: Sequence[tuple[str, int]] = (),
+) -> Corpus:
     """Write input.txt, train.bin, val.bin and meta.json into `folder` and return the corpus.
 
     text: clean. source: where it is from, in words. file_sha256: of the bytes of its one file.
+    files: of several, name and number of characters of each, in their order in the text; the last
+    tenth of each is validation, but of one that is shorter than LEAST nothing.
     meta.json is removed before and written after the others are replaced: a folder without it does
     not count as prepared.
     Raises UserError where there is no text at all; the folder is then as it was before.
@@ -45,17 +95,24 @@ def write_corpus(text: str, folder: str | Path, source: str, file_sha256: str = 
         many = f"{source} has {tokenizer.vocab_size} different characters"
         raise UserError(f"{many}; at most 65536 work")
     ids = tokenizer.look_up(text).astype(tokenizer.id_type)
-    n_val = len(ids) // 10
-    n_train = len(ids) - n_val
+    is_val = np.zeros(len(ids), dtype=bool)
+    end = 0
+    for _, length in files or [("", len(ids))]:
+        end += length
+        n_val = length // 10 if length >= LEAST or not files else 0
+        is_val[end - n_val : end] = True
     raw = text.encode()
+    lengths = json.dumps([length for _, length in files]) if files else ""
     meta = {
         "characters": tokenizer.characters,
         "counts": np.bincount(ids).tolist(),
-        "n_train": n_train,
-        "n_val": n_val,
-        "sha256": hashlib.sha256(raw).hexdigest(),
+        "n_train": int((~is_val).sum()),
+        "n_val": int(is_val.sum()),
+        "sha256": hashlib.sha256(raw + lengths.encode()).hexdigest(),
         "source": source,
         "file_sha256": file_sha256,
+        "split": "by file" if files else "whole",
+        "files": [{"name": name, "characters": length} for name, length in files],
     }
     folder = Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
@@ -65,8 +122,8 @@ def write_corpus(text: str, folder: str | Path, source: str, file_sha256: str = 
         atomic_write(folder / "val.bin") as val,
     ):
         out.write(raw)
-        train.write(ids[:n_train].tobytes())
-        val.write(ids[n_train:].tobytes())
+        train.write(ids[~is_val].tobytes())
+        val.write(ids[is_val].tobytes())
         (folder / "meta.json").unlink(missing_ok=True)
     with atomic_write(folder / "meta.json") as out:
         # Names of files may be no text.
@@ -94,19 +151,42 @@ def read_corpus(folder: str | Path) -> Corpus:
         )
     try:
         meta = _read_meta(folder)
-        tokenizer = CharTokenizer(meta["characters"])
-        train = _map(folder / "train.bin", tokenizer.id_type, meta["n_train"])
-        val = _map(folder / "val.bin", tokenizer.id_type, meta["n_val"])
-        about = (str(meta[name]) for name in ("sha256", "source", "file_sha256"))
-        corpus = Corpus(folder.name, tokenizer, train, val, *about)
+        corpus = _corpus_of(folder, meta)
         # What prepares it meanwhile removes meta.json first and writes it last.
         if _read_meta(folder) == meta:
             return corpus
-    except (ValueError, KeyError, TypeError, OSError) as error:
+    except DAMAGE as error:
         if is_prepared(folder):
-            advice = "remove the folder, and prepare the text anew"
-            raise UserError(f"the corpus in {folder} is damaged ({error}); {advice}") from None
+            why = f"{error} is missing" if isinstance(error, KeyError) else error
+            raise damaged(folder, why) from None
     raise UserError(f"{folder} is being prepared anew; try again when that has ended")
+
+
+def _corpus_of(folder: Path, meta: dict) -> Corpus:
+    tokenizer = CharTokenizer(meta["characters"])
+    counts = np.array(meta["counts"])
+    is_counted = counts.shape == (tokenizer.vocab_size,) and counts.dtype.kind == "i"
+    if not is_counted or counts.min() < 1 or counts.sum() != meta["n_train"] + meta["n_val"]:
+        raise ValueError("meta.json does not count the characters of the text")
+    if not re.fullmatch("[0-9a-f]{64}", meta["sha256"]):
+        raise ValueError(f"its sha256 is {meta['sha256']!r}")
+    files = meta.get("files", [])
+    if "split" not in meta and not meta["file_sha256"] and ", " in meta["source"]:
+        note(
+            f"{folder} was prepared by an earlier version: its validation part is the last tenth "
+            "of all its files together; prepared anew, it is the last tenth of each"
+        )
+    return Corpus(
+        name=folder.name,
+        tokenizer=tokenizer,
+        train=_map(folder / "train.bin", tokenizer.id_type, meta["n_train"]),
+        val=_map(folder / "val.bin", tokenizer.id_type, meta["n_val"]),
+        sha256=meta["sha256"],
+        source=str(meta["source"]),
+        file_sha256=str(meta["file_sha256"]),
+        n_files=max(1, len(files)),
+        counts=counts,
+    )
 
 
 def _read_meta(folder: Path) -> dict:
@@ -134,7 +214,8 @@ def remap_ids(corpus: Corpus, tokenizer: CharTokenizer) -> Corpus:
             "out of the text, or train the model on it first (train.py --init_from)"
         )
     new_id = tokenizer.look_up(corpus.tokenizer.characters).astype(tokenizer.id_type)
-    return replace(corpus, tokenizer=tokenizer, train=new_id[corpus.train], val=new_id[corpus.val])
+    train, val = new_id[corpus.train], new_id[corpus.val]
+    return replace(corpus, tokenizer=tokenizer, train=train, val=val, counts=None)
 
 
 def require_length(corpus: Corpus, block_size: int, *, is_fixed: bool = False) -> None:
@@ -144,7 +225,9 @@ def require_length(corpus: Corpus, block_size: int, *, is_fixed: bool = False) -
     """
     length = len(corpus.train) + len(corpus.val)
     if len(corpus.val) < 2:
-        least = "a text takes at least 20: give a longer one"
+        least = f"a text takes at least {LEAST}: give a longer one"
+        if corpus.n_files > 1:
+            least = f"none of its {corpus.n_files} files has {LEAST}: give longer ones"
         raise UserError(f"the corpus {corpus.name} has {length} characters, but {least}")
     if len(corpus.train) <= block_size:
         needed = block_size * 10 // 9 + 1  # a tenth, rounded down, is validation

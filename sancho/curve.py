@@ -8,6 +8,7 @@ from string import Template
 
 WIDTH, HEIGHT = 760, 420
 LEFT, RIGHT, TOP, BOTTOM = 56, 48, 56, 48  # margins around the plot
+LONGEST = 1e9  # seconds that are shown: a forged checkpoint may say more
 POINTS = 600  # a line of more can't be told from one of so many
 
 
@@ -17,9 +18,9 @@ def draw_curve(records: Sequence[dict]) -> str:
         [(r["step"], r[name]) for r in records if r.get(name) is not None]
         for name in ("train_loss", "val_loss")
     )
-    last = records[-1]["step"]
-    seconds = records[-1]["seconds"]
-    losses = [max(loss, 1e-4) for _, loss in train + val]
+    last = max(1, *(record["step"] for record in records))
+    seconds = min(max(records[-1].get("seconds") or 0, 0), LONGEST)
+    losses = [max(loss, 1e-4) for _, loss in train + val] or [1.0]
     low = 0.98 * min(losses)
     high = 1.02 * max(losses)
 

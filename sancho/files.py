@@ -28,9 +28,11 @@ def atomic_write(path: str | Path) -> Iterator[BinaryIO]:
             file.flush()
             os.fsync(file.fileno())
         temporary.replace(path)
-    except BaseException:
+    except BaseException as error:
         with suppress(OSError):  # why it failed is what matters
             temporary.unlink()
+        if isinstance(error, OSError):  # that of a write or of fsync names no file
+            error.filename = str(path)
         raise
     sync_folder(path.parent)
 
@@ -45,30 +47,86 @@ def sync_folder(folder: Path) -> None:
             os.close(descriptor)
 
 
+class FolderLock:
+    """A lock that keeps other processes out of a folder.
+
+    The system releases it when the process ends, however it ends; the file .lock may stay. Locks of
+    one process on one folder may be nested.
+    """
+
+    def __init__(self, folder: str | Path) -> None:
+        self.folder = Path(folder)
+        self.path = Path(os.path.realpath(folder), ".lock")
+        self._lock = FileLock(self.path, is_singleton=True)
+        self._identity: Identity | None = None
+
+    def acquire(self, timeout: float = 0.0) -> None:
+        """Lock the folder; make it if it is missing.
+
+        Raises UserError where another process still holds the lock after `timeout` seconds, or
+        where the folder can't be written.
+        """
+        try:
+            is_free = self.try_acquire(timeout)
+        except OSError as error:
+            why = f"can't be written ({error.strerror})"
+            raise UserError(f"{self.folder} {why}; choose another folder") from None
+        if not is_free:
+            advice = "wait for it to end, or choose another folder"
+            if self.path.stat().st_size:  # its process and computer: a file instead of a lock
+                advice += f"; if it was on another computer and has ended, remove {self.path}"
+            raise UserError(f"{self.folder} is in use by another process; {advice}")
+
+    def try_acquire(self, timeout: float = 0.0) -> bool:
+        """Lock the folder as `acquire` does; return False where another process holds the lock.
+
+        Where the file system knows no locks, a note says so. Raises OSError.
+        """
+        try:
+            self.folder.mkdir(parents=True, exist_ok=True)
+            self._lock.acquire(timeout=timeout)
+        except Timeout:
+            return False
+        except OSError as error:
+            if error.errno not in (errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOTSUP):
+                raise
+            note(f"{self.folder} can't be locked ({error.strerror}): let no other run use it")
+        self._identity = identity_of(self.path)
+        if self._identity is None:
+            note(f"{self.folder}: on this file system a run does not notice that it is replaced")
+        return True
+
+    def is_in_place(self) -> bool:
+        """Return whether the file that is locked is still that of the folder.
+
+        It is not where the folder was moved or removed, or another one took its place.
+        """
+        if self._identity is None:
+            return self.folder.exists()
+        return identity_of(self.path) == self._identity
+
+    def release(self) -> None:
+        """Let others in again."""
+        self._lock.release(force=not self.is_in_place())
+
+
+Identity = tuple[int, int]
+
+
+def identity_of(path: Path) -> Identity | None:
+    """Return the numbers of a file's device and inode; None where it, or its number, is missing."""
+    with suppress(OSError):
+        found = path.stat()
+        if found.st_ino:
+            return found.st_dev, found.st_ino
+    return None
+
+
 @contextmanager
 def locked(folder: str | Path, timeout: float = 0.0) -> Iterator[None]:
-    """Keep other processes out of a folder while the block runs; make it if it is missing.
-
-    The system releases the lock when the process ends, however it ends; the file .lock may stay.
-    Blocks on one folder may be nested. Where the file system knows no locks, a note says so.
-    Raises UserError where another process still holds the lock after `timeout` seconds, or where
-    the folder can't be written.
-    """
-    path = Path(os.path.realpath(folder), ".lock")
-    lock = FileLock(path, is_singleton=True)
-    try:
-        Path(folder).mkdir(parents=True, exist_ok=True)
-        lock.acquire(timeout=timeout)
-    except Timeout:
-        advice = "wait for it to end, or choose another folder"
-        if path.stat().st_size:  # the name of its process and computer: a file instead of a lock
-            advice += f"; if it was on another computer and has ended, remove {path}"
-        raise UserError(f"{folder} is in use by another process; {advice}") from None
-    except OSError as error:
-        if error.errno not in (errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOTSUP):
-            why = f"can't be written ({error.strerror})"
-            raise UserError(f"{folder} {why}; choose another folder") from None
-        note(f"{folder} can't be locked ({error.strerror}): let no other run use it")
+    """Keep other processes out of a folder while the block runs: see FolderLock."""
+    lock = FolderLock(folder)
+    lock.acquire(timeout)
     try:
         yield
     finally:

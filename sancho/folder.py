@@ -3,17 +3,19 @@
 import math
 import time
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
+from itertools import count
+from pathlib import Path
 from typing import Any
 
 from sancho import checkpoint
-from sancho.checkpoint import Progress
+from sancho.checkpoint import Checkpoint, Progress
 from sancho.config import FolderConfig
 from sancho.corpus import Corpus
 from sancho.curve import draw_curve
-from sancho.errors import UserError, note
-from sancho.files import atomic_write, locked
+from sancho.errors import MissingFile, UserError, note
+from sancho.files import FolderLock, atomic_write
 from sancho.metrics import METRICS, append_record, as_record, read_metrics, trim_metrics
 from sancho.plan import Beginning
 from sancho.training import Report, TrainingState
@@ -28,41 +30,49 @@ class RunFolder(ExitStack):
     there. The lock is taken before anything of an older run is read or judged: by `beginning` for
     a run that goes on, by `require_free` where the folder is there, and at the latest by `begin`,
     which makes the folder. The end of the block lets go of it, and of TensorBoard's file.
+
+    A folder that is moved, removed or replaced under a run is noticed before each write: the run
+    goes on in a folder of that name or, where that is another run's, beside it.
     """
 
     def __init__(self, options: FolderConfig, *, writes: bool = True) -> None:
         super().__init__()
         self.options = options
         self.writes = writes
-        self.path = options.out_dir
-        self.best = self.path / checkpoint.BEST
-        self.last = self.path / checkpoint.LAST
-        self.metrics = self.path / "metrics.jsonl"
-        self.curve = self.path / "curve.svg"
-        self.events = self.path / "tensorboard"
+        self._go_to(options.out_dir)
         self.resumes = options.resume and self.last.exists()
         """Whether the run in the folder goes on; else a new one begins."""
+        self._lock: FolderLock | None = None
+        self._own: set[tuple[int, int, int]] = set()  # stamps of this run's checkpoints
         self._is_refused = False  # the last save, or a line of metrics after it
         self._writer: Any = None
         self._last_save = time.monotonic()
         self._best_loss = math.inf  # of what best.safetensors holds
 
+    def _go_to(self, path: Path) -> None:
+        self.path = path
+        self.best = path / checkpoint.BEST
+        self.last = path / checkpoint.LAST
+        self.metrics = path / "metrics.jsonl"
+        self.curve = path / "curve.svg"
+        self.events = path / "tensorboard"
+
     def beginning(self) -> Beginning:
-        """Return what the run begins from: the last checkpoint of the run that goes on, or what
-        --init_from names, or nothing.
-        """  # fmt: skip
+        """Return the last checkpoint of the run that goes on, or what --init_from names."""
         if self.resumes:
-            self._lock()
+            self._take()
             return Beginning(checkpoint.load(self.last), resumes=True)
         path = self.options.init_from
         return Beginning(checkpoint.load(checkpoint.find_checkpoint(path)) if path else None)
 
     def require_free(self) -> None:
         """Raise UserError where a new run would take the place of another unasked."""
+        if not self.writes:
+            return
         if self.path.exists():
-            self._lock()
+            self._take()
         is_taken = self.best.exists() or self.last.exists()
-        if self.writes and is_taken and not (self.resumes or self.options.overwrite):
+        if is_taken and not (self.resumes or self.options.overwrite):
             ways = f"begin with its model (--init_from {self.best}, another --out_dir), "
             if self.last.exists():
                 ways = "go on with it (--resume), "
@@ -72,15 +82,17 @@ class RunFolder(ExitStack):
     def begin(self, progress: Progress, *, tensorboard: bool) -> None:
         """Remove the files of an old run; where it goes on, the metrics of what is done again.
 
-        Nothing else in the folder is touched.
+        Nothing else in the folder is touched. Raises UserError where another run has begun here
+        in the meantime.
         """
         if not self.writes:
             return
-        self._lock()
+        self._take()
+        self.require_free()
         if self.resumes:
             trim_metrics(self.metrics, progress)
-            with suppress(UserError):  # it may be missing
-                self._best_loss = checkpoint.load(self.best).progress.val_loss or math.inf
+            self._own = stamps_of(self.path)
+            self._best_loss = self._loss_of_best(progress)
         else:
             # The checkpoints last: where another file can't be removed, they are still there.
             events = self.events.glob("events.out.tfevents.*")
@@ -92,9 +104,28 @@ class RunFolder(ExitStack):
             writer = SummaryWriter(str(self.events), purge_step=progress.step + 1)
             self._writer = self.enter_context(writer)
 
-    def _lock(self) -> None:
-        if self.writes:
-            self.enter_context(locked(self.path))
+    def _loss_of_best(self, progress: Progress) -> float:
+        """Return the validation loss of best.safetensors; one that is damaged is put aside."""
+        try:
+            return checkpoint.load(self.best).progress.val_loss or math.inf
+        except MissingFile:
+            if progress.best_val_loss is not None:
+                note(f"{self.best} is gone; the model of the next evaluation takes its place")
+        except UserError as why:
+            aside = self.best.with_name(f"{self.best.name}.damaged")
+            self.best.replace(aside)
+            note(f"{why}: it is {aside} now; the model of the next evaluation takes its place")
+        return math.inf
+
+    def result(self) -> Checkpoint:
+        """Return the best checkpoint, or the last one with a note where the best can't be read."""
+        try:
+            return checkpoint.load(checkpoint.find_checkpoint(self.path))
+        except MissingFile:
+            raise
+        except UserError as why:
+            note(f"{why}; this is {self.last}")
+            return checkpoint.load(self.last)
 
     def record(self, report: Report) -> None:
         """Append a line to metrics.jsonl if the report has losses; one that is refused is lost."""
@@ -128,35 +159,96 @@ class RunFolder(ExitStack):
         self._last_save = time.monotonic()
 
     def retry_save(self, state: TrainingState, corpus: Corpus) -> None:
-        """Try again what the last save could not write. Raises OSError if it is refused again."""
-        if self._is_refused:
+        """Try again what the last save could not write.
+
+        Raises UserError, with how to go on, if it is refused again.
+        """
+        if not self._is_refused:
+            return
+        try:
+            self._stay()
             self._write(state, corpus)
+        except (OSError, MemoryError) as error:
+            how = "nothing of the run is saved: start it again"
+            if self.last.exists():
+                how = f"what was saved before is whole: go on with --resume --out_dir {self.path}"
+            raise UserError(
+                f"the run could not be saved at step {state.progress.step} ({reason(error)}); once "
+                f"that is mended, {how}"
+            ) from None
 
     def _write(self, state: TrainingState, corpus: Corpus) -> None:
         saved = state.to_checkpoint(corpus)
         loss = saved.progress.val_loss
-        if saved.progress.is_evaluated and loss is not None and loss < self._best_loss:
-            # The best first: the last one says how good that is.
-            checkpoint.save(self.best, replace(saved, optimizer={}))
-            self._best_loss = loss
-        checkpoint.save(self.last, saved)
+        try:
+            if saved.progress.is_evaluated and loss is not None and loss < self._best_loss:
+                # The best first: the last one says how good that is.
+                checkpoint.save(self.best, replace(saved, optimizer={}))
+                self._best_loss = loss
+            checkpoint.save(self.last, saved)
+        finally:
+            self._own = stamps_of(self.path)
         if records := read_metrics(self.metrics):
             with atomic_write(self.curve) as out:
                 out.write(draw_curve(records).encode())
 
     @contextmanager
     def _noting_refusals(self) -> Iterator[None]:
-        """Turn what the system refuses to write into a note.
-
-        A folder that is gone, moved or removed, is made again, without what was in it.
-        """
+        """Turn what the system refuses to write, or has no memory for, into a note."""
         try:
-            if not self.path.exists():
-                self.path.mkdir(parents=True)
-                self._best_loss = math.inf
-                note(f"{self.path} is gone: it is made again, and holds the run from here on")
+            self._stay()
             yield
-        except OSError as error:
+        except (OSError, MemoryError) as error:
             self._is_refused = True
-            why = f"{error.strerror}: {error.filename or self.path}"
-            note(f"not saved ({why}); the run goes on, and the next save tries again")
+            note(f"not saved ({reason(error)}); the run goes on, and the next save tries again")
+
+    def _take(self) -> None:
+        """Lock the folder, once."""
+        if self.writes and self._lock is None:
+            self._lock = FolderLock(self.path)
+            self._lock.acquire()
+            self.callback(self._let_go)
+
+    def _let_go(self) -> None:
+        if self._lock:
+            self._lock.release()
+
+    def _stay(self) -> None:
+        """See that the folder is still this run's; else take one that is nobody's.
+
+        That is a folder of the same name, made again where it is gone, or one beside it.
+        """
+        if self._lock is None or self._lock.is_in_place():
+            return
+        was_there = self.path.exists()
+        self._lock.release()
+        name = self.options.out_dir.name
+        for number in count(1):
+            path = self.options.out_dir.with_name(f"{name}-{number}" if number > 1 else name)
+            lock = FolderLock(path)
+            if lock.try_acquire():
+                if stamps_of(path) <= self._own:  # no checkpoint of another run is there
+                    break
+                lock.release()
+        if path != self.path:
+            note(f"{self.path} is another run's now; this one goes on in {path}")
+        elif not was_there:
+            note(f"{self.path} is gone: it is made again, and holds the run from here on")
+        self._lock = lock
+        self._go_to(path)
+        if not self.best.exists():
+            self._best_loss = math.inf
+
+
+def stamps_of(path: Path) -> set[tuple[int, int, int]]:
+    """Return device, inode and time of each checkpoint in a folder, by which it is known again."""
+    checkpoints = (path / checkpoint.BEST, path / checkpoint.LAST)
+    found = [each.stat() for each in checkpoints if each.exists()]
+    return {(each.st_dev, each.st_ino, each.st_mtime_ns) for each in found}
+
+
+def reason(error: OSError | MemoryError) -> str:
+    """Return why something could not be saved, in a few words."""
+    if isinstance(error, MemoryError):
+        return "not enough memory"
+    return f"{error.strerror}: {error.filename}" if error.filename else str(error.strerror)

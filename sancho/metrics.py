@@ -1,9 +1,10 @@
 """metrics.jsonl: a line for each report of a run that has losses."""
 
 import json
+from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from sancho.checkpoint import Progress
 from sancho.files import atomic_write
@@ -13,6 +14,8 @@ if TYPE_CHECKING:
 
 METRICS = "train_loss val_loss val_bpc lr tokens_per_second".split()
 """What a line says of training, besides how far it is."""
+LARGEST = 1e12
+"""No figure of a run is larger."""
 
 
 def as_record(report: "Report") -> dict:
@@ -31,24 +34,39 @@ def append_record(path: Path, record: dict) -> None:
 
 
 def read_metrics(path: str | Path) -> list[dict]:
-    """Return the lines of a metrics.jsonl that are whole; none where there is no such file."""
-    records = []
-    with suppress(OSError):
-        for line in Path(path).read_bytes().splitlines():
-            with suppress(ValueError):
-                record = json.loads(line)
-                if isinstance(record, dict) and isinstance(record.get("step"), int):
-                    records.append(record)
-    return records
+    """Return the lines of a metrics.jsonl that are of a step; none of a missing file.
+
+    A figure that no run has, which another program may have put there, is None.
+    """
+    found = []
+    for _, record in _lines_of(Path(path)):
+        figures = {name: _finite(record.get(name)) for name in ("seconds", *METRICS)}
+        found.append(record | figures)
+    return found
+
+
+def _finite(value: Any) -> float | None:
+    return value if type(value) in (int, float) and abs(value) < LARGEST else None
 
 
 def trim_metrics(path: Path, progress: Progress) -> None:
     """Drop the lines of what is done again: later steps, and the evaluation that comes next."""
     kept = []
-    for record in read_metrics(path):
+    for line, record in _lines_of(path):
         is_evaluation = record.get("val_loss") is not None
         last = progress.step - (is_evaluation and not progress.is_evaluated)
         if record["step"] <= last:
-            kept.append(json.dumps(record) + "\n")
+            kept.append(line + b"\n")
     with atomic_write(path) as out:
-        out.write("".join(kept).encode())
+        out.write(b"".join(kept))
+
+
+def _lines_of(path: Path) -> Iterator[tuple[bytes, dict]]:
+    """Yield each whole line that is of a step, and what it holds."""
+    with suppress(FileNotFoundError):
+        for line in path.read_bytes().splitlines():
+            with suppress(ValueError, RecursionError):
+                record = json.loads(line)
+                step = record.get("step") if isinstance(record, dict) else None
+                if type(step) is int and 0 <= step < LARGEST:
+                    yield line, record

@@ -93,6 +93,11 @@ def describe(run: Run, out_dir: Path, processes: int = 1) -> str:
         f"{corpus.name}: {len(corpus.train):,} characters to train on; {train.max_iters:,} steps, "
         f"{epochs:,.1f} times the text",
     ]
+    of_what = f"each of {corpus.n_files} files" if corpus.n_files > 1 else "the text"
+    lines.append(
+        f"validation part: the last tenth of {of_what}, {len(corpus.val):,} characters that no "
+        "step reads"
+    )
     if run.decided:
         decided = ", ".join(f"{name} {value:g}" for name, value in run.decided.items())
         lines.append(f"the length of the text decides: {decided}")

@@ -14,7 +14,7 @@ import os
 import re
 import sys
 import urllib.request
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -86,7 +86,10 @@ def corpus_of(data: str | Path, options: CorpusConfig) -> Corpus:
     digest = hashlib.sha256(codec_name(options.encoding).encode())
     paths = text_files(options.corpus)
     for path in paths:
-        digest.update(path.read_bytes())
+        raw = path.read_bytes()
+        if len(paths) > 1:  # a text that is cut elsewhere is another one
+            digest.update(f"{len(raw)} ".encode())
+        digest.update(raw)
     stem = re.sub(r"[^\w.-]+", "_", options.corpus.stem)[:60]
     folder = folder_of(data, f"{stem}-{digest.hexdigest()[:8]}")
     return _open_or_prepare(folder, lambda: prepare_files(paths, folder, options.encoding))
@@ -106,7 +109,8 @@ def text_files(path: str | Path) -> list[Path]:
     root = Path(path.anchor)
     inside = path.glob("*") if path.is_dir() else root.glob(str(path.relative_to(root)))
     # Not what macOS leaves beside a file.
-    found = sorted(each for each in inside if each.is_file() and not each.name.startswith("."))
+    are_files = (each for each in inside if each.is_file() and not each.name.startswith("."))
+    found = sorted(are_files, key=_natural)
     if path.is_dir():
         found = [each for each in found if each.suffix.lower() == ".txt"]
         if not found:
@@ -115,6 +119,12 @@ def text_files(path: str | Path) -> list[Path]:
         return [existing_file(path, "the text")]
     note(f"{path}: {len(found):,} files, taken as one text in order of their names")
     return found
+
+
+def _natural(path: Path) -> list[tuple[bool, int, str]]:
+    """Return what paths are sorted by, so that chapter 2 comes before chapter 10."""
+    parts = re.findall(r"\d+|\D+", str(path))
+    return [(part.isdecimal(), int(part) if part.isdecimal() else 0, part) for part in parts]
 
 
 def folder_of(data: str | Path, name: str) -> Path:
@@ -218,11 +228,16 @@ def fetch(name: str) -> str:
 
 
 def prepare_files(
-    inputs: Iterable[str | Path], folder: str | Path, encoding: str = "UTF-8"
+    inputs: Iterable[str | Path],
+    folder: str | Path,
+    encoding: str = "UTF-8",
+    *,
+    overwrite: bool = True,
 ) -> Corpus:
     """Prepare text files, read one after the other, as one corpus; "-" is standard input.
 
-    Raises MissingFile or UserError where a path is no readable file, and as `prepare` does.
+    Raises MissingFile or UserError where a path is no readable file, as `write_corpus` does, and
+    where the folder holds a corpus already that is not to be replaced.
     """
     raws: list[tuple[str, bytes]] = []
     for path in inputs:
@@ -231,17 +246,44 @@ def prepare_files(
         else:
             raws += [(each.name, each.read_bytes()) for each in text_files(path)]
     digest = hashlib.sha256(raws[0][1]).hexdigest() if len(raws) == 1 else ""
-    source = ", ".join(name for name, _ in raws)
-    texts = []
-    for name, raw in raws:
-        whole = read_text(raw, name, encoding)
-        if left_out := len(whole) - len(without_licence(whole)):
-            note(f"{name}: {left_out:,} characters around Project Gutenberg's marks are left out")
-        texts.append(clean_text(whole))
+    texts = [_read_file(name, raw, encoding) for name, raw in raws]
+    names = [name for name, _ in raws]
+    _tell_repetitions(names, texts)
+    files = [(name, len(text)) for name, text in zip(names, texts, strict=True)]
     text = "".join(texts)
     with locked(folder):
-        corpus = write_corpus(text, folder, source, digest)
+        if not overwrite:
+            require_unprepared(folder)  # another process may have made it since
+        several = files if len(files) > 1 else []
+        corpus = write_corpus(text, folder, ", ".join(names), digest, several)
     say(f"{corpus.name} begins with {beginning(text)}")
     if odd := what_is_odd(text):
         note(f"{corpus.name} has {odd}")
     return corpus
+
+
+def _read_file(name: str, raw: bytes, encoding: str) -> str:
+    """Return the clean text of a file; say what is left out of it."""
+    whole = read_text(raw, name, encoding)
+    if left_out := len(whole) - len(without_licence(whole)):
+        note(f"{name}: {left_out:,} characters around Project Gutenberg's marks are left out")
+    return clean_text(whole)
+
+
+def _tell_repetitions(names: Sequence[str], texts: Sequence[str]) -> None:
+    """Say which files are the same text: what repeats is easy to predict, and its loss too low."""
+    first: dict[str, str] = {}
+    for name, text in zip(names, texts, strict=True):
+        if text in first:
+            note(f"{name} is the same text as {first[text]}; it is read twice")
+        first.setdefault(text, name)
+
+
+def require_unprepared(folder: str | Path) -> None:
+    """Raise UserError where a folder holds a corpus."""
+    folder = Path(folder)
+    if is_prepared(folder):
+        there = f"there is a corpus in {folder.parent.name}/{folder.name} already"
+        raise UserError(
+            f"--name {folder.name}: {there}; choose another name, or replace it (--overwrite)"
+        )

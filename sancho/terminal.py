@@ -6,10 +6,11 @@ import logging
 import os
 import re
 import signal
+import stat
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -37,22 +38,23 @@ def run_script(main: Callable[[Sequence[str]], int | None]) -> None:
             setattr(sys, name, file)
         if isinstance(file, io.TextIOWrapper):  # UTF-8 whatever the terminal has, as on Windows
             file.reconfigure(encoding="utf-8", errors="surrogateescape")
+    sys.stdout = _Output(sys.stdout)
     sys.stderr = _Screen(sys.stderr)
     if logging.lastResort:
         LOG.addHandler(logging.lastResort)
     try:
-        sys.exit(main(sys.argv[1:]))
+        status = main(sys.argv[1:])
+        sys.stdout.flush()  # here, where it is known what a refusal means
+        sys.exit(status)
     except UserError as error:
         _fail(str(error))
     except ModuleNotFoundError as error:
         require.require([error.name] if error.name == "torch" else [])
         raise
+    except ReaderGone:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(0)
     except OSError as error:
-        # The reader of our text went away (| head, a terminal), which Windows calls EINVAL.
-        gone = (errno.EPIPE, errno.EINVAL if sys.platform == "win32" else errno.EIO)
-        if error.filename is None and error.errno in gone:
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-            sys.exit(0)
         if error.strerror is None:
             raise
         where = f"{error.filename}: " if error.filename else ""
@@ -73,22 +75,60 @@ def _fail(message: str) -> NoReturn:
     sys.exit(2)
 
 
-class _Screen:
-    """A stream to write to that ends no run when its reader goes or its terminal is closed."""
+class ReaderGone(Exception):
+    """Who read our text has closed the pipe or the terminal: | head has seen enough."""
+
+
+class _Stream:
+    """A stream to write to, which makes something of a reader that goes."""
 
     def __init__(self, stream: Any) -> None:
         self.stream = stream
 
     def write(self, text: str) -> None:
-        with suppress(OSError):
+        with self._watch():
             self.stream.write(text)
 
     def flush(self) -> None:
-        with suppress(OSError):
+        with self._watch():
             self.stream.flush()
+
+    def _watch(self) -> AbstractContextManager[None]:
+        raise NotImplementedError
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self.stream, name)
+
+
+class _Screen(_Stream):
+    """Notes and progress: that nobody reads them any more ends no run."""
+
+    def _watch(self) -> AbstractContextManager[None]:
+        return suppress(OSError)
+
+
+class _Output(_Stream):
+    """The text that was asked for: without a reader the script ends well.
+
+    That is EPIPE for a pipe (on Windows EINVAL) and EIO for a terminal. Any other refusal, as of a
+    full disk on which a file is written, is an error.
+    """
+
+    @contextmanager
+    def _watch(self) -> Iterator[None]:
+        try:
+            yield
+        except OSError as error:
+            is_file = self._is_file()
+            if error.errno in (errno.EPIPE, errno.EIO, errno.EINVAL) and not is_file:
+                raise ReaderGone from None
+            error.filename = "standard output"
+            raise
+
+    def _is_file(self) -> bool:
+        with suppress(OSError, ValueError):  # it may have no descriptor
+            return stat.S_ISREG(os.fstat(self.stream.fileno()).st_mode)
+        return False
 
 
 @contextmanager

@@ -16,7 +16,7 @@ from torch import Tensor
 from sancho import optim
 from sancho.checkpoint import Checkpoint, Progress
 from sancho.config import EVALUATED, ModelConfig, TrainConfig
-from sancho.corpus import Corpus, require_length
+from sancho.corpus import Corpus, require_ids, require_length
 from sancho.device import Device, torch_seed
 from sancho.distributed import World
 from sancho.dropout import Dropout
@@ -280,6 +280,9 @@ class TrainingLoop:
         self.device = self.state.device
         block_size = self.state.model.config.block_size
         self.batches = Batches(self.corpus.train, block_size, config, self.device.torch_device)
+        if not self.device.on_cpu:  # there the ids of a batch are not looked at
+            require_ids(self.corpus.train, self.corpus)
+        require_ids(self.corpus.val, self.corpus)
         self.parameters = list(objective.parameters())
         objective.train()
         objective.zero_grad()
@@ -399,6 +402,8 @@ class TrainingLoop:
             return reported.detach() * fraction, found
 
         ids, targets = self.batches.get(step, micro_step)
+        if self.device.on_cpu:
+            require_ids(targets.numpy(), self.corpus)
         numbers = torch.arange(len(ids))
         parts = [each.tensor_split(self.threads) for each in (ids, targets, numbers)]
         losses, by_thread = zip(*self.parallel_map(gradients, *parts), strict=True)

@@ -487,7 +487,7 @@ def test_prepare_says_what_came_of_it(project):
     (project / odd).write_text("Dulcinea\n", encoding="utf-8")
     result = succeed("prepare.py", "--name=new", "--input", odd, "-", stdin=b"Sancho\n")
     assert result.out == ""
-    assert "data/new: 16 characters, 12 different; 15 to train on and 1 to vali" in result.err
+    assert "data/new: 16 characters, 12 different; 16 to train on and 0 to vali" in result.err
     assert (project / "data" / "new" / "input.txt").read_text("utf-8") == "Dulcinea\nSancho\n"
 
 

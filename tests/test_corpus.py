@@ -67,6 +67,8 @@ def test_a_corpus_is_four_files(prepared, tmp_path):
         "sha256": digest,
         "source": "a source",
         "file_sha256": "",
+        "split": "whole",
+        "files": [],
     }
 
 

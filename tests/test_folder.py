@@ -205,7 +205,7 @@ def test_a_save_that_is_refused_is_a_note_and_made_up_for(
         refuse(patch, number, lambda path: path.name == name)
         folder.save(state, corpus)
         assert (out / name).read_bytes() == before
-        with pytest.raises(OSError, match=os.strerror(number)):
+        with pytest.raises(UserError, match=rf"at step 7 \({os.strerror(number)}.*--resume"):
             folder.retry_save(state, corpus)
     (said,) = caplog.messages
     assert said.startswith(

@@ -10,6 +10,7 @@ import unicodedata
 import zlib
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -19,6 +20,7 @@ from architectures import checkpoint_of, exact_logits
 from conftest import ROOT, TEXT, prepared, run, succeed
 from golden.make import FAMILIES, FOLDER
 
+from docs.make_page import PAGE, facts_anew
 from sancho import checkpoint, corpus
 from sancho.checkpoint import Checkpoint, Progress
 from sancho.config import DEFAULT_SAMPLING
@@ -28,9 +30,9 @@ from sancho.convert.page.passages import passages_of
 from sancho.errors import UserError
 from sancho.generate import continue_texts
 from sancho.loss import validation_loss
-from sancho.metrics import read_metrics
 from sancho.model import GPT
 from sancho.presets import PRESETS
+from sancho.proof import TOLERANCE, from_base64, in_base64, proof_of, proof_window
 from sancho.tokenizer import CharTokenizer
 
 CHARACTERS = CharTokenizer.from_text("\n abcdefghijklmnopqrstuvxyzñáéíóú,.;—EUM").characters
@@ -58,6 +60,14 @@ def softmax(logits: np.ndarray) -> np.ndarray:
     return torch.from_numpy(logits).softmax(-1).numpy()
 
 
+def assert_proves(proof: np.ndarray, saved: Checkpoint) -> None:
+    """Compare a proof with that of PyTorch's model in float64."""
+    model = replace(saved, proof=None).build_model()
+    expected = proof_of(lambda ids: exact_logits(model, ids), saved.model_config)
+    limit = TOLERANCE * max(1, np.abs(expected).max())
+    np.testing.assert_allclose(proof, expected, rtol=0, atol=limit)
+
+
 def test_the_policy_allows_the_pages_own_script_and_style_alone(tmp_path):
     saved, path = small_checkpoint(), tmp_path / "page.html"
     page.write_page(saved, path, precision="float16")
@@ -77,23 +87,25 @@ def test_the_policy_allows_the_pages_own_script_and_style_alone(tmp_path):
 
 
 def test_the_committed_page_is_what_to_page_makes_of_the_pretrained_model():
-    text, saved = (ROOT / "docs/index.html").read_text("utf-8"), checkpoint.pretrained()
-    facts = json.loads(re.search(FACTS, text)[1])
-    metrics = read_metrics(checkpoint.PRETRAINED.with_name("metrics.jsonl"))
-    made = page.page_facts(saved, "float16", None, metrics, data=ROOT / "data")
-    # A machine decides four things: the cost is measured on the book, which is not committed, and
-    # passages are of it; nearest characters follow Python's Unicode, the bytes of base64 its zlib.
+    text, saved = PAGE.read_text("utf-8"), checkpoint.pretrained()
+    facts, weights = page.taken_apart(text)
+    outdated = "docs/index.html is out of date; run: python docs/make_page.py"
+    made = facts_anew(facts)
+    assert facts.keys() == made.keys() | {"strings"}, outdated
+    # A machine decides three things more: nearest characters follow Python's Unicode, the bytes of
+    # base64 its zlib, and the last bits of the proof its processor.
     assert (facts["cost"]["text"], len(facts["passages"])) == (facts["corpus"], 12)
     assert facts["corpus"] == "Don Quijote"
     latin = [[near for c, near in of["nearest"].items() if c < "\u0250"] for of in (facts, made)]
-    assert latin[0] == latin[1]
+    assert latin[0] == latin[1], outdated
     samples = [of["teaching"].pop("sample") for of in (facts, made)]
     sample, remade = (zlib.decompress(base64.b64decode(packed)) for packed in samples)
-    assert sample == remade == (ROOT / "data" / page.SAMPLE).read_bytes()
+    assert remade == (ROOT / "data" / page.SAMPLE).read_bytes()
+    assert sample == remade, outdated
     made["teaching"]["sample"] = samples[0]
-    made |= {name: facts[name] for name in ("cost", "nearest", "passages")}
-    weights = re.search(r'id="weights">(.*?)</', text)[1]
-    assert page.assemble(made, weights) == text
+    assert_proves(from_base64(facts["proof"]), saved)
+    made |= {name: facts[name] for name in ("nearest", "proof")}
+    assert page.assemble(made, weights) == text, outdated
     expected = packing.pack(packing.rounded(saved, "float16"), "float16")
     found, expected = (zlib.decompress(base64.b64decode(x)) for x in (weights, expected))
     assert found == expected
@@ -268,7 +280,7 @@ class Tab:
 
     def see(self, selector: str, words: str) -> None:
         there = "document.querySelector(arguments[0])"
-        self.wait(f"{there}.innerText.includes(arguments[1])", selector, words)
+        self.wait(f"{there}?.innerText.includes(arguments[1])", selector, words)
 
     def find(self, selector: str):
         """Return what is there, in the middle of the window."""
@@ -404,6 +416,62 @@ def test_faint_streams_are_normalised_as_the_model_does(visit, preset):
     np.testing.assert_allclose(found, logits[0, -1], atol=1e-4)
 
 
+@pytest.mark.parametrize(
+    "saved",
+    [
+        pytest.param(lambda: checkpoint.load(FOLDER / "mini.safetensors"), id="golden"),
+        pytest.param(lambda: small_checkpoint("classic", HOSTILE, block_size=300), id="long"),
+        pytest.param(lambda: small_checkpoint("mini", HOSTILE[:9], block_size=1), id="short"),
+    ],
+)
+def test_the_window_and_the_proof_are_those_of_the_library(visit, saved):
+    saved = saved()
+    tab = visit(saved)
+    assert tab.js("proofWindow(app.model.config)") == proof_window(saved.model_config)[0].tolist()
+    assert_proves(from_base64(tab.later("proofOf(app.model)")), saved)
+
+
+def change_facts(path: Path, change: Callable[[dict], object]) -> None:
+    """Let a page say something else of its model."""
+    text = path.read_text("utf-8")
+    facts = json.loads(re.search(FACTS, text)[1])
+    change(facts)
+    before, _, after = re.split(r'(?<=id="facts">)(.*?)(?=</script>)', text, maxsplit=1)
+    path.write_text(before + json.dumps(facts) + after, encoding="utf-8")
+
+
+def change_proof(place: int, facts: dict) -> None:
+    proof = from_base64(facts["proof"])
+    proof[place] += 2 * TOLERANCE * max(1, np.abs(proof).max())
+    facts["proof"] = in_base64(proof)
+
+
+OTHER = "su código no calcula el modelo que se entrenó"
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        pytest.param(lambda facts: facts["config"].update(norm="mish"), "norm=mish", id="norm"),
+        pytest.param(lambda facts: facts["config"].update(position="alibi"), "alibi", id="alibi"),
+        pytest.param(lambda facts: facts["config"].update(activation="mish"), "=mish", id="mish"),
+        pytest.param(lambda facts: facts["config"].update(activation="relu"), OTHER, id="relu"),
+        pytest.param(partial(change_proof, 0), OTHER, id="beginning"),
+        pytest.param(partial(change_proof, -1), OTHER, id="end"),  # which is looked at later
+    ],
+)
+def test_a_page_that_computes_another_model_says_so_and_writes_nothing(
+    visit, tmp_path, change, said
+):
+    tab = visit(small_checkpoint(block_size=64))
+    assert tab.shown("#texto")
+    change_facts(tmp_path / "página.html", change)
+    tab.driver.refresh()
+    tab.see("header + .notice", said)
+    assert tab.shown("header + .notice").startswith("Esta página no escribe")
+    assert tab.shown("main") == tab.shown("nav") == ""
+
+
 def test_texts_are_those_of_sample(tab, mini):
     start = "un lugar de la mancha, de cuyo nombre"
     assert len(start) > SMALL["block_size"]
@@ -452,7 +520,7 @@ def test_what_a_browser_lacks_is_said_in_the_language_of_the_page(tab):
     without("Worker")
     assert "navegador le falta Worker" in tab.ready().shown("#ensena")
     without("DecompressionStream")
-    tab.see("#estado", "a este navegador le falta DecompressionStream")
+    tab.see("header + .notice", "a este navegador le falta DecompressionStream")
 
 
 def test_writing_going_on_back_another_way_and_stopping(tab, mini):
@@ -888,7 +956,7 @@ def saved_file(tab: Tab, button: str, path: Path) -> Path:
 
 
 def test_what_learned_in_the_page_goes_on_and_is_kept(lesson, tmp_path):
-    """The checkpoint and the page of its own write the same letters; the loss is theirs."""
+    """The checkpoint and the page of its own write the same letters; loss and proof are theirs."""
     said = r"paso (\d+), tras .*: (\d\.\d\d) nats por letra"
     lesson.press("#parar")
     lesson.see("#aprendizaje", "Parado")
@@ -908,8 +976,11 @@ def test_what_learned_in_the_page_goes_on_and_is_kept(lesson, tmp_path):
     ours = validation_loss(saved.build_model(), unread)
     assert ours == pytest.approx(float(loss), abs=6e-3)
     expected = written(saved, "la razón", 80, temperature=0)
+    assert_proves(saved.proof, saved)
     args = ("--start=la razón", "--max_new_tokens=80", "--temperature=0")
-    assert succeed("sample.py", "--checkpoint", path, *args).out == f"{expected}\n"
+    done = succeed("sample.py", "--checkpoint", path, *args)
+    assert (done.out, done.err) == (f"{expected}\n", "")
+    succeed("convert.py", "to-page", "--checkpoint", path, "--output", tmp_path / "other.html")
     here = lesson.driver.current_window_handle
     lesson.press("#abrir-pagina")
     (there,) = set(lesson.driver.window_handles) - {here}
@@ -924,6 +995,8 @@ def test_what_learned_in_the_page_goes_on_and_is_kept(lesson, tmp_path):
     lesson.ready()
     assert "la razón" + lesson.write("la razón", 80, {"temperature": 0}) == expected
     assert "texto pegado" in lesson.shown("#ficha")
+    facts = lesson.js("app.facts")
+    assert_proves(from_base64(facts["proof"]), packing.rounded(saved, facts["precision"]))
 
 
 def test_what_was_learned_is_taken_up_after_a_reload(lesson):

@@ -14,7 +14,6 @@ import base64
 import hashlib
 import html
 import json
-import math
 import re
 import unicodedata
 import zlib
@@ -51,7 +50,7 @@ ENGINE = "vocabulary model random tools sampler kernel gradients corpus train wo
 """The scripts that the workers which train run, too."""
 SCRIPTS = [
     *ENGINE,
-    *"unpack words tables curve controls letters write typing link letter attention".split(),
+    *"proof unpack words tables curve controls letters write typing link letter attention".split(),
     *"journey surprise game duel switches about passages keep store lesson teach start".split(),
 ]
 """In the order in which they stand in the page: none knows a later one."""
@@ -248,19 +247,11 @@ def nearest_known(tokenizer: CharTokenizer) -> dict[str, str]:
 def curve(metrics: list[dict]) -> list[tuple[float, float | None, float | None]]:
     """Return (step, training loss, validation loss) of at most 200 lines, every evaluation kept."""
     stride = max(1, len(metrics) // 200)
-    points = []
-    for number, line in enumerate(metrics):
-        step = _finite(line.get("step"))
-        val_loss = _finite(line.get("val_loss"))
-        if step is not None and (number % stride == 0 or val_loss is not None):
-            points.append((step, _finite(line.get("train_loss")), val_loss))
-    return points
-
-
-def _finite(value: object) -> float | None:
-    if not isinstance(value, int | float) or isinstance(value, bool):
-        return None
-    return value if math.isfinite(value) else None
+    return [
+        (line["step"], line.get("train_loss"), line.get("val_loss"))
+        for number, line in enumerate(metrics)
+        if number % stride == 0 or line.get("val_loss") is not None
+    ]
 
 
 def assemble(facts: dict, weights: str) -> str:
@@ -288,13 +279,19 @@ def assemble(facts: dict, weights: str) -> str:
     return re.sub(r"\{\{(\w+)\}\}", lambda place: parts[place[1]], in_spanish(skeleton, strings))
 
 
-def relinked(page: str, links: Links) -> str:
-    """Return a page that was made before, leading elsewhere."""
+def taken_apart(page: str) -> tuple[dict, str]:
+    """Return the facts and the weights of a page that was made before."""
     facts, weights = (
         page.partition(f'id="{name}">')[2].partition("</script>")[0]
         for name in ("facts", "weights")
     )
-    return assemble(json.loads(facts) | {"links": asdict(links)}, weights)
+    return json.loads(facts), weights
+
+
+def relinked(page: str, links: Links) -> str:
+    """Return a page that was made before, leading elsewhere."""
+    facts, weights = taken_apart(page)
+    return assemble(facts | {"links": asdict(links)}, weights)
 
 
 def in_spanish(skeleton: str, strings: dict[str, list[str]]) -> str:

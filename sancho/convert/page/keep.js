@@ -92,11 +92,13 @@ async function pageOf(weights, facts) {
   const layout = shapesOf(weights, facts.config);
   const all = { ...app.facts, ...facts, layout, precision: 'float16' };
   let bytes = await laidOut(weights, all);
-  const rounded = namedWeights(bytes, 'float16', layout);
-  if ((await firstLetters(rounded, all)) !== (await firstLetters(weights, all))) {
+  let stored = namedWeights(bytes, 'float16', layout);
+  if ((await firstLetters(stored, all)) !== (await firstLetters(weights, all))) {
     all.precision = 'float32';
     bytes = await laidOut(weights, all);
+    stored = { ...weights };
   }
+  all.proof = await proofOf(new GPT(all.config, stored));
   const json = JSON.stringify(all).replaceAll('<', '\\u003c');
   return filledPage(json, await packed(bytes), document.documentElement.lang);
 }
@@ -202,6 +204,7 @@ async function keepCheckpoint(learned) {
     progress: { step: memory.step },
     characters: text.characters.join(''),
     corpus: { name: '', sha256: '' },
+    proof: await proofOf(new GPT(plan.config, { ...weights })),
   };
   saveAs(await checkpointOf(weights, plan.config, content), `${text.name}.safetensors`);
   learned.isSaved = true;

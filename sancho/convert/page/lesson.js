@@ -8,7 +8,7 @@ const AT_THE_END = 10; // steps that take as long as to measure the loss and to 
 
 /** Returns the kernel's bytes, or null where the browser has no WebAssembly with SIMD. */
 function kernelBytes() {
-  const bytes = Uint8Array.from(atob(app.facts.teaching.kernel), (letter) => letter.charCodeAt(0));
+  const bytes = fromBase64(app.facts.teaching.kernel);
   return typeof WebAssembly === 'object' && WebAssembly.validate(bytes) ? bytes : null;
 }
 

@@ -9,14 +9,31 @@ const QK_EPSILON = 1e-6;
 const NGRAM_KEYS = 'ngram_embedding.keys';
 const NO_KEY = 2 ** 31 - 1; // of the rows that no n-gram has for its own
 
+const silu = (x) => x / (1 + Math.exp(-x));
+const gelu = (x) => x * normalDistribution(x);
 const ACTIVATIONS = {
   relu: (x) => Math.max(x, 0),
   relu2: (x) => Math.max(x, 0) ** 2,
-  silu: (x) => x / (1 + Math.exp(-x)),
-  gelu: (x) => x * normalDistribution(x),
+  silu,
+  gelu,
+  geglu: gelu,
+  swiglu: silu,
 };
-ACTIVATIONS.geglu = ACTIVATIONS.gelu;
-ACTIVATIONS.swiglu = ACTIVATIONS.silu;
+
+/** The options that name something, and the names that are known here. */
+const CHOICES = {
+  norm: ['layernorm', 'rmsnorm'],
+  position: ['learned', 'sinusoidal', 'rope'],
+  activation: Object.keys(ACTIVATIONS),
+};
+
+/** Throws `unknown_choice` where an option has another name. */
+function requireKnown(config) {
+  for (const [option, names] of Object.entries(CHOICES)) {
+    const name = config[option];
+    if (!names.includes(name)) throw new Error('unknown_choice', { cause: { option, name } });
+  }
+}
 
 /** Φ(x), to 2e-7: Abramowitz & Stegun 1964, formula 7.1.26. */
 function normalDistribution(x) {
@@ -230,9 +247,10 @@ function anglesAt(t, n) {
 class GPT {
   /**
    * config: ModelConfig and what it derives; weights: by name, each a Float32Array, but the keys of
-   * n-grams an Int32Array.
+   * n-grams an Int32Array. Throws `unknown_choice`.
    */
   constructor(config, weights) {
+    requireKnown(config);
     this.config = config;
     this.weights = weights;
     this.activation = ACTIVATIONS[config.activation];

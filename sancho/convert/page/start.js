@@ -1,6 +1,9 @@
 // The beginning: unpack, open every part, write a first text. And the page's functions for others.
 
 const FIRST_TEXT = [200, 1000]; // letters; between the two it ends with a sentence, if it can
+// Slices of the proof that the first letter waits for: the logits of three places, some 50 ms where all
+// of it takes half a second.
+const COMPARED_FIRST = 2;
 // What the page can't be opened without, and not every browser has.
 const NEEDED = ['DecompressionStream', 'ReadableStream', 'MessageChannel'];
 
@@ -11,9 +14,11 @@ async function openPage() {
   openTheme();
   const names = NEEDED.filter((name) => !(name in window)).join(', ');
   if (names) throw new Error(say('missing', { names }));
-  const { config, characters, nearest, precision, layout } = app.facts;
+  const { config, characters, nearest, precision, layout, proof } = app.facts;
   const bytes = await inflate($('weights').textContent);
   app.model = new GPT(config, namedWeights(bytes, precision, layout));
+  app.comparison = comparison(app.model, proof);
+  for (let slice = 0; slice < COMPARED_FIRST; slice++) app.comparison.next();
   app.vocabulary = new Vocabulary(characters, nearest);
   openWriting({
     ask: askLetter,
@@ -142,18 +147,34 @@ function heedAddress() {
   openAddress();
 }
 
-window.sancho.ready.then(
-  () => {
-    $('estado').textContent = '';
-    addEventListener('hashchange', heedAddress);
-    history.replaceState(SEEN, '');
-    const asked = openAddress();
-    if (asked) return asked;
-    newStory(startIds(app.vocabulary.encode(app.facts.start).ids));
-    const [least, most] = FIRST_TEXT;
-    return goOn((n) => n >= most || (n >= least && sentenceEnded()));
-  },
-  (error) => {
-    $('estado').textContent = say('not_opened', { error: error.message });
-  },
-);
+/** Writes a first text, or what the address asks for. */
+function writeFirst() {
+  const asked = openAddress();
+  if (asked) return asked;
+  newStory(startIds(app.vocabulary.encode(app.facts.start).ids));
+  const [least, most] = FIRST_TEXT;
+  return goOn((n) => n >= most || (n >= least && sentenceEnded()));
+}
+
+/** Compares the rest of the proof, when there is time. */
+async function compareOn() {
+  const breath = breather();
+  while (!app.comparison.next().done) await breath();
+}
+
+/** Says in a line why the page does not write, in place of all that it would show. */
+function refuse({ message, cause }) {
+  stop();
+  const isOurs = message in app.facts.strings;
+  const line = isOurs ? say(message, cause) : say('not_opened', { error: message });
+  for (const part of document.querySelectorAll('nav, main')) part.hidden = true;
+  document.querySelector('header').after(element('p', { class: 'notice', role: 'alert' }, line));
+}
+
+window.sancho.ready.then(async () => {
+  $('estado').textContent = '';
+  addEventListener('hashchange', heedAddress);
+  history.replaceState(SEEN, '');
+  await writeFirst();
+  await compareOn().catch(refuse);
+}, refuse);

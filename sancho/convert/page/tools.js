@@ -3,7 +3,7 @@
 const $ = (id) => document.getElementById(id);
 
 /** What the page is made of, once start.js has opened it. */
-const app = { facts: null, model: null, vocabulary: null };
+const app = { facts: null, model: null, vocabulary: null, comparison: null };
 
 const characterOf = (id) => app.vocabulary.characters[id];
 
@@ -24,6 +24,11 @@ function furnish(node, attributes, children) {
   }
   node.append(...children.filter((child) => child !== null));
   return node;
+}
+
+/** Returns the bytes that base64 text holds. */
+function fromBase64(text) {
+  return Uint8Array.from(atob(text), (letter) => letter.charCodeAt(0));
 }
 
 /**
