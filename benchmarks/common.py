@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 ROOT = Path(__file__).resolve().parents[1]
 SAMPLE = ROOT / "data" / "apocrifo.txt"
-sys.path[:0] = [str(ROOT), str(ROOT / "notebooks")]
+sys.path[:0] = [str(ROOT), str(ROOT / "notebooks" / "taller")]
 
 
 def parser_of(doc: str, book: bool = False, nanogpt: bool = False) -> argparse.ArgumentParser:

@@ -24,7 +24,7 @@ from sancho.sources import prepare_files
 from sancho.tokenizer import CharTokenizer
 from sancho.training import Batches, TrainingState, fit
 
-FOLDER = Path(__file__).resolve().parent
+FOLDER = Path(__file__).resolve().parent.parent
 FILE = FOLDER / "microsancho.py"
 SAMPLE_TEXT = FOLDER.parent / "data" / "apocrifo.txt"
 TABLE, KEYS = "ngram_embedding.weight", "ngram_embedding.keys"
