@@ -21,6 +21,10 @@ does that alone. OPTIONS are train.py's; `--device cpu` only tries the script. P
 each text and one of the writing, then one line of JSON.
 """
 
+from common import need  # isort: skip
+
+need("numpy", "torch")
+
 import argparse
 import json
 import os

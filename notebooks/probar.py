@@ -13,6 +13,10 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent / "taller"))
 
+from entorno import preparar
+
+preparar("numpy", "torch")
+
 import hoja
 from comprobaciones import EN_BLANCO, PIEZAS, completa, en_espanol, motivo
 

@@ -13,7 +13,8 @@ import hoja
 from comprobaciones import PIEZAS
 
 FOLDER = Path(__file__).resolve().parent.parent
-MODULOS = ("probar.py", "taller/hoja.py", "taller/comprobaciones.py", "taller/solucion.py")
+MODULOS = ["probar.py"]
+MODULOS += [f"taller/{nombre}.py" for nombre in ("entorno", "hoja", "comprobaciones", "solucion")]
 """Los que necesita."""
 SOLUCION = hoja.SOLUCION.read_text(encoding="utf-8")
 BLANCA = curso.hoja_en_blanco()
