@@ -41,7 +41,7 @@ SAMPLES_AT_ONCE = 8
 class Number(int):
     """A whole number, or one that is drawn, for "random"."""
 
-    is_drawn: bool
+    is_drawn: bool  # Python 2 stops at this line: 3.10 or later is needed
 
     def __new__(cls, number: str | int) -> "Number":
         """Return the number that a word means. Raises ValueError for another word."""
@@ -61,7 +61,7 @@ class SampleOptions(CheckpointOption):
     Where stdout is no terminal, a line as "--- 2 of 3" stands before each of several texts.
     """
 
-    start: str = "\n"  # Python 2 stops at this line: 3.10 or later is needed
+    start: str = "\n"
     """The text to go on with; FILE:path takes it from a file, - from standard input."""
     num_samples: Count = 1
     """How many continuations."""
