@@ -54,7 +54,7 @@ SAMPLE_LENGTH = 2000
 LEAST_COMPARED = 1000
 """Characters of a text below which it is compared with nothing: chance would decide."""
 SEED = 1605
-LONGEST_TRAINING = 10_000_000  # Python 2 stops at this line: 3.10 or later is needed
+LONGEST_TRAINING = 10_000_000
 """Characters at the end of the training part that texts are compared with: about 1 GB of memory."""
 LONGEST_VALIDATION = 500_000
 """Characters at the beginning of the validation part that are the author's text."""
@@ -66,7 +66,7 @@ NOT_TOLD = "vocab_size preset max_iters eval_interval log_interval threads".spli
 class Measures:
     """What was measured of a model; losses in nats per character."""
 
-    loss: float
+    loss: float  # Python 2 stops at this line: 3.10 or later is needed
     """Of the whole validation part, or of a text of one's own."""
     bits_per_character: float
     """The same in bits."""
