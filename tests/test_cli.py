@@ -9,7 +9,7 @@ import shutil
 import signal
 import subprocess
 import sys
-from dataclasses import replace
+from dataclasses import is_dataclass, replace
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -116,6 +116,28 @@ def test_the_help_shows_all_options(trained, name, options):
     assert sorted(found) == sorted([*option_names(options), "help"])
     opposites = re.findall(r"^  --\w+, --no-(\w+)", result.out, re.MULTILINE)
     assert set(opposites) == set(found) & set(SWITCHES.split())
+
+
+CONVERSIONS = {
+    f"convert.py {name}": options for name, (options, _) in SCRIPTS["convert.py"].COMMANDS.items()
+}
+
+
+@pytest.mark.parametrize(("name", "options"), (OPTIONS | CONVERSIONS).items())
+def test_every_option_has_a_sentence_and_every_script_an_opening_one(name, options):
+    assert re.match(r"[A-Z].{20,}\.$", cli.summary(options)), name
+    inner = [value for value in vars(options).values() if is_dataclass(value)]
+    for owner in (options, *inner):
+        helps = cli._helps(type(owner))
+        for option in option_names(owner) - option_names_inside(owner):
+            assert re.match(r"\S.{9,}[.)]$", helps.get(option, "")), f"--{option}"
+
+
+def option_names_inside(owner: object) -> set[str]:
+    names = set()
+    for value in vars(owner).values():
+        names |= option_names(value) if is_dataclass(value) else set()
+    return names
 
 
 def test_the_help_of_train_shows_what_holds_where_nothing_is_said(trained):
