@@ -1,7 +1,9 @@
 """Small things that a user would feel: lines of a log, what is counted, locks, what is read."""
 
 import io
+import os
 import re
+import signal
 import subprocess
 import sys
 import threading
@@ -16,8 +18,8 @@ from tqdm import tqdm
 from sancho import ngrams, sources, terminal
 from sancho.config import TrainConfig
 from sancho.counting import kneser_ney_losses
-from sancho.distributed import World
-from sancho.errors import UserError
+from sancho.distributed import World, process_group
+from sancho.errors import LOG, UserError
 from sancho.files import FolderLock, locked
 from sancho.measures import copied, longest_copy
 from sancho.text import what_is_odd
@@ -229,3 +231,54 @@ def test_texts_whose_digests_differ_anywhere_are_different(monkeypatch, place):
     monkeypatch.setattr(World, "max", lambda self, number: max(number, next(calls)))
     with pytest.raises(UserError, match="different texts"):
         World(0, 2).require_same_text(ours)
+
+
+@pytest.fixture
+def second_of_two(monkeypatch) -> dict:
+    """This process is the second of two that torchrun started for a third attempt."""
+    import torch.distributed as dist
+
+    seen: dict = {"slept": []}
+    names = {"RANK": "1", "LOCAL_RANK": "1", "WORLD_SIZE": "2", "MASTER_PORT": "1"}
+    for name, value in (names | {"TORCHELASTIC_RESTART_COUNT": "3"}).items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setattr(dist, "rendezvous", lambda how: iter([("a store", 1, 2)]))
+    monkeypatch.setattr(dist, "PrefixStore", lambda prefix, store: (prefix, store))
+    monkeypatch.setattr(dist, "init_process_group", lambda backend, **how: seen.update(how))
+    monkeypatch.setattr(dist, "destroy_process_group", lambda: seen.update(left=True))
+    monkeypatch.setattr(time, "sleep", seen["slept"].append)
+    monkeypatch.setattr(LOG, "disabled", False)
+    return seen
+
+
+def test_an_error_in_all_processes_is_told_by_the_first_while_the_others_wait(second_of_two):
+    """torchrun ends all of them as soon as one has ended, perhaps before it has spoken."""
+    with pytest.raises(UserError, match="wrong"), process_group() as world:
+        assert (world.rank, world.size, LOG.disabled) == (1, 2, True)
+        raise UserError("something is wrong")
+    assert sum(second_of_two["slept"]) >= 5 and second_of_two["left"]
+
+
+def test_an_attempt_of_torchrun_does_not_read_what_the_one_before_has_left(second_of_two):
+    with process_group():
+        pass
+    assert second_of_two["store"] == ("attempt 3", "a store")
+    assert second_of_two["slept"] == []
+
+
+@posix
+@pytest.mark.parametrize("alone", [True, False])
+def test_after_the_block_only_a_run_of_one_process_hears_signals(alone):
+    """None of several is killed while another one still saves."""
+    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        with terminal.stop_signals(alone=alone) as received:
+            os.kill(os.getpid(), signal.SIGTERM)
+        if not alone:
+            os.kill(os.getpid(), signal.SIGTERM)
+        assert received == [signal.SIGTERM] * (1 if alone else 2)
+        same = {number: signal.getsignal(number) for number in before} == before
+        assert same == alone
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

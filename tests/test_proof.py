@@ -211,6 +211,7 @@ def test_what_an_older_file_says_of_numpy_holds(tmp_path, saved, numpy_agrees, e
     assert isinstance(found.build_implementation(), NumpyGPT if expected is None else GPT)
 
 
+@pytest.mark.filterwarnings("ignore:overflow")
 def test_logits_that_are_not_finite_prove_nothing_and_the_file_says_so(tmp_path, saved, caplog):
     head = np.full_like(saved.weights["head.weight"], 3e38)  # sums of a few of them are infinite
     weights = saved.weights | {"head.weight": head}

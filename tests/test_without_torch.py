@@ -12,10 +12,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from golden.writing import assert_writes
 
 from sancho import checkpoint, require
-from sancho.config import SampleConfig
-from sancho.generate import continue_texts
 
 ROOT = Path(__file__).resolve().parent.parent
 GOLDEN = ROOT / "tests" / "golden"
@@ -160,8 +159,6 @@ def test_numpy_computes_and_writes_what_the_golden_files_say(path):
     logits = model.logits(np.array([golden["ids"]]))
     np.testing.assert_allclose(logits, [golden["logits"]], rtol=0, atol=1e-4)
     assert logits.dtype == np.float32
-    prompt = saved.tokenizer.encode(golden["start"])
+    start = golden["start"]
     for temperature, text in ((0, golden["greedy"]), (golden["temperature"], golden["seeded"])):
-        config = SampleConfig(temperature=temperature)
-        options = {"seed": golden["seed"], "max_new_tokens": len(text)}
-        assert continue_texts(model, saved.tokenizer, prompt, config, **options) == [text]
+        assert_writes(model, saved.tokenizer, start, temperature, golden["seed"], text)
