@@ -573,6 +573,35 @@ def test_writing_going_on_back_another_way_and_stopping(tab, mini):
     assert (tab.text, typed) == (text, "otra cosa")
 
 
+def test_who_presses_again_gets_another_text_and_may_have_the_same_one(tab, mini):
+    """The first text, and that of a link, have the seed that the page says."""
+    first = tab.text
+    tab.fill(cuantas=60)
+    seeds = [1605]
+    for _ in range(3):
+        assert tab.shown("#escribir") == "Escribe otro"
+        tab.press("#escribir")
+        seeds.append(int(tab.find("#semilla").get_attribute("value")))
+        text = written(mini, page.START, 60, seeds[-1])
+        assert tab.text == text and not first.startswith(text)
+        assert tab.shown("#otra-vez") == f"Otra vez con la semilla {seeds[-1]}"
+        tab.press("#otra-vez")
+        assert tab.text == text
+    assert len(set(seeds)) == 4
+    tab.press("#enlace")
+    tab.again()
+    assert tab.text == text
+    # What somebody changes is written as asked for.
+    tab.fill(semilla=1605)
+    assert (tab.shown("#escribir"), tab.shown("#otra-vez")) == ("Escribe", "")
+    tab.press("#escribir")
+    assert tab.text == written(mini, page.START, len(tab.text) - len(page.START))
+    tab.fill(inicio="la mancha")
+    tab.press("#escribir")
+    assert tab.find("#semilla").get_attribute("value") == "1605"
+    assert tab.text == written(mini, "la mancha", len(tab.text) - 9)
+
+
 def test_who_begins_is_offered_letters_and_told_which_are_unknown(tab, mini):
     tab.fill(inicio="")
     for keys, text in (("un l", "un l"), ("u", "un lu"), ("\b" * 4 + "x", "ux")):
@@ -793,6 +822,10 @@ def test_the_books_passage_is_found_beside_one_that_the_model_writes(visit):
     saved, before = small_checkpoint(), "Era un lugar. "
     passages = [(before, f"Un{c} en el lugar " + "de la mancha, " * 9) for c in "abcdefghijklm"]
     tab = visit(saved, passages=passages)
+    first = tab.js("duel.seed")
+    tab.again()
+    assert tab.js("duel.seed") != first  # the rivals of a visit are others
+    tab.js("(duel.seed = 1605)")
     for n, (_, passage) in enumerate(passages[:10]):
         tab.press("#ronda")
         start = passage[: passage.index("lugar")]

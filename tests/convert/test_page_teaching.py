@@ -313,7 +313,7 @@ def test_a_page_of_its_own_speaks_as_one_reads(visit, mini):
     tab.press("#abrir-pagina")
     (there,) = set(tab.driver.window_handles) - {here}
     tab.driver.switch_to.window(there)
-    texts = {"en": ("Write", "Español"), "es": ("Escribe", "English")}
+    texts = {"en": ("Write another", "Español"), "es": ("Escribe otro", "English")}
     addresses = []
     for language in ("en", "es", "en"):
         for _ in range(300):
