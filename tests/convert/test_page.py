@@ -877,7 +877,7 @@ def test_hostile_characters_stay_letters_and_the_network_is_shut(visit):
     tab.press("#leer")
     assert tab.texts("#sorprendido .letters") == [HOSTILE * 20]
     assert f"«{name}»" in tab.texts("#lema")[0]
-    assert len(tab.texts("img, iframe, script")) == 4
+    assert len(tab.texts("img, iframe, script")) == 5
     assert tab.console() == []
     for request in ("fetch('https://example.org')", "fetch('data:,x')"):
         assert tab.later(f"{request}.then(() => 'open')").startswith("error")

@@ -300,8 +300,10 @@ def test_a_screen_reader_hears_of_a_lesson_every_ten_seconds_at_most(tab):
     assert tab.js("heard").count(tab.shown("#aprendizaje")) == 1
 
 
-def test_a_page_of_its_own_speaks_as_one_reads(visit, mini):
+def test_a_page_of_its_own_speaks_as_one_reads_and_is_not_saved_yet(visit, mini, tmp_path):
     tab = visit(mini, address="?lang=en")
+    kept = {"behavior": "allow", "downloadPath": str(tmp_path)}
+    tab.driver.execute_cdp_cmd("Browser.setDownloadBehavior", kept)
     tab.fill(pegado=LESSON)
     tab.see("#leido", "pasted text: 108,000 letters")
     tab.press("#aprender")
@@ -313,6 +315,9 @@ def test_a_page_of_its_own_speaks_as_one_reads(visit, mini):
     tab.press("#abrir-pagina")
     (there,) = set(tab.driver.window_handles) - {here}
     tab.driver.switch_to.window(there)
+    tab.wait("window.sancho")
+    assert "not saved yet" in tab.ready().shown("header") and asks(tab)
+    tab.fill(ajeno="a draft")
     texts = {"en": ("Write another", "Español"), "es": ("Escribe otro", "English")}
     addresses = []
     for language in ("en", "es", "en"):
@@ -323,11 +328,20 @@ def test_a_page_of_its_own_speaks_as_one_reads(visit, mini):
         tab.ready()
         assert (tab.shown("#escribir"), tab.shown("#idioma")) == texts[language]
         addresses.append(tab.js("location.href.split('#')[0]"))
+        assert tab.js("document.getElementById('ajeno').value") == "a draft"
         tab.find("#idioma").click()
     assert all(address.startswith("blob:") for address in addresses)
+    tab.wait("window.sancho && document.documentElement.lang === 'es'")
+    tab.ready()
+    path = saved_file(tab, "#guardar-esta", tmp_path / "pasted text.html")
+    assert tab.shown("#sin-guardar") == "" and asks(tab)
+    tab.fill(ajeno="")  # which was nowhere else
+    assert not asks(tab)
     tab.driver.close()
     tab.driver.switch_to.window(here)
     tab.wait("window.revoked === arguments[0]", addresses[0])
+    tab.driver.get(path.as_uri())
+    assert tab.ready().shown("#sin-guardar") == ""
 
 
 def test_where_no_checkpoint_can_be_sealed_the_page_says_so_and_is_kept(lesson, tmp_path):
@@ -493,3 +507,77 @@ def test_a_page_of_mini_is_small_enough_for_a_mail(visit, mini):
     characters = "".join(map(chr, range(32, 128)))
     tab = visit(mini, data=ROOT / "data")
     assert 8e6 < tab.later(program, characters) <= 11e6
+
+
+# --- one click loses nothing ----------------------------------------------------------------
+
+
+def asks(tab: Tab) -> bool:
+    """Whether the browser would ask before the page is left."""
+    leave = "new Event('beforeunload', { cancelable: true })"
+    return not tab.js(f"dispatchEvent({leave})")
+
+
+def fields(tab: Tab) -> list[str]:
+    return [tab.js("document.getElementById(arguments[0]).value", id) for id in DRAFTS]
+
+
+DRAFTS = ["inicio", "cuantas", "pegado", "ajeno", "tiempo", "nombre"]
+
+
+def test_what_was_typed_outlives_a_reload_and_the_other_language(tab):
+    typed = ["un hidalgo", "77", LINE * 60, "la mancha", "5", "Ana"]
+    tab.press("#escribir")
+    tab.fill(**dict(zip(DRAFTS, typed, strict=True)))
+    tab.wait("location.hash")
+    shown = tab.text
+    for leave in (tab.driver.refresh, lambda: tab.find("#idioma").click()):
+        tab.js("(window.sancho = null)")
+        leave()
+        tab.wait("window.sancho")
+        assert (tab.ready().text, fields(tab)) == (shown, typed)
+        tab.wait("lesson.given?.text")
+        assert not asks(tab)
+    assert tab.shown("#idioma") == "Español"
+    # A link to another text has the start of that one.
+    tab.driver.get(tab.driver.current_url.split("?")[0] + "#inicio=la+mancha&letras=5")
+    tab.driver.refresh()
+    assert fields(tab.ready())[:3] == ["la mancha", *typed[1:3]]
+    tab.js("(Storage.prototype.setItem = () => { throw new Error('full'); }, 0)")
+    assert asks(tab)
+
+
+def test_a_lesson_is_not_broken_off_unasked(lesson):
+    stop(lesson)
+    lesson.wait("lesson.kept")
+    assert not asks(lesson)
+    lesson.js("(lesson.isRefused = true)")
+    assert asks(lesson)
+    lesson.js("(lesson.learned.isSaved = true)")
+    assert not asks(lesson)
+
+
+def test_a_page_that_a_browser_has_saved_is_the_page(visit, mini, tmp_path):
+    """What the scripts have added to it is not added once more."""
+    passages = [("un lugar ", "de la mancha " * 9)]
+    tab = visit(
+        mini, "float16", passages=passages, metrics=[{"step": n, "val_loss": 3 - n} for n in (1, 2)]
+    )
+    nodes = "(node) => node.tagName + node.id + node.hidden + (node.disabled ?? '')"
+    count, first = tab.all("body *", nodes), tab.text
+    tab.fill(inicio="wn lugar", ajeno="un lugar de la mancha")
+    tab.press("#escribir", "#tema", "#mandos summary", "#interruptores label", "#leer", "#tab-mira")
+    tab.keys("#pasaje", "d")
+    path = tmp_path / "guardada.html"
+    for _ in range(2):
+        path.write_text("<!DOCTYPE html>" + tab.js("document.documentElement.outerHTML"), "utf-8")
+        tab.js("(sessionStorage.clear(), localStorage.clear())")
+        tab.driver.get(path.as_uri())
+        assert tab.ready().text == first
+        assert tab.all("body *", nodes) == count
+        assert tab.js("blankPage.querySelector('#as-made')") is None
+        assert all("style" in message for message in tab.console())
+    text = tab.later("thisPage('es').text()")
+    path.write_text(text, "utf-8")
+    tab.driver.get(path.as_uri())
+    assert (tab.ready().text, tab.all("body *", nodes)) == (first, count)

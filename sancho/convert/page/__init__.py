@@ -50,8 +50,9 @@ ENGINE = "vocabulary model random tools sampler kernel gradients corpus train wo
 """The scripts that the workers which train run, too."""
 SCRIPTS = [
     *ENGINE,
-    *"proof unpack words tables curve controls letters write typing link letter attention".split(),
-    *"journey surprise game duel switches about passages keep store lesson teach start".split(),
+    *"proof unpack words tables curve controls letters write typing link letter".split(),
+    *"attention journey surprise game duel switches about".split(),
+    *"passages keep store lesson teach drafts start".split(),
 ]
 """In the order in which they stand in the page: none knows a later one."""
 COMPUTED = {

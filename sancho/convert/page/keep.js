@@ -2,25 +2,41 @@
 
 const COMPARED = 300; // letters; where half precision changes one of the first, a page has single precision
 
-/** Lets a page that was made here speak as who made it reads, and in the other language without an address. */
+const FILLED = ['header', 'main', 'footer']; // the parts of the page that its scripts change
+
+/** Lets a page that was made here speak as who made it reads. */
 function speakAsMade() {
   const root = document.documentElement;
   if (!root.dataset.made || location.search) return;
   root.lang = root.dataset.language = root.dataset.made;
-  if (location.protocol !== 'blob:') return;
-  $('idioma').addEventListener('click', (event) => {
-    event.preventDefault();
-    const [facts, weights] = ['facts', 'weights'].map((id) => $(id).textContent);
-    const other = filledPage(facts, weights, event.currentTarget.lang);
-    location.replace(URL.createObjectURL(other) + location.hash);
-  });
+}
+
+/**
+ * Returns the page as it was made, without its facts and weights, to make others of it.
+ *
+ * A browser that saves an open page saves what the scripts have added, and they would add it once
+ * more. So the page carries the parts that they change as they were, and begins with these.
+ */
+function pageAsMade() {
+  const carried = $('as-made');
+  if (carried) {
+    const made = new DOMParser().parseFromString(JSON.parse(carried.textContent), 'text/html');
+    for (const part of FILLED) document.querySelector(part).replaceWith(made.querySelector(part));
+    for (const added of document.querySelectorAll('#as-made, body > .notice')) added.remove();
+    for (const node of [document.documentElement, document.body]) node.removeAttribute('style');
+    document.body.removeAttribute('class');
+  }
+  const page = document.documentElement.cloneNode(true);
+  delete page.dataset.drafts;
+  for (const id of ['facts', 'weights']) page.querySelector(`#${id}`).textContent = '';
+  const parts = FILLED.map((part) => document.querySelector(part).outerHTML).join('');
+  const json = JSON.stringify(parts).replaceAll('<', '\\u003c');
+  $('engine').before(element('script', { type: 'text/plain', id: 'as-made' }, json));
+  return page;
 }
 
 speakAsMade();
-
-/** The page as it was opened, without its facts and weights, to make others of it. */
-const blankPage = document.documentElement.cloneNode(true);
-for (const id of ['facts', 'weights']) blankPage.querySelector(`#${id}`).textContent = '';
+const blankPage = pageAsMade();
 
 /** Returns the bytes of numbers as planes: all first bytes, all second ones, … */
 function planesOf({ buffer, length, BYTES_PER_ELEMENT: size }) {
@@ -78,10 +94,11 @@ async function firstLetters(weights, { config, characters, start, sampling, seed
   return written.join();
 }
 
-/** Returns a page, as a Blob, of its facts in JSON and its packed weights. */
-function filledPage(facts, weights, language) {
+/** Returns a page, as a Blob, of its facts in JSON and its packed weights; drafts: to begin with. */
+function filledPage(facts, weights, language, drafts) {
   const page = blankPage.cloneNode(true);
   page.dataset.made = language;
+  if (drafts) page.dataset.drafts = drafts;
   page.querySelector('#facts').textContent = facts;
   page.querySelector('#weights').textContent = weights;
   return new Blob(['<!doctype html>\n', page.outerHTML], { type: 'text/html' });
@@ -141,6 +158,7 @@ async function checkpointOf(weights, config, content) {
 /** Opens a page that is still being made, and forgets it once its tab is closed. */
 async function openInTab(making) {
   const tab = window.open('', '_blank'); // at once: later a browser would take it for an advertisement
+  making.catch(() => tab.close());
   const address = URL.createObjectURL(await making);
   tab.location = address;
   const watch = setInterval(() => {
@@ -148,6 +166,12 @@ async function openInTab(making) {
     clearInterval(watch);
     URL.revokeObjectURL(address);
   }, 1000);
+}
+
+/** Returns the name of a file, of a title: without what some system does not take. */
+function fileName(title, ending) {
+  const name = title.replace(/[\\/:*?"<>|\p{C}]+/gu, ' ').trim();
+  return `${name || 'sancho'}.${ending}`;
 }
 
 /** Lets the browser save a Blob as a file of that name. */
@@ -189,7 +213,7 @@ function learnedFacts({ text, plan, memory, weights, points, seconds, loss }) {
 const learnedPage = (learned) => pageOf(learned.weights, learnedFacts(learned));
 
 async function keepPage(learned) {
-  saveAs(await learnedPage(learned), `${learned.text.name}.html`);
+  saveAs(await learnedPage(learned), fileName(learned.text.name, 'html'));
   learned.isSaved = true;
 }
 
@@ -206,6 +230,6 @@ async function keepCheckpoint(learned) {
     corpus: { name: '', sha256: '' },
     proof: await proofOf(new GPT(plan.config, { ...weights })),
   };
-  saveAs(await checkpointOf(weights, plan.config, content), `${text.name}.safetensors`);
+  saveAs(await checkpointOf(weights, plan.config, content), fileName(text.name, 'safetensors'));
   learned.isSaved = true;
 }
