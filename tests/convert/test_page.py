@@ -1045,7 +1045,33 @@ def test_what_was_learned_is_taken_up_after_a_reload(lesson):
     lesson.see("#aprendizaje", "Faltan")
 
 
-def test_passages_of_a_learned_text_are_those_of_the_exporter(tab):
-    text = (ROOT / "data/apocrifo.txt").read_text(encoding="utf-8")
+APOCRIFO = (ROOT / "data/apocrifo.txt").read_text(encoding="utf-8")
+CHAT = "".join(f"[12:{n}] Ana: vale 😀, nos vemos {'luego ' * (n % 5)}\n" for n in range(10, 60))
+POEM = ("Con diez cañones por banda,\nviento en popa, a toda vela,\n\n" * 9) + "no corta el mar\n"
+TALK = "—¿Vienes? —dijo él.\n\n—No —dijo ella—. Mañana será otro día…\n\n" * 30
+
+
+@pytest.mark.parametrize(
+    ("text", "count"),
+    [
+        pytest.param(APOCRIFO, 12, id="book"),
+        pytest.param(APOCRIFO[-1000:], 2, id="tenth-of-10-KB"),
+        pytest.param(APOCRIFO[-2000:], 4, id="tenth-of-20-KB"),
+        pytest.param(APOCRIFO[-6000:], 12, id="tenth-of-60-KB"),
+        pytest.param(CHAT, 4, id="chat"),
+        pytest.param(CHAT[:300], 1, id="short-chat"),
+        pytest.param(POEM, 1, id="poem"),
+        pytest.param(TALK, 3, id="dialogue"),
+        pytest.param("\n" * 300 + "a b. " * 9 + "C" * 90 + "\n", 1, id="blank"),
+        pytest.param("a" * 999 + "\n", 0, id="a-word"),
+        pytest.param("", 0, id="nothing"),
+    ],
+)
+def test_passages_of_a_learned_text_are_those_of_the_exporter(tab, text, count):
     expected = [list(passage) for passage in passages_of(text)]
-    assert len(expected) > 3 and tab.js("passagesOf(arguments[0])", text) == expected
+    assert tab.js("passagesOf(arguments[0])", text) == expected
+    assert len(expected) == count
+    where = 0
+    for before, passage in expected:  # one after the other, and each after what comes before it
+        where = text.index(before + passage, where) + len(before + passage)
+        assert 80 < len(passage) <= 301

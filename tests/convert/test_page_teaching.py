@@ -186,6 +186,18 @@ def test_a_text_that_cannot_be_learned_says_why_in_a_line(tab, tmp_path):
     assert said == "libro.txt pasa de 20 millones de bytes; dale una parte."
 
 
+def test_a_text_of_which_no_game_can_be_made_says_so(tab):
+    tab.fill(pegado="sancho " * 500)
+    tab.see("#leido", "no tiene frases ni líneas de entre 80 y 300 letras que adivinar.")
+    tab.fill(pegado=LINE * 60)
+    tab.wait("lesson.given.about.includes('4320')")
+    assert "juego" not in tab.shown("#leido")
+    # A page that begins with the text begins with a whole word of it.
+    facts = "learnedFacts({ ...lesson.given, plan: {}, memory: {}, weights: {} })"
+    assert tab.js(f"{facts}.start") == " ".join(LINE.split()[:3])
+    assert tab.js("wholeWords(arguments[0])", "ase, que yo\n") == "que yo\n"
+
+
 def test_an_offer_goes_with_its_file(tab, tmp_path):
     give(tab, tmp_path / "libro.txt", LESSON.encode("windows-1252"))
     assert tab.shown("#releer") == "Leerlo como windows-1252"

@@ -123,6 +123,7 @@ def to_page(options: ToPageOptions, data: str | Path) -> list[str]:
     path = checkpoint.find_checkpoint(options.checkpoint)
     saved = checkpoint.load(path)
     links = Links.to_repository(options.repository) if options.repository else NOWHERE
+    passages = find_passages(saved, data)
     size, cost = write_page(
         saved,
         options.output,
@@ -130,13 +131,15 @@ def to_page(options: ToPageOptions, data: str | Path) -> list[str]:
         text=measuring_text(saved, data),
         metrics=read_metrics(path.with_name("metrics.jsonl")),
         links=links,
-        passages=find_passages(saved, data),
+        passages=passages,
         data=data,
     )
     lines = [f"{options.output}: {size / 1e6:.2f} MB, weights in {options.precision}"]
     if cost:
         change = f"{cost.before:.5f} → {cost.after:.5f} nats per character"
         lines.append(f"packing: loss {change}, on {cost.characters} characters of {cost.text}")
+    if not passages:
+        lines.append(f"no game: its text is not in {data}, or has no sentences to guess unread")
     return [*lines, "open it with a double click, or send it to a friend: it needs no network"]
 
 

@@ -29,7 +29,7 @@ function shortened(text) {
 async function rivalOf([before, passage]) {
   const [start] = FIRST_WORDS.exec(passage) ?? [''];
   const { ids } = app.vocabulary.encode(before + start);
-  const letters = DUEL_LETTERS - start.length;
+  const letters = Math.min(DUEL_LETTERS, passage.length) - start.length; // a longer one would be known by that
   const written = await writtenAfter(ids, letters, app.model, app.facts.sampling, duel.seed + duel.ever++);
   return start + app.vocabulary.decode(written);
 }

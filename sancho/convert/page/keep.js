@@ -181,14 +181,20 @@ function saveAs(blob, name) {
   setTimeout(() => URL.revokeObjectURL(href), 60_000);
 }
 
+/** Returns the part of a text that is not learned from. */
+const unreadOf = ({ val, characters }) => Array.from(val, (id) => characters[id]).join('');
+
+/** Returns a text from its first whole word on, where there is one. */
+const wholeWords = (text) => text.replace(/^\S*\s+(?=\S)/, '');
+
 /** Returns what a page of a model that was learned here knows. */
 function learnedFacts({ text, plan, memory, weights, points, seconds, loss }) {
   const known = new Set(text.characters);
   const near = Object.entries(app.facts.nearest);
   const sizes = Object.entries(weights).filter(([name]) => name !== NGRAM_KEYS);
-  const unread = Array.from(text.val, (id) => text.characters[id]).join('');
+  const unread = unreadOf(text);
   const passages = passagesOf(unread);
-  const example = passages[0]?.[1] ?? unread.trimStart().slice(0, COMPARED);
+  const example = passages[0]?.[1] ?? wholeWords(unread).slice(0, COMPARED);
   return {
     taught: { name: $('nombre').value.trim(), letters: text.train.length + text.val.length, example },
     config: plan.config,

@@ -135,7 +135,7 @@ async function textOrWhy(given, encoding) {
   }
   const title = name.replace(/\.\w+$/, '');
   const about = say('text_taken', { name: title, n: letters, kinds: text.characters.length });
-  return { text: { name: title, ...text }, about: about + shortInWords(text) };
+  return { text: { name: title, ...text }, about: about + shortInWords(text) + noGameInWords(text) };
 }
 
 /** Returns what is said before a lesson that ends before the time does; nothing of a longer text. */
@@ -144,6 +144,9 @@ function shortInWords({ train: ids }) {
   const steps = mostSteps(ids.length, teaching.models[0], teaching);
   return steps < SHORT_STEPS ? ` ${say('short_text', { n: steps })}` : '';
 }
+
+/** Returns why a page that learned a text has no game; nothing where it has one. */
+const noGameInWords = (text) => (passagesOf(unreadOf(text)).length ? '' : ` ${say('no_game')}`);
 
 async function takeSample() {
   const { sample, sample_name } = app.facts.teaching;
