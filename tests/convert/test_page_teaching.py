@@ -32,6 +32,7 @@ from test_page import (
 
 from sancho import checkpoint
 from sancho.convert.page import packing
+from sancho.loss import validation_loss
 
 LINE = LESSON[: LESSON.index("\n") + 1]
 OTHER = "Otro texto, con otras letras: jaque, kilo, wolframio, 1605.\n" * 300
@@ -193,7 +194,8 @@ def test_a_text_of_which_no_game_can_be_made_says_so(tab):
     tab.wait("lesson.given.about.includes('4320')")
     assert "juego" not in tab.shown("#leido")
     # A page that begins with the text begins with a whole word of it.
-    facts = "learnedFacts({ ...lesson.given, plan: {}, memory: {}, weights: {} })"
+    nothing = "plan: { config: {}, options: {} }, memory: {}, weights: {}"
+    facts = f"learnedFacts({{ ...lesson.given, {nothing} }})"
     assert tab.js(f"{facts}.start") == " ".join(LINE.split()[:3])
     assert tab.js("wholeWords(arguments[0])", "ase, que yo\n") == "que yo\n"
 
@@ -272,6 +274,36 @@ def test_after_a_fault_the_last_good_state_goes_on(tab, fault, said):
     tab.see("#aprendizaje", "Faltan")
     stop(tab)
     tab.console()
+
+
+def test_no_training_loss_is_told_as_that_of_what_it_has_not_read(tab, tmp_path):
+    """A lesson that was broken off is measured when it is taken up, or nothing is said of it."""
+    change_engine(tab, kept="KEPT_EVERY = 300")
+    tab.fill(pegado=LESSON + OTHER)  # what it has not read is another text
+    tab.see("#leido", thousands(len(LESSON + OTHER)))
+    tab.press("#aprender")
+    tab.wait("lesson.kept")
+    kept = tab.later("lesson.keeping.then(() => keptLesson(lesson.kept))")
+    assert kept["loss"] is None
+    tab.js("(giveUp('worker_died'), 0)")
+    facts = "learnedFacts(lesson.learned)"
+    assert tab.js(f"{facts}.progress.val_loss") is None
+    assert tab.js("(introduce({ ...app.facts, ...arguments[0] }), 0)", tab.js(facts)) == 0
+    assert "duda" not in tab.shown("#lema")
+    tab.js("(tellLearned(), 0)")
+    assert "en la parte que no ha leído, aún sin medir" in tab.shown("#aprendizaje")
+    tab.again()
+    tab.press("#retomar")
+    tab.see("#aprendizaje", "nats por letra en la parte que no ha leído")
+    kept = {"behavior": "allow", "downloadPath": str(tmp_path)}
+    tab.driver.execute_cdp_cmd("Browser.setDownloadBehavior", kept)
+    path = saved_file(tab, "#guardar-modelo", tmp_path / "texto pegado.safetensors")
+    saved = checkpoint.load(path)
+    ids = saved.tokenizer.encode(LESSON + OTHER)
+    unread = ids[len(ids) - len(ids) // 10 :]
+    loss = tab.js(f"{facts}.progress.val_loss")
+    assert loss == pytest.approx(validation_loss(saved.build_model(), unread), abs=1e-3)
+    assert f"{loss:.2f} nats" in tab.shown("#aprendizaje")
 
 
 def test_a_full_store_is_told_and_the_lesson_goes_on(tab):
@@ -462,9 +494,9 @@ def test_a_kept_page_says_what_it_is_and_writes_what_its_model_would(lesson, tmp
         [],
     ]
     doubts = round(math.exp(loss))
-    doubts = f"duda como entre {doubts}" if doubts > 1 else "apenas duda"
+    doubts = f"duda como entre {doubts} letras iguales" if doubts > 1 else "apenas duda"
     said = (
-        rf"«texto pegado» \({thousands(len(LESSON))} letras\) durante \d+ segundos?: .* {doubts}\."
+        rf"«texto pegado» \({thousands(len(LESSON))} letras\) durante \d+ segundos?\. .* {doubts}\."
     )
     assert re.search(said, lesson.shown("#lema"))
     assert lesson.js("pageAddress()") == ""  # of another model

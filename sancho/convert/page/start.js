@@ -50,7 +50,8 @@ function introduce({ taught, corpus, characters, progress }) {
     document.title = document.querySelector('h1').textContent = title;
     said.letters = say('letters', { n: taught.letters });
     said.time = duration(progress.seconds);
-    said.doubts = say('doubts', { n: Math.round(Math.exp(progress.val_loss)) });
+    const { val_loss: loss } = progress;
+    said.doubts = loss === null ? '' : say('doubts', { n: Math.round(Math.exp(loss)) });
   }
   const motto = say(taught ? 'taught_motto' : 'motto_of', said);
   $('lema').textContent = motto + (characters.includes('¿') ? say('in_spanish') : '');

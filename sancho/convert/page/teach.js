@@ -228,11 +228,10 @@ function showStep(run, { step, loss }) {
 /** Takes the state of a run for what was learned, and keeps it for another visit, if the browser does. */
 function keepState(run, { loss = null, options = run.plan.options, memory, weights }) {
   const { text, points, writings } = run;
-  const last = points.at(-1)?.[1] ?? loss;
-  if (loss !== null) points.push([memory.step, last, loss]);
+  if (loss !== null) points.push([memory.step, points.at(-1)?.[1] ?? loss, loss]);
   const plan = { ...run.plan, options };
   const told = { points: points.slice(), writings: writings.slice(), seconds: secondsOf(run) };
-  const state = { text, plan, ...told, loss: loss ?? last, memory, weights };
+  const state = { text, plan, ...told, loss, memory, weights };
   lesson.learned = state;
   lesson.keeping = lesson.keeping.then(async () => {
     const kept = await keepLesson(state, lesson.kept);
@@ -250,13 +249,18 @@ function finish(run) {
 
 function tellLearned() {
   const { text, plan, seconds, memory, loss } = lesson.learned;
-  const said = { step: memory.step, nats: loss.toFixed(2), time: duration(seconds) };
+  const said = { step: memory.step, time: duration(seconds), loss: unreadInWords(loss) };
   if (!isDone(lesson.learned)) return tell('was_stopped', said);
   const ids = text.train.length;
   const isShort = memory.step >= mostSteps(ids, plan.config, app.facts.teaching) && seconds < 0.8 * plan.asked;
   const enough = 1000 * Math.ceil((ids * plan.asked) / seconds / 1000);
   const more = { n: enough, time: duration(plan.asked) };
   tell('has_learned', said, isShort ? ` ${say('was_short', more)}` : '');
+}
+
+/** Returns what is said of a loss, null where only that of what is read is known. */
+function unreadInWords(loss) {
+  return loss === null ? say('unread_unmeasured') : say('unread_measured', { nats: loss.toFixed(2) });
 }
 
 /** Ends a lesson: after this step, or at once where none is done or somebody asks again. */
@@ -287,8 +291,18 @@ async function takeUp() {
     lesson.kept = null;
     return tell('does_not_fit');
   }
+  // What was kept on the way was not measured yet.
   lesson.learned = state;
-  tellLearned();
+  state.loss = state.points.at(-1)?.[2] ?? null;
+  state.loss ??= await measured(state);
+  if (lesson.learned === state && !lesson.run) tellLearned();
+}
+
+/** Resolves to the loss of a state on the part that is not learned from; to null where it can't be had. */
+async function measured({ text: { val }, plan: { config }, weights }) {
+  tell('measuring');
+  const told = answered({}, { measure: true, config, weights, val, kernel: kernelBytes() });
+  return (await told.catch(() => ({ loss: null }))).loss;
 }
 
 /** Returns whether the letters of a text are those of the model that was kept with it. */
