@@ -18,6 +18,7 @@ from test_page import (
     AXE,
     FACTS,
     LESSON,
+    STRINGS,
     Tab,
     chromium,
     lesson,
@@ -29,10 +30,21 @@ from test_page import (
     visit,
     written,
 )
+from test_text import BODY, FRAMES, HEADER
+from test_text import LICENCE as FULL_LICENCE
 
 from sancho import checkpoint
 from sancho.convert.page import packing
 from sancho.loss import validation_loss
+from sancho.text import (
+    A_WEB_PAGE,
+    E_BOOK,
+    SIGNATURES,
+    SUSPICIOUS,
+    clean_text,
+    read_text,
+    what_is_odd,
+)
 
 LINE = LESSON[: LESSON.index("\n") + 1]
 OTHER = "Otro texto, con otras letras: jaque, kilo, wolframio, 1605.\n" * 300
@@ -187,6 +199,84 @@ def test_a_text_that_cannot_be_learned_says_why_in_a_line(tab, tmp_path):
     assert said == "libro.txt pasa de 20 millones de bytes; dale una parte."
 
 
+READ = """readSource(new Blob([fromBase64(arguments[0])]), 'utf-8', app.facts.teaching.text).then(
+  ({ text, odd, ...refusal }) => {
+    const ids = text && [...text.train, ...text.val];
+    return text ? [ids.map((id) => text.characters[id]).join(''), odd] : refusal;
+  }
+)"""
+
+
+def read_in(tab: Tab, raw: bytes) -> list | dict:
+    """What the page makes of a file: its clean text and what is odd in it, or why there is none."""
+    return tab.later(READ, base64.b64encode(raw).decode())
+
+
+def test_a_text_is_cleaned_as_by_the_library(tab):
+    texts = [f"\ufeff{HEADER}{a}\n\n\n{BODY}\n\n{b}\n{FULL_LICENCE}" for a, b in FRAMES]
+    texts += [f"{HEADER}{start}\n{BODY}" for start, _ in FRAMES]
+    texts += [f"{BODY}{end}\n{FULL_LICENCE}" for _, end in FRAMES]
+    texts += [
+        "".join(texts[:3]),
+        f"{BODY}\n{FULL_LICENCE}",
+        "uno\u2028*** START OF THE PROJECT GUTENBERG",
+    ]
+    texts += [
+        "",
+        "\ufeff \r\n\t\n ",
+        "\u200b\n\u00ad \u200b",
+        "\n \n  a b\tc\n \t\n\nb  c",
+        "a\r\n\r\r\nb\rc\r",
+    ]
+    texts += ["\ufeffae\u0327\u0301 e\u0301", "a\x0b\x85\u2028 \u00a0\nb\ufeff"]
+    for text in texts:
+        expected = clean_text(read_text(text.encode(), "text"))
+        assert read_in(tab, text.encode())[0] == expected
+        program = "cleanText(arguments[0], app.facts.teaching.text)"
+        assert tab.js(program, text.removeprefix("\ufeff")) == expected
+
+
+def test_what_is_odd_in_a_text_is_told_as_by_the_library(tab, tmp_path):
+    parts = [
+        "a\0",
+        "\x0c\x1b",
+        "\x93",
+        "a\ufeff",
+        "\ufffd",
+        "\xad",
+        "\u200b",
+        "\ue000",
+        "SeÃ±or",
+        "â€™",
+    ]
+    parts += ["├▒ √±", "\u3000", "\u2028\ufe0f\U000e0001", r"\u00f1 &ntilde;", "ÂNIMO NÃO, R&D"]
+    for part in [*parts, "".join(parts)]:
+        text = clean_text(f"{LINE}{part}{LINE}{part}{LINE}")
+        _, odd = read_in(tab, text.encode())
+        assert ", ".join(f"{count} {name}" for name, count in odd) == what_is_odd(text)
+    said = give(tab, tmp_path / "a.txt", LESSON.encode().decode("latin-1").encode())
+    assert "6000 parejas como Ã± (¿UTF-8 leído con otra codificación?)" in said
+    assert tab.find("#aprender").is_enabled()
+
+
+def test_long_runs_of_blanks_are_read_at_once(tab):
+    blanks = " " * 300_000
+    for text in (
+        f"a{blanks}b",
+        f"***{blanks}START OF",
+        f"*** START OF{blanks}X",
+        f"*{' *' * 99_999}\n" * 2,
+    ):
+        since = time.monotonic()
+        assert read_in(tab, f"{text}\n".encode())[0] == f"{text}\n"
+        assert time.monotonic() - since < 5
+
+
+def test_every_kind_of_file_and_odd_thing_has_a_name_in_both_languages():
+    names = {*SIGNATURES.values(), *SUSPICIOUS, E_BOOK, A_WEB_PAGE}
+    assert {STRINGS[name][1] for name in names} == names
+
+
 def test_a_text_of_which_no_game_can_be_made_says_so(tab):
     tab.fill(pegado="sancho " * 500)
     tab.see("#leido", "no tiene frases ni líneas de entre 80 y 300 letras que adivinar.")
@@ -213,6 +303,13 @@ def test_an_offer_goes_with_its_file(tab, tmp_path):
     [
         ("a.docx", b"PK\x03\x04" + bytes(9), "a.docx es un archivo zip, como los .docx", ""),
         ("a.pdf", b"%PDF-1.7\n\xe2\xe3", "a.pdf es un PDF: ábrelo en su programa", ""),
+        ("a.jpg", b"\xff\xd8\xff\xe0\0", "a.jpg es una imagen: ábrelo en su programa", ""),
+        ("a.html", b"\xef\xbb\xbf\n<!-- x -->\n<html lang='es'>", "a.html es una página web", ""),
+        ("a.doc", b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1", "a.doc es un archivo de un Word o un", ""),
+        ("a.mobi", bytes(60) + b"BOOKMOBI", "a.mobi es un libro electrónico", ""),
+        ("a.txt", b"\xff" + LESSON.encode(), "está en UTF-8, salvo 1 lugar dañado: corrígelo", ""),
+        ("a.txt", LESSON.encode("utf-32"), "no está en UTF-8, sino en UTF-32.", ""),
+        ("a.txt", ("\ufeff" + LESSON).encode("gb18030"), "sino en GB18030", "GB18030"),
         ("a.bin", bytes(range(256)) * 9, "a.bin es un archivo que no contiene texto", ""),
         ("a.txt", LESSON.encode("utf-16"), "a.txt no está en UTF-8, sino en UTF-16LE", "UTF-16LE"),
         ("a.txt", LESSON.encode("utf-16-be"), "sino en UTF-16BE", "UTF-16BE"),

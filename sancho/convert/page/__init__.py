@@ -42,6 +42,8 @@ from sancho.files import atomic_write, existing_file
 from sancho.metrics import read_metrics
 from sancho.presets import LESS_DROPPED, MINI, MOST_DROPPED, SCALED
 from sancho.proof import in_base64, proof_of
+from sancho.text import A_WEB_PAGE, BYTE_ORDER_MARKS, E_BOOK, SIGNATURES, SUSPICIOUS, WEB_PAGE
+from sancho.text import MARK as GUTENBERG
 from sancho.tokenizer import CharTokenizer
 from sancho.weights import count_parameters
 
@@ -229,8 +231,30 @@ def teaching_facts(data: str | Path) -> dict:
         "dropout": {"most": MOST_DROPPED, "less": LESS_DROPPED},
         "scale": SCALED,
         "kernel": base64.b64encode((FOLDER / "kernel.wasm").read_bytes()).decode(),
+        "text": text_rules(),
         "sample_name": sample.stem,
         "sample": base64.b64encode(text).decode(),
+    }
+
+
+def text_rules() -> dict:
+    """Return the tables of text.py as the page's script reads them."""
+
+    def in_javascript(pattern: str) -> str:
+        named = pattern.replace("(?P<", "(?<")
+        return re.sub(r"\\U000([0-9a-f]{5})", r"\\u{\1}", named)
+
+    def of_bytes(table: dict[bytes, str]) -> list[tuple[str, str]]:
+        return [(begin.decode("latin-1"), what) for begin, what in table.items()]
+
+    return {
+        "signatures": of_bytes(SIGNATURES),
+        "marks": of_bytes(BYTE_ORDER_MARKS),
+        "e_book": E_BOOK,
+        "web_page": A_WEB_PAGE,
+        "web_page_begins": in_javascript(WEB_PAGE.pattern),
+        "suspicious": [(name, in_javascript(x)) for name, x in SUSPICIOUS.items()],
+        "gutenberg": in_javascript(GUTENBERG.pattern),
     }
 
 

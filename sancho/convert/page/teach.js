@@ -126,16 +126,37 @@ async function textOrWhy(given, encoding) {
   if ((source.size ?? source.length) > LARGEST_TEXT) {
     return { about: say('text_too_large', { name, n: LARGEST_TEXT / 1e6 }) };
   }
-  const told = await answered(given, { read: source, encoding }).catch(() => ({ refused: 'unreadable' }));
-  const { text, refused, kind, offer } = told;
-  if (refused) return { about: say(refused, { name, kind: kind && say(kind), encoding: offer }), offer };
+  const question = { read: source, encoding, rules: app.facts.teaching.text };
+  const told = await answered(given, question).catch(() => ({ refused: 'unreadable' }));
+  const { text, odd, refused, kind, offer: encodingFound, damaged } = told;
+  if (refused) {
+    const said = { name, kind: kind && say(kind), encoding: encodingFound, n: damaged };
+    return { about: say(refused, said), offer: canDecode(encodingFound) ? encodingFound : null };
+  }
   const letters = text.train.length + text.val.length;
   if (letters < LEAST_LETTERS) {
     return { about: say('text_too_short', { n: letters, least: LEAST_LETTERS }) };
   }
   const title = name.replace(/\.\w+$/, '');
   const about = say('text_taken', { name: title, n: letters, kinds: text.characters.length });
-  return { text: { name: title, ...text }, about: about + shortInWords(text) + noGameInWords(text) };
+  const more = [oddInWords(odd), shortInWords(text), noGameInWords(text)];
+  return { text: { name: title, ...text }, about: about + more.join('') };
+}
+
+/** Returns whether the browser reads an encoding. */
+function canDecode(encoding) {
+  try {
+    return Boolean(encoding && new TextDecoder(encoding));
+  } catch {
+    return false;
+  }
+}
+
+/** Returns what in a text can't be seen or is seldom meant; nothing of others. */
+function oddInWords(odd) {
+  if (!odd.length) return '';
+  const found = odd.map(([name, n]) => `${thousands(n)} ${say(name)}`).join(', ');
+  return ` ${say('odd_in_text', { found })}`;
 }
 
 /** Returns what is said before a lesson that ends before the time does; nothing of a longer text. */

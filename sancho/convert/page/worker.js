@@ -19,7 +19,7 @@ function serveTraining() {
     else if (data.planned) run.planned = data.planned;
     else if (data.trial) self.postMessage({ trial: secondsOfWindow(data) });
     else if (data.measure) self.postMessage({ loss: measuredLoss(data) });
-    else if ('read' in data) self.postMessage(await readSource(data.read, data.encoding));
+    else if ('read' in data) self.postMessage(await readSource(data.read, data.encoding, data.rules));
     else await trainTogether(data, ports, run);
   };
   self.onmessage = ({ data, ports }) => {
