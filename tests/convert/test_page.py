@@ -158,6 +158,13 @@ def made(*args: str) -> dict:
     return json.loads(re.search(FACTS, Path("sancho.html").read_text("utf-8"))[1])
 
 
+def test_the_seed_is_said_to_give_the_text_of_sample_where_it_does(visit, mini):
+    assert "aquí y en sample.py" in visit(mini, "float16").texts("#semilla-nota")[0]
+    whole = small_checkpoint()
+    assert "aquí y en sample.py" in visit(whole).texts("#semilla-nota")[0]
+    assert "media precisión" in visit(whole, "float16").texts("#semilla-nota")[0]
+
+
 def test_to_page_says_what_it_made_and_what_packing_costs(here):
     done = run("convert.py", "to-page")
     assert re.search(r"packing: loss \d\.\d{5} → \d\.\d{5} nats .* of tiny", done.err)
@@ -571,6 +578,16 @@ def test_writing_going_on_back_another_way_and_stopping(tab, mini):
     tab.rest()
     typed = tab.find("#inicio").get_attribute("value")
     assert (tab.text, typed) == (text, "otra cosa")
+
+
+@pytest.mark.parametrize("height", [720, 900])
+def test_the_text_is_in_sight_while_the_controls_are_moved(tab, height):
+    size = {"width": 1280, "height": height, "deviceScaleFactor": 0, "mobile": False}
+    tab.driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
+    tab.press("#mandos summary")
+    tab.js("document.getElementById('temperatura').focus()")
+    box = "document.getElementById('texto').getBoundingClientRect()"
+    assert tab.js(f"innerHeight - {box}.top") > 120
 
 
 def test_who_presses_again_gets_another_text_and_may_have_the_same_one(tab, mini):

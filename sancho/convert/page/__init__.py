@@ -169,6 +169,8 @@ def write_page(
     packed = rounded(saved, precision)
     cost = packing_cost(saved, packed, text[1], text[0]) if text else None
     facts = page_facts(packed, precision, cost, metrics or [], links, passages, data)
+    pairs = ((saved.weights[name], array) for name, array in packed.weights.items())
+    facts["exact"] = all(np.array_equal(before, after) for before, after in pairs)
     page = assemble(facts, pack(packed, precision)).encode()
     with atomic_write(output) as file:
         file.write(page)
@@ -195,6 +197,7 @@ def page_facts(
         "nearest": nearest_known(saved.tokenizer),
         "layout": stored_shapes(config),
         "precision": precision,
+        "exact": True,
         "start": START if known else "",
         "sampling": asdict(DEFAULT_SAMPLING),
         "seed": SEED,
@@ -324,7 +327,11 @@ def relinked(page: str, links: Links) -> str:
 
 def in_spanish(skeleton: str, strings: dict[str, list[str]]) -> str:
     """Return the skeleton with its texts and labels as they are without scripts."""
-    spanish = {key: html.escape(text) for key, (text, _) in strings.items()}
+
+    def escaped(text: str) -> str:
+        return html.escape(re.sub(r"\{(name|Name|whose)\}", "Sancho", text))
+
+    spanish = {key: escaped(text) for key, (text, _) in strings.items()}
 
     def with_text(mark: re.Match) -> str:
         return f"{mark[0]}{spanish[mark[1]]}"

@@ -1,6 +1,7 @@
 // What was learned here, to keep: a page of its own, and a checkpoint that sample.py opens.
 
-const COMPARED = 300; // letters; where half precision changes one of the first, a page has single precision
+const EXAMPLE = 300; // letters
+const COMPARED = 600; // letters, as many as are written at once; where half precision changes one of the first, a page has single precision
 
 const FILLED = ['header', 'main', 'footer']; // the parts of the page that its scripts change
 
@@ -115,6 +116,8 @@ async function pageOf(weights, facts) {
     bytes = await laidOut(weights, all);
     stored = { ...weights };
   }
+  const isSame = (name) => stored[name].every((x, i) => x === weights[name][i]);
+  all.exact = layout.every(([name]) => isSame(name));
   all.proof = await proofOf(new GPT(all.config, stored));
   const json = JSON.stringify(all).replaceAll('<', '\\u003c');
   return filledPage(json, await packed(bytes), document.documentElement.lang);
@@ -170,7 +173,7 @@ async function openInTab(making) {
 
 /** Returns the name of a file, of a title: without what some system does not take. */
 function fileName(title, ending) {
-  const name = title.replace(/[\\/:*?"<>|\p{C}]+/gu, ' ').trim();
+  const name = title.replace(/[\\/:*?"<>|\p{C}\s]+/gu, ' ').trim();
   return `${name || 'sancho'}.${ending}`;
 }
 
@@ -194,7 +197,7 @@ function learnedFacts({ text, plan, memory, weights, points, seconds, loss }) {
   const sizes = Object.entries(weights).filter(([name]) => name !== NGRAM_KEYS);
   const unread = unreadOf(text);
   const passages = passagesOf(unread);
-  const example = passages[0]?.[1] ?? wholeWords(unread).slice(0, COMPARED);
+  const example = passages[0]?.[1] ?? wholeWords(unread).slice(0, EXAMPLE);
   return {
     taught: { name: $('nombre').value.trim(), letters: text.train.length + text.val.length, example },
     config: plan.config,
@@ -218,13 +221,8 @@ function learnedFacts({ text, plan, memory, weights, points, seconds, loss }) {
 
 const learnedPage = (learned) => pageOf(learned.weights, learnedFacts(learned));
 
-async function keepPage(learned) {
-  saveAs(await learnedPage(learned), fileName(learned.text.name, 'html'));
-  learned.isSaved = true;
-}
 
-async function keepCheckpoint(learned) {
-  const { text, plan, memory, weights } = learned;
+async function learnedCheckpoint({ text, plan, memory, weights }) {
   const { head_size, hidden_size, is_gated, ...model } = plan.config;
   const { ngram_dropout, ...options } = plan.options;
   const content = {
@@ -236,6 +234,22 @@ async function keepCheckpoint(learned) {
     corpus: { name: '', sha256: '' },
     proof: await proofOf(new GPT(plan.config, { ...weights })),
   };
-  saveAs(await checkpointOf(weights, plan.config, content), fileName(text.name, 'safetensors'));
-  learned.isSaved = true;
+  return checkpointOf(weights, plan.config, content);
 }
+
+/** Saves what is made of what was learned, and says when and where; ending: of the file. */
+async function keepAs(learned, ending, make) {
+  const file = fileName(learned.text.name, ending);
+  let said = '';
+  $('guardado').textContent = say('being_kept', { file });
+  try {
+    saveAs(await make(learned), file);
+    learned.isSaved = true;
+    said = say('is_kept', { file });
+  } finally {
+    $('guardado').textContent = said;
+  }
+}
+
+const keepPage = (learned) => keepAs(learned, 'html', learnedPage);
+const keepCheckpoint = (learned) => keepAs(learned, 'safetensors', learnedCheckpoint);

@@ -15,6 +15,7 @@ const lesson = {
   kept: null, // the key of a state in the store
   keeping: Promise.resolve(), // a promise that no state is on its way there
   isRefused: false, // whether the browser keeps none
+  titled: null, // the text whose title is in its field
   drawn: null, // the newest of what it wrote that is shown
   says: { kind: '', line: '' },
   spoken: { kind: '', at: 0 }, // what of it was read aloud, and when
@@ -53,6 +54,10 @@ function showLesson() {
     aprendizaje: lesson.says.line,
   };
   for (const [id, text] of Object.entries(words)) putWords(id, text);
+  if (learned && lesson.titled !== learned.text) {
+    lesson.titled = learned.text;
+    $('titulo').value = learned.text.name;
+  }
   $('aprender').disabled = !given?.text;
   if (run?.part) $('progreso').value = run.part;
   else $('progreso').removeAttribute('value'); // it moves by itself until the pace is known
@@ -343,10 +348,28 @@ function keeping(act) {
   return () => act(lesson.learned).catch(refused);
 }
 
+/** Gives the text that was learned another title. */
+function nameText({ target: { value } }) {
+  lesson.learned.text.name = value.trim() || say('your_text_name');
+  showLesson();
+}
+
+/** Takes a file that is dropped on the section; a browser would open it in place of the page. */
+function takeDropped(event) {
+  const [file] = event.dataTransfer.files;
+  if (!file) return; // a text goes where it is dropped
+  event.preventDefault();
+  if (!lesson.run) take(file, file.name);
+}
+
+const allowFiles = (event) => event.dataTransfer.types.includes('Files') && event.preventDefault();
+
 function openTeaching() {
   const listen = (id, act, kind = 'click') => $(id).addEventListener(kind, act);
   listen('muestra', takeSample);
   listen('archivo', ({ target: { files } }) => files[0] && take(files[0], files[0].name), 'change');
+  listen('ensena', allowFiles, 'dragover');
+  listen('ensena', takeDropped, 'drop');
   listen('releer', () => take(lesson.given.source, lesson.given.name, lesson.given.offer));
   let typing = null;
   const takeTyped = () => take($('pegado').value, say('your_text_name'));
@@ -355,6 +378,7 @@ function openTeaching() {
     typing = setTimeout(takeTyped, TYPED);
   };
   listen('pegado', wait, 'input');
+  listen('titulo', nameText, 'input');
   listen('aprender', learn);
   listen('continuar', goOnLearning);
   listen('parar', stopLearning);

@@ -282,6 +282,7 @@ function openWriting(tell) {
   story.controls = new Controls($('mandos').querySelector('.controls'), app.facts.sampling);
   $('semilla').value = app.facts.seed;
   $('semilla-mal').textContent = say('wrong_seed', { seed: String(app.facts.seed) });
+  if (!app.facts.exact) $('semilla-nota').textContent = say('seed_hint_here');
   $('inicio').value = app.facts.start;
   $('escribir').addEventListener('click', () => (story.running ? stop() : beginAnew()));
   $('otra-vez').addEventListener('click', begin);
