@@ -353,7 +353,7 @@ def test_a_short_text_is_said_to_be_short(tab):
     tab.see("#leido", "Es corto: la lección terminará en el paso 20")
     tab.press("#aprender")
     tab.see("#aprendizaje", "Ha aprendido 20 pasos")
-    assert "El texto es corto: para 60 segundos harían falta" in tab.shown("#aprendizaje")
+    assert "El texto es corto: para 1 minuto harían falta" in tab.shown("#aprendizaje")
     tab.press("#continuar")  # as long again
     tab.see("#aprendizaje", "Ha aprendido 40 pasos")
 

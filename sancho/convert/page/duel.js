@@ -48,7 +48,10 @@ async function playRound() {
 
 /** Returns a button with one of the two; what follows from its text is whose it is. */
 function choiceOf(text, isReal) {
-  const press = () => decide(isReal);
+  const press = ({ currentTarget }) => {
+    currentTarget.setAttribute('aria-pressed', true);
+    decide(isReal);
+  };
   const whose = element('b', { hidden: true }, sayInDuel(isReal ? 'of_the_book' : 'of_sancho'));
   return element('button', { type: 'button', onclick: press }, `${shortened(text)} `, whose);
 }

@@ -18,7 +18,7 @@ function say(key, values = {}) {
 
 /** Returns seconds in words, as few as suit their number. */
 function duration(seconds) {
-  if (seconds < 90) return say('seconds', { n: Math.round(seconds) });
+  if (seconds < 90 && seconds !== 60) return say('seconds', { n: Math.round(seconds) });
   if (seconds < 5400) return say('minutes', { n: Math.round(seconds / 60) });
   return say('hours', { n: (seconds / 3600).toFixed(1) });
 }
