@@ -26,6 +26,17 @@ COMMANDS: dict[str, Command] = {  # Python 2 stops at this line: 3.10 or later i
 }
 
 
+NO_GGUF = (
+    "no model becomes a GGUF file, so neither llama.cpp nor Ollama opens one; to-huggingface is "
+    "for transformers, to-onnx for onnxruntime, to-page for a browser"
+)
+ELSEWHERE = {
+    **dict.fromkeys(("to-gguf", "to-ollama", "to-llama-cpp", "to-llama.cpp", "gguf"), NO_GGUF),
+    "info": "evaluate.py says what a checkpoint learned from, and with which options",
+}
+"""What is no command, and what there is instead."""
+
+
 def parse_command(commands: Mapping[str, Any], args: Sequence[str]) -> tuple[str, Any]:
     """Return the command that comes first in `args`, and its options.
 
@@ -40,6 +51,8 @@ def parse_command(commands: Mapping[str, Any], args: Sequence[str]) -> tuple[str
             f"usage: {Path(sys.argv[0]).name} COMMAND [--help]", "", "commands:", *lines, sep="\n"
         )
         sys.exit(0)
+    if name in ELSEWHERE:
+        raise UserError(f"unknown command {args[0]}; {ELSEWHERE[name]}")
     first = "the command comes first: " if name.startswith("-") else ""
     hint = cli.nearest(name, commands, otherwise=f"{first}there is {', '.join(commands)}")
     raise UserError(f"{f'unknown command {args[0]}' if args else 'give a command'}; {hint}")

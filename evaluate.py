@@ -1,4 +1,4 @@
-"""Say what a trained model is worth: python evaluate.py [--checkpoint FILE] [--json] [--help]."""
+"""Say what a trained model is worth: python evaluate.py [--corpus FILE] [--json] [--help]."""
 
 from sancho import preflight
 
@@ -7,15 +7,18 @@ if __name__ == "__main__":
 
 import json
 import math
+import textwrap
 import time
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from tqdm import tqdm
 
 from sancho import checkpoint, cli, sources, terminal
+from sancho.checkpoint import Checkpoint
 from sancho.config import DEFAULT_SAMPLING, EvaluateOptions, SampleConfig
+from sancho.convert.page.packing import own_text
 from sancho.corpus import Corpus, remap_ids, require_length
 from sancho.counting import MAX_ORDER, kneser_ney_losses
 from sancho.device import open_device
@@ -32,6 +35,9 @@ from sancho.measures import (
     words_of,
 )
 from sancho.model import GPT
+from sancho.plan import changes
+from sancho.presets import PRESETS
+from sancho.weights import count_parameters
 
 LONG = 20
 """Seconds from which a report says how many it took."""
@@ -45,29 +51,37 @@ SAMPLES = 10
 """Texts of each sampling."""
 SAMPLE_LENGTH = 2000
 """Characters in each of them."""
+LEAST_COMPARED = 1000
+"""Characters of a text below which it is compared with nothing: chance would decide."""
 SEED = 1605
-LONGEST_TRAINING = 10_000_000  # Python 2 stops at this line: 3.10 or later is needed
+LONGEST_TRAINING = 10_000_000
 """Characters at the end of the training part that texts are compared with: about 1 GB of memory."""
 LONGEST_VALIDATION = 500_000
 """Characters at the beginning of the validation part that are the author's text."""
+NOT_TOLD = "vocab_size preset max_iters eval_interval log_interval threads".split()
+"""Options that the report does not list: it says them otherwise, or they change no weight."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Measures:
     """What was measured of a model; losses in nats per character."""
 
-    loss: float
-    """Of the whole validation part."""
+    loss: float  # Python 2 stops at this line: 3.10 or later is needed
+    """Of the whole validation part, or of a text of one's own."""
     bits_per_character: float
     """The same in bits."""
+    perplexity: float
+    """The same as the number of equally likely characters that would have this loss."""
     characters: dict[str, int]
-    """Of the training and of the validation part."""
+    """Of the training part, and of the text that the loss is of, as the validation part."""
     compared: dict[str, int]
     """Those of them that texts are compared with, and that are the author's text."""
-    counting: float
-    """The loss of counting (counting.py) on the author's text."""
+    counting: float | None
+    """The loss of counting (counting.py) on the author's text; None where nothing is compared."""
     texts: dict[str, dict[str, Any]]
-    """The measures of the model's text by each sampling, and of the author's."""
+    """The measures of the model's text by each sampling, and of the author's, if compared."""
+    not_compared: str
+    """Why nothing is compared; else empty."""
 
 
 def main(args: Sequence[str]) -> None:
@@ -75,18 +89,7 @@ def main(args: Sequence[str]) -> None:
     begin = time.monotonic()
     options = cli.parse(EvaluateOptions(), args)
     saved = checkpoint.load(checkpoint.find_checkpoint(options.checkpoint))
-    name = options.dataset or saved.corpus_name
-    if not name:
-        raise UserError("the checkpoint does not say what it learned from; give --dataset NAME")
-    corpus = sources.find_corpus(sources.DATA, name)
-    corpus.check()
-    corpus = remap_ids(corpus, saved.tokenizer)
-    require_length(corpus, 1)
-    if corpus.sha256 != saved.corpus_sha256:
-        note(
-            f"the model learned from another text than {corpus.name}; what the report calls the "
-            f"training part is that of {corpus.name}"
-        )
+    corpus = scored_corpus(options, saved)
     device = open_device(options.device)
     model = saved.build_model().to(device.torch_device)
     stages = 2 + len(SAMPLINGS) + 1  # the loss, counting, the model's texts and the author's
@@ -97,17 +100,60 @@ def main(args: Sequence[str]) -> None:
         print(json.dumps(asdict(found), ensure_ascii=False, indent=1))
     else:
         print(as_text(found, saved.model_config.block_size))
+        print(f"\n{about(saved, corpus)}")
     seconds = time.monotonic() - begin
     if seconds > LONG:
         say(f"(this took {seconds:.0f} seconds)")
 
 
+def scored_corpus(options: EvaluateOptions, saved: Checkpoint) -> Corpus:
+    """Return the corpus whose validation part is scored, in the ids of the model.
+
+    Of a text of one's own that is all of it. Its training part is that of the text which the model
+    learned from where that is prepared, or else empty.
+    """
+    if options.corpus is not None:
+        own = sources.unprepared(sources.DATA, options.corpus, options.encoding)
+        own = remap_ids(own, saved.tokenizer)
+        learned = own_text(saved, sources.DATA)
+        if learned is None:
+            return own
+        learned.check()
+        return replace(own, train=remap_ids(learned, saved.tokenizer).train)
+    name = options.dataset or saved.corpus_name
+    if not name:
+        advice = "give --dataset NAME or --corpus FILE"
+        raise UserError(f"the checkpoint does not say what it learned from; {advice}")
+    corpus = sources.find_corpus(sources.DATA, name)
+    corpus.check()
+    corpus = remap_ids(corpus, saved.tokenizer)
+    require_length(corpus, 1)
+    if corpus.sha256 != saved.corpus_sha256:
+        note(
+            f"the model learned from another text than {corpus.name}; what the report calls the "
+            f"training part is that of {corpus.name}"
+        )
+    return corpus
+
+
 def measure(model: GPT, corpus: Corpus, tell: Callable[[], object]) -> Measures:
     """Measure a model on a text that is in its ids; `tell` is called after each stage."""
-    train = corpus.train[-LONGEST_TRAINING:]
-    val = corpus.val[:LONGEST_VALIDATION]
     loss = validation_loss(model, corpus.val)
     tell()
+    of_the_loss = Measures(
+        loss=loss,
+        bits_per_character=loss / math.log(2),
+        perplexity=math.exp(min(loss, 700)),  # more has no exponential
+        characters={"training": len(corpus.train), "validation": len(corpus.val)},
+        compared={"training": 0, "validation": 0},
+        counting=None,
+        texts={},
+        not_compared=why_not_compared(corpus),
+    )
+    if of_the_loss.not_compared:
+        return of_the_loss
+    train = corpus.train[-LONGEST_TRAINING:]
+    val = corpus.val[:LONGEST_VALIDATION]
     counting = float(kneser_ney_losses(train, val, corpus.tokenizer.vocab_size).mean(1).min())
     tell()
     author = corpus.tokenizer.decode(val)
@@ -130,14 +176,17 @@ def measure(model: GPT, corpus: Corpus, tell: Callable[[], object]) -> Measures:
         tell()
     texts["the author"] = measures_of_text(author, train_text, known, length)
     tell()
-    return Measures(
-        loss=loss,
-        bits_per_character=loss / math.log(2),
-        characters={"training": len(corpus.train), "validation": len(corpus.val)},
-        compared={"training": len(train), "validation": len(val)},
-        counting=counting,
-        texts=texts,
-    )
+    compared = {"training": len(train), "validation": len(val)}
+    return replace(of_the_loss, compared=compared, counting=counting, texts=texts)
+
+
+def why_not_compared(corpus: Corpus) -> str:
+    """Return why a model's text is not compared with a corpus; "" where it is."""
+    if len(corpus.val) < LEAST_COMPARED:
+        return f"{len(corpus.val):,} characters are too few, it takes {LEAST_COMPARED:,}"
+    if not len(corpus.train):
+        return "the text that the model learned from is not prepared here"
+    return ""
 
 
 def measures_of_text(text: str, train_text: str, known: set[str], length: int) -> dict[str, Any]:
@@ -155,12 +204,18 @@ def measures_of_text(text: str, train_text: str, known: set[str], length: int) -
 
 def as_text(found: Measures, block_size: int) -> str:
     """Return the report that a terminal shows of it."""
-    characters = found.characters
+    perplexity = format(found.perplexity, ".2f" if found.perplexity < 1e6 else ".0e")
+    first_line = (
+        f"validation loss {found.loss:.4f} nats per character ({found.bits_per_character:.3f} "
+        f"bits), perplexity {perplexity}, of {found.characters['validation']:,} "
+        f"characters in windows of {block_size}"
+    )
+    if found.not_compared:
+        return f"{first_line}\nNothing is compared with it: {found.not_compared}."
     compared = found.compared
     texts = found.texts
     lines = [
-        f"validation loss {found.loss:.4f} nats per character "
-        f"({found.bits_per_character:.3f} bits), in windows of {block_size}",
+        first_line,
         in_words(found),
         "",
         row("the text", texts),
@@ -172,16 +227,34 @@ def as_text(found: Measures, block_size: int) -> str:
     for name, text in texts.items():
         passage = " ".join(text["longest_copy"].split())
         lines.append(f"  {name + ':':<12} {passage[:80]}".rstrip())
-    if compared != characters:
-        lines.append(
-            f"  (the training part: its last {compared['training']:,} characters; the author: the "
-            f"first {compared['validation']:,} of the validation part)"
-        )
+    lines.append(
+        f"  (of {SAMPLES * SAMPLE_LENGTH:,} characters by each sampling, "
+        f"{compared['validation']:,} by the author and {compared['training']:,} to train on)"
+    )
+    if compared != found.characters:
+        lines.append("  (those of the author are the first, those to train on the last)")
     return "\n".join(lines)
+
+
+def about(saved: Checkpoint, corpus: Corpus) -> str:
+    """Return a few lines: what was scored, what the model is, and what it learned from and how."""
+    preset = PRESETS[saved.train_config.preset]
+    changed = changes(preset.model, saved.model_config) | changes(preset.train, saved.train_config)
+    options = [f"{name} {value}" for name, (_, value) in changed.items() if name not in NOT_TOLD]
+    return textwrap.fill(
+        f"The text is {corpus.name}. The model has "
+        f"{count_parameters(saved.model_config):,} parameters and learned from "
+        f"{saved.corpus_name or 'a text without a name'} in {saved.progress.step:,} steps, with "
+        f"the options of {saved.train_config.preset}"
+        f"{' but ' if options else ''}{', '.join(options)}.",
+        width=100,
+        break_on_hyphens=False,
+    )
 
 
 def in_words(found: Measures) -> str:
     """Return in two sentences how good that is: beside counting, and beside the author."""
+    assert found.counting is not None
     better = found.counting - found.loss
     said = f"{abs(better):.4f} {'better' if better > 0 else 'worse'}"
     ours = found.texts["by default"]
@@ -191,8 +264,9 @@ def in_words(found: Measures) -> str:
     return (
         f"That is {said} than counting what follows up to {MAX_ORDER - 1} characters, which "
         f"reaches {found.counting:.4f}.\n"
-        f"Of its words {words[0]} stand in the training part (of the author's: {words[1]}).\n"
-        f"Of its text {copies[0]} is copied from there (of the author's: {copies[1]})."
+        f"Of the words that it writes {words[0]} stand in the training part (of the author's: "
+        f"{words[1]}).\n"
+        f"Of that text {copies[0]} is copied from there (of the author's: {copies[1]})."
     )
 
 

@@ -6,11 +6,13 @@ if __name__ == "__main__":
     preflight.check_writing()
 
 import re
+import secrets
 import sys
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Annotated
 
 import numpy as np
 
@@ -18,12 +20,12 @@ from sancho import checkpoint, cli, terminal
 from sancho.checkpoint import Checkpoint
 from sancho.config import (
     DEFAULT_SAMPLING,
+    SEEDS,
     CheckpointOption,
     Count,
     CountOrZero,
     DeviceConfig,
     SampleConfig,
-    Seed,
     UnknownPolicy,
 )
 from sancho.errors import UserError, note, say
@@ -36,6 +38,22 @@ SAMPLES_AT_ONCE = 8
 """Samples in a batch, whose caches take memory."""
 
 
+class Number(int):
+    """A whole number, or one that is drawn, for "random"."""
+
+    is_drawn: bool  # Python 2 stops at this line: 3.10 or later is needed
+
+    def __new__(cls, number: str | int) -> "Number":
+        """Return the number that a word means. Raises ValueError for another word."""
+        is_drawn = number == "random"
+        found = super().__new__(cls, secrets.randbits(32) if is_drawn else number)
+        found.is_drawn = is_drawn
+        return found
+
+
+SEED = Number(1605)
+
+
 @dataclass(frozen=True, kw_only=True)
 class SampleOptions(CheckpointOption):
     """Let a trained model go on with a text, which goes to stdout, and all else to stderr.
@@ -43,7 +61,7 @@ class SampleOptions(CheckpointOption):
     Where stdout is no terminal, a line as "--- 2 of 3" stands before each of several texts.
     """
 
-    start: str = "\n"  # Python 2 stops at this line: 3.10 or later is needed
+    start: str = "\n"
     """The text to go on with; FILE:path takes it from a file, - from standard input."""
     num_samples: Count = 1
     """How many continuations."""
@@ -53,8 +71,10 @@ class SampleOptions(CheckpointOption):
     """End before any of these texts."""
     unknown: UnknownPolicy = "error"
     """What to do with characters of the start that the model has never seen."""
-    seed: Seed = 1605
-    """The same seed gives the same text."""
+    until_sentence: bool = False
+    """Go on after max_new_tokens until a sentence ends, for as many characters again at most."""
+    seed: Annotated[Number, SEEDS] = SEED
+    """The same seed gives the same text; random: draw one, and say which."""
     sampling: SampleConfig = DEFAULT_SAMPLING
     device: DeviceConfig = field(default_factory=DeviceConfig)
 
@@ -66,6 +86,8 @@ class SampleOptions(CheckpointOption):
 def main(args: Sequence[str]) -> None:
     """Options → checkpoint → prompt → model → text."""
     options = cli.parse(SampleOptions(), args)
+    if options.seed.is_drawn:
+        note(f"a seed is drawn; --seed {options.seed} gives the same text again")
     saved = checkpoint.load(checkpoint.find_checkpoint(options.checkpoint))
     prompt = read_prompt(options, saved.tokenizer)
     for text in options.stop:
@@ -100,6 +122,7 @@ def write(
         options.sampling,
         max_new_tokens=options.max_new_tokens,
         stop=options.stop,
+        until_sentence=options.until_sentence,
         seed=options.seed,
         samples=samples,
     )
@@ -120,6 +143,7 @@ def open_model(saved: Checkpoint, options: DeviceConfig) -> tuple[Model, Abstrac
     """Return the model and the context to write in: what writes on a CPU, or PyTorch's model."""
     if options.device in ("auto", "cpu"):  # a GPU only if it is asked for by name
         return saved.build_implementation(), nullcontext()
+    checkpoint.require_torch()
     from sancho.device import open_device  # to import PyTorch takes longer than to write a page
 
     device = open_device(options)

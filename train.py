@@ -9,11 +9,10 @@ if __name__ == "__main__":
     preflight.check_training()
 
 import math
-import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Sequence
 
 from sancho import cli, sources, terminal
-from sancho.config import BeginOptions
+from sancho.config import BeginOptions, FolderConfig
 from sancho.corpus import Corpus
 from sancho.device import choose_device, open_device
 from sancho.distributed import World, process_group
@@ -22,6 +21,7 @@ from sancho.folder import RunFolder
 from sancho.generate import stream_texts
 from sancho.plan import default_options, make_plan
 from sancho.run import describe, start_run
+from sancho.shell import command, resume_command
 from sancho.training import TrainingState, fit
 
 
@@ -46,7 +46,7 @@ def main(args: Sequence[str]) -> int:  # Python 2 stops at this line: 3.10 or la
             say(describe(run, folder.path, world.size))
             signal = train_to_end(run.state, run.corpus, folder, world)
             if world.is_first:
-                show_result(folder, run.state, signal)
+                show_result(folder, run.state, signal, world.size)
     return 128 + signal if signal else 0  # as shells count
 
 
@@ -68,12 +68,12 @@ def train_to_end(state: TrainingState, corpus: Corpus, folder: RunFolder, world:
     return signal
 
 
-def show_result(folder: RunFolder, state: TrainingState, signal: int) -> None:
+def show_result(folder: RunFolder, state: TrainingState, signal: int, processes: int) -> None:
     """Say how good the best model is and let it write a little; after a signal, how to go on."""
     if signal:
         what_next = "the run is done"
         if not state.is_done:
-            what_next = f"go on with: python train.py --resume --out_dir {cli.quoted(folder.path)}"
+            what_next = f"go on with: {resume_command(folder.path, processes)}"
         say(f"\nstopped and saved at step {state.progress.step}; {what_next}")
         return
     best = folder.result()
@@ -85,23 +85,18 @@ def show_result(folder: RunFolder, state: TrainingState, signal: int) -> None:
         )
     if loss is not None:
         bits = loss / math.log(2)
-        say(f"validation loss {loss:.4f} nats per character ({bits:.3f} bits)\n")
+        when = f", at step {best.progress.step:,}" if best.progress.is_evaluated else ""
+        say(f"validation loss {loss:.4f} nats per character ({bits:.3f} bits){when}\n")
     model = best.build_implementation()
     prompt = best.tokenizer.encode("\n")
-    steps = stream_texts(model, best.tokenizer, prompt, max_new_tokens=800, seed=1605)
-    for piece in until_sentence_ends((piece for (piece,) in steps), 400):
+    steps = stream_texts(
+        model, best.tokenizer, prompt, max_new_tokens=400, until_sentence=True, seed=1605
+    )
+    for (piece,) in steps:
         print(piece, end="", flush=True)
-    say(f"\n\nmore of it: python sample.py --checkpoint {cli.quoted(folder.best)}")
-
-
-def until_sentence_ends(pieces: Iterable[str], least: int) -> Iterator[str]:
-    """Pass pieces of a text on; after `least` characters, until a sentence ends."""
-    text = ""
-    for piece in pieces:
-        if len(text) >= least and piece.isspace() and re.search(r"[.!?…][»”\")]*\Z", text):
-            return
-        yield piece
-        text += piece
+    is_usual = folder.path == FolderConfig().out_dir
+    options = () if is_usual else ("--checkpoint", folder.path)
+    say(f"\n\nmore of it: {command('sample.py', *options)}")
 
 
 if __name__ == "__main__":

@@ -10,6 +10,10 @@ measured in windows, as evaluate.py does it; with half a window or more before e
 so without passages that the training part has, too. Prints a table, then one line of JSON.
 """
 
+from common import need  # isort: skip
+
+need("numpy", "torch")
+
 import json
 import lzma
 import math

@@ -9,6 +9,10 @@ A command that takes longer than --limit seconds is ended. Prints a report of th
 line of JSON.
 """
 
+from common import need  # isort: skip
+
+need("numpy")
+
 import argparse
 import json
 import statistics

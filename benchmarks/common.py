@@ -15,6 +15,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -23,7 +24,18 @@ if TYPE_CHECKING:
 
 ROOT = Path(__file__).resolve().parents[1]
 SAMPLE = ROOT / "data" / "apocrifo.txt"
-sys.path[:0] = [str(ROOT), str(ROOT / "notebooks")]
+sys.path[:0] = [str(ROOT), str(ROOT / "notebooks" / "taller")]
+
+
+def need(*packages: str) -> None:
+    """End the script with one line where a package is missing, before it is imported."""
+    missing = [package for package in packages if find_spec(package) is None]
+    if missing:
+        script = Path(sys.argv[0]).name
+        advice = "start it in the environment of README.md"
+        if "selenium" in missing:
+            advice += ", after: pip install selenium (and Chromium with its driver)"
+        sys.exit(f"{script}: {sys.executable} lacks {' '.join(missing)}; {advice}")
 
 
 def parser_of(doc: str, book: bool = False, nanogpt: bool = False) -> argparse.ArgumentParser:

@@ -15,6 +15,10 @@ counts of up to LONGEST characters, w fitted on one half of the validation part 
 other, both ways. Prints a report, then one line of JSON.
 """
 
+from common import need  # isort: skip
+
+need("numpy", "torch")
+
 import json
 import statistics
 import sys

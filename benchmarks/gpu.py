@@ -21,6 +21,10 @@ does that alone. OPTIONS are train.py's; `--device cpu` only tries the script. P
 each text and one of the writing, then one line of JSON.
 """
 
+from common import need  # isort: skip
+
+need("numpy", "torch")
+
 import argparse
 import json
 import os
@@ -64,7 +68,7 @@ NANOGPT = ModelConfig(
     ngram_size=1,
     embedding_skip=False,
 )
-OURS = ["--preset", "base", "--compile", "--eval_interval", str(EVERY)]
+OURS = ["--preset", "base", "--eval_interval", str(EVERY)]
 TABLE = ["--ngram_size", "5", "--ngram_dropout", "0.2", "--no-compile"]
 WARM_UP, WRITTEN = 200, 384  # characters: after the first ones the context is refilled twice
 READ = 200  # windows
@@ -141,7 +145,8 @@ def characters_per_second(steps: list[tuple[int, float]], per_step: int) -> floa
 def train_ours(folder: Path, options: list[str]) -> Row:
     """Run train.py; return its steps, seconds, evaluations, best loss and speed."""
     out = Path(tempfile.mkdtemp(dir=folder))
-    command = ["train.py", *OURS, "--out_dir", str(out), *options]
+    compiled = [] if "--no-compile" in options else ["--compile"]
+    command = ["train.py", *OURS, *compiled, "--out_dir", str(out), *options]
     lines, seconds = follow(command, ROOT, folder / "log", out / "metrics.jsonl")
     metrics = [(when, json.loads(line)) for when, line in lines]
     best = checkpoint.load(out / "best.safetensors")

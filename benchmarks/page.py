@@ -13,6 +13,10 @@ prints the seconds until a page is ready instead. Needs selenium, chromium and c
 Firefox marionette_driver and firefox. Run nothing beside it.
 """
 
+from common import need  # isort: skip
+
+need("numpy", "torch", "selenium")
+
 import itertools
 import json
 import os

@@ -8,6 +8,10 @@ most memory that one of them held at once, the interpreter and the libraries inc
 of JSON.
 """
 
+from common import need  # isort: skip
+
+need("numpy")
+
 import json
 import multiprocessing
 import random

@@ -9,6 +9,10 @@ micro-step (World.sum_gradients). Last, on paper, how long that takes on other n
 bytes alone. Prints a report, then one line of JSON.
 """
 
+from common import need  # isort: skip
+
+need("numpy", "torch")
+
 import argparse
 import json
 import os

@@ -7,6 +7,10 @@ pieces of the author's, from the validation part, which the model has not read. 
 the texts of a sampler and half of its 95 % interval, then one line of JSON.
 """
 
+from common import need  # isort: skip
+
+need("numpy", "torch")
+
 import json
 from collections.abc import Iterable
 from pathlib import Path

@@ -10,6 +10,10 @@ ours. Also times how fast the weights can be read from memory, a bound for every
 them there. Prints a report, then one line of JSON.
 """
 
+from common import need  # isort: skip
+
+need("numpy", "torch")
+
 import json
 import statistics
 import time

@@ -9,6 +9,10 @@ Then the time per character for several block sizes, at an equal number of chara
 Prints two reports, then one line of JSON.
 """
 
+from common import need  # isort: skip
+
+need("numpy", "torch")
+
 import json
 import tempfile
 import time

@@ -15,6 +15,10 @@ best for just that.
 Prints each run, then a table in Markdown, then one line of JSON.
 """
 
+from common import need  # isort: skip
+
+need("numpy", "torch")
+
 import argparse
 import json
 import math

@@ -10,6 +10,10 @@ attention: Chowdhery et al. 2022, arXiv:2204.02311, appendix B) divided by what 
 product reaches on the same device in the same number type. Prints a report, then one line of JSON.
 """
 
+from common import need  # isort: skip
+
+need("numpy", "torch")
+
 import json
 import math
 import tempfile

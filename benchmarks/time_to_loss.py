@@ -11,6 +11,10 @@ of 64 characters, as many as nanoGPT's can read, and ours also in windows of its
 is the loss that train.py tells. Prints a report, then one line of JSON.
 """
 
+from common import need  # isort: skip
+
+need("numpy", "torch")
+
 import argparse
 import json
 import statistics

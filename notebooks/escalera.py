@@ -16,6 +16,12 @@ from itertools import count
 from pathlib import Path
 from typing import NamedTuple
 
+sys.path.insert(0, str(Path(__file__).resolve().parent / "taller"))
+
+from entorno import preparar
+
+preparar("numpy", "torch")
+
 import numpy as np
 import torch
 import torch.nn.functional as F

@@ -5,7 +5,7 @@ comprobación, se copia aquí; también puedes escribirlo aquí, con tu editor. 
 
     python notebooks/probar.py
 
-dice qué falta y qué no da lo que debe. La solución está en solucion.py. Cuando está todo,
+dice qué falta y qué no da lo que debe. La solución está en taller/solucion.py. Cuando está todo,
 
     python notebooks/mi_gpt.py entrenar TEXTO
     python notebooks/mi_gpt.py escribir
@@ -20,7 +20,10 @@ from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-import torch
+try:
+    import torch
+except ModuleNotFoundError:
+    sys.exit("este programa necesita PyTorch; antes de empezarlo: source .venv/bin/activate")
 import torch.nn.functional as F
 from safetensors import safe_open
 from safetensors.torch import save_file

@@ -9,9 +9,18 @@ Acaba con 1 si algo de lo escrito no pasa; lo que está en blanco no es un fallo
 """
 
 import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parent / "taller"))
+
+from entorno import preparar
+
+preparar("numpy", "torch")
 
 import hoja
 from comprobaciones import EN_BLANCO, PIEZAS, completa, en_espanol, motivo
+
+PROYECTO = Path(__file__).resolve().parent.parent
 
 
 def probar(titulos: list[str], texto: str) -> tuple[int, int]:
@@ -70,12 +79,12 @@ def entrenar_con_el_libro(texto: str) -> bool:
     import numpy as np
     import torch
 
-    sys.path.append(str(hoja.AQUI.parent))  # donde está la biblioteca, si no está instalada
+    sys.path.append(str(PROYECTO))  # donde está la biblioteca, si no está instalada
     import escalera
     from sancho.config import CorpusConfig
     from sancho.sources import corpus_of
 
-    corpus = corpus_of(hoja.AQUI.parent / "data", CorpusConfig())
+    corpus = corpus_of(PROYECTO / "data", CorpusConfig())
     mio = hoja.cargar(texto)
     torch.manual_seed(escalera.SEMILLA)
     medidas = {"n_embd": escalera.ANCHO, "n_layer": escalera.BLOQUES, "n_head": escalera.CABEZAS}

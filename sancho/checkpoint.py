@@ -32,6 +32,7 @@ from sancho.proof import (
     require_proof,
     torch_logits,
 )
+from sancho.require import problem
 from sancho.tokenizer import CharTokenizer
 from sancho.weights import NGRAM_KEYS, weight_shapes
 
@@ -103,6 +104,7 @@ class Checkpoint:
 
         A note says so where model.py computes another function than the one that was trained.
         """
+        require_torch()
         from sancho.model import GPT  # not above: to write on a CPU takes no PyTorch
 
         model = GPT.with_weights(self.model_config, self.weights).eval()
@@ -206,6 +208,15 @@ def _require_text(text: str, what: str) -> None:
         raise UserError(f"{what} has {half}, which can't be written; choose another") from None
 
 
+def require_torch() -> None:
+    """Raise UserError where PyTorch is there, but can't be loaded or is too old.
+
+    To be called before what imports it on demand. Raises ModuleNotFoundError where it is missing.
+    """
+    if why := problem("torch"):
+        raise UserError(why)
+
+
 def find_checkpoint(name: str | Path | None) -> Path:
     """Return the path of the checkpoint that was asked for.
 
@@ -250,6 +261,11 @@ def load(path: str | Path) -> Checkpoint:
             if (metadata.get("format"), metadata.get("version")) == (FORMAT, VERSION):
                 tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
                 return _read(metadata, tensors)
+    except UserError as error:  # an option, or a value of one, that is unknown here
+        advice = "use the sancho-mini that wrote it"
+        raise UserError(
+            f"this program can't open the checkpoint {path}: {error}; {advice}"
+        ) from None
     except (safetensors.SafetensorError, *DAMAGE) as error:
         why = f"{error} is missing" if isinstance(error, KeyError) else error
         damage = f"the checkpoint {path} is damaged: {why}"

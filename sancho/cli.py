@@ -15,11 +15,12 @@ from pathlib import Path
 from typing import Annotated, Any, Literal, NoReturn, TypeVar, get_args, get_origin
 
 from sancho.errors import UserError
+from sancho.shell import quoted
 
 Options = TypeVar("Options")
 DASHES = "-\u2010\u2011\u2012\u2013\u2014\u2212"  # the last ones come from word processors
 OTHER_NAMES = {
-    "--start": "prompt prompts prefix text",
+    "--start": "prompt prefix text",
     "--start FILE:PATH": "input file input_file",
     "--corpus": "text texts input file input_file train_file data",
     "--input": "corpus text file input_file data",
@@ -45,13 +46,44 @@ OTHER_NAMES = {
 """Our options, and what other programs call them; the first that a script has is meant."""
 NOT_HERE = "eval_iters vocab_size min_lr lr_decay_iters wandb_log eval_only".split()
 """Options of other programs of which there is none here."""
+ADVICE = {
+    "validation validation_file validation_split validation_fraction val val_file val_data "
+    "val_corpus val_dataset val_fraction val_split test_file test_size": (
+        "the validation part is always the last tenth of the text, of several files the last tenth "
+        "of each; evaluate.py --corpus FILE scores another text"
+    ),
+    "save_interval save_every save_steps save_freq always_save_checkpoint checkpoint_interval": (
+        "train.py saves by itself every minute and at evaluations"
+    ),
+    "repetition_penalty frequency_penalty presence_penalty no_repeat_ngram_size": (
+        "in sample.py a smaller --min_p and a higher --temperature make repetitions rarer"
+    ),
+    "info": "evaluate.py says what a checkpoint learned from, and with which options",
+    "lowercase lower lower_case": (
+        "a text is learned as it stands; make its capitals small in an editor first"
+    ),
+    "prompts starts": "sample.py --start takes one text; call it once for each",
+    "last": "the last checkpoint of a run is given as --checkpoint out/last.safetensors",
+}
+"""What other programs, or readers, ask for that no option does, and what there is instead."""
+SEVERAL = {
+    "--corpus": (
+        "several files are given as their folder, or made one text by data/prepare.py --input "
+        "a.txt b.txt"
+    ),
+    "--dataset": "several files are made one text by data/prepare.py --input a.txt b.txt",
+    "--start": "each call goes on with one text",
+}
+"""Options that are given twice where several are meant, and how several are given."""
 SWITCH = "a switch has no value: give it alone, or as --no-NAME"
+LONGEST_SHOWN = 60  # characters of a value in an error line
 WRONG_VALUES = {  # what argparse says of a value, and what to do
     "expected": "one that begins with - is given as --name=VALUE",
     "ignored explicit argument": SWITCH,
     "invalid .* value: 'auto'": "leave it out, and a rule decides",
     "invalid float value: '.*,.*'": "a decimal point is wanted, and no other",
-    r"invalid int value: '\d[\d.,e]*'": "a whole number is wanted, of digits alone",
+    "invalid int value: 'random'": "a whole number is wanted, as $RANDOM of bash is one",
+    r"invalid (int|Number) value: '\d[\d.,e]*'": "a whole number is wanted, of digits alone",
 }
 
 
@@ -59,7 +91,8 @@ def parse(default: Options, args: Sequence[str], command: str = "") -> Options:
     """Return `default`, a dataclass, with the values that `args` give to its options.
 
     They are its fields and those of the dataclasses in it; --help prints them and exits. Raises
-    UserError for an unknown one, and a value that is missing, of the wrong type or out of range.
+    UserError for an unknown one, for one that is given two values, and for a value that is missing,
+    of the wrong type or out of range.
     """
     return _with_found(default, _Parser(default, command).read(args))
 
@@ -102,8 +135,12 @@ class _Parser(argparse.ArgumentParser):
             for option in group:
                 _add(target, option, getattr(owner, option.name), helps[option.name])
         if "--checkpoint" in self._option_string_actions:  # where train.py was told to keep it
-            self.add_argument("--out_dir", dest="checkpoint", type=_path, help=argparse.SUPPRESS)
+            self.add_argument(
+                "--out_dir", action=_Once, dest="checkpoint", type=_path, help=argparse.SUPPRESS
+            )
         self.known = list(self._option_string_actions)
+        self.given: dict[str, tuple[str, object]] = {}
+        """What the line gives to each option so far: the name that it has there, and its value."""
 
     def read(self, args: Sequence[str]) -> dict[str, Any]:
         """Return the values that `args` give. Raises UserError for what is no option."""
@@ -116,7 +153,23 @@ class _Parser(argparse.ArgumentParser):
             raise UserError(f"unknown option {options[0]}; {self._hint(options[0])}")
         if unknown:
             raise UserError(f"{unknown[0]} belongs to no option; {self._hint_at_word(unknown[0])}")
+        if "dataset" in found and "corpus" in found:
+            both = f"--dataset {_shown(found.dataset)} and --corpus {_shown(found.corpus)}"
+            raise UserError(f"{both} are two texts; give one of them")
         return vars(found)
+
+    def take(self, place: str, option: str, value: object) -> None:
+        """Raise UserError for a second value of an option, which would undo the first unheard."""
+        first, other = self.given.setdefault(place, (option, value))
+        if value == other:
+            return
+        if isinstance(value, bool):
+            raise UserError(f"{first} and {option} are both given; leave one of them out")
+        if first != option:
+            both = f"{first} {_shown(other)} and {option} {_shown(value)}"
+            raise UserError(f"{both} are two values of one option; give one of them")
+        both = f"as {_shown(other)} and as {_shown(value)}"
+        raise UserError(f"{option} is given twice, {both}; {SEVERAL.get(option, 'give it once')}")
 
     def _hint(self, name: str) -> str:
         word = name.strip(DASHES).replace("-", "_")
@@ -126,6 +179,9 @@ class _Parser(argparse.ArgumentParser):
         for option in meant:
             if option.split()[0] in self.known:
                 return f"here it is {option}"
+        for words, advice in ADVICE.items():
+            if word in words.split():
+                return advice
         if meant or word in NOT_HERE:
             return "--help lists all options"
         return nearest(word, self.known, otherwise="--help lists all options")
@@ -150,6 +206,36 @@ class _Parser(argparse.ArgumentParser):
         """Raise UserError: a value is missing, of the wrong type, or given to a switch."""
         hints = [hint for said, hint in WRONG_VALUES.items() if re.search(said, message)]
         raise UserError("; ".join([message.removeprefix("argument "), *hints]))
+
+
+class _Once(argparse.Action):
+    """Stores the value of an option that takes one."""
+
+    def __call__(
+        self,
+        parser: argparse.ArgumentParser,
+        namespace: argparse.Namespace,
+        value: Any,
+        option: str | None = None,
+    ) -> None:
+        assert isinstance(parser, _Parser) and option
+        parser.take(self.dest, option, value)
+        setattr(namespace, self.dest, value)
+
+
+class _Switch(argparse.BooleanOptionalAction):
+    """Stores True for --name and False for --no-name."""
+
+    def __call__(
+        self,
+        parser: argparse.ArgumentParser,
+        namespace: argparse.Namespace,
+        value: Any,
+        option: str | None = None,
+    ) -> None:
+        assert isinstance(parser, _Parser) and option
+        parser.take(self.dest, option, not option.startswith("--no-"))
+        super().__call__(parser, namespace, value, option)
 
 
 def summary(options: object) -> str:
@@ -181,10 +267,12 @@ def _add(target: argparse._ActionsContainer, option: Field[Any], default: Any, t
         text += f" (default: {default if str(default).isprintable() else repr(default)})"
     how: dict[str, Any] = {"help": text.replace("%", "%%")}
     if kind is bool:
-        how["action"] = argparse.BooleanOptionalAction
+        how["action"] = _Switch
     elif get_origin(kind) is Literal:
+        how["action"] = _Once
         how["metavar"] = f"{{{','.join(get_args(kind))}}}"
     else:
+        how["action"] = _Once
         if get_origin(kind) is tuple:
             kind = get_args(kind)[0]
             how |= {"nargs": "+", "action": "extend"}
@@ -215,9 +303,11 @@ def _helps(cls: type) -> dict[str, str]:
     return helps
 
 
-def quoted(path: str | Path) -> str:
-    """Return a path as it is typed in a shell, in quotation marks where blanks need them."""
-    return f'"{path}"' if " " in str(path) else str(path)
+def _shown(value: object) -> str:
+    """Return a value as an error line shows it: a long one cut off, an odd one in its escapes."""
+    text = str(value)
+    shown = text if text.isprintable() and " " not in text else repr(text)
+    return shown if len(shown) <= LONGEST_SHOWN else f"{shown[: LONGEST_SHOWN - 1]}…"
 
 
 def nearest(name: str, known: Iterable[str], otherwise: str) -> str:

@@ -40,7 +40,8 @@ class Range:
 Count = Annotated[int, Range(1, 2**31 - 1)]
 CountOrZero = Annotated[int, Range(0, 2**31 - 1)]
 Size = Annotated[int, Range(1, 65536)]
-Seed = Annotated[int, Range(0, 2**128 - 1)]
+SEEDS = Range(0, 2**128 - 1)
+Seed = Annotated[int, SEEDS]
 FractionBelowOne = Annotated[float, Range(0, 0.99999)]
 Rate = Annotated[float, Range(0, 1e30)]
 Scale = Annotated[float, Range(1e-3, 1e3)]
@@ -242,13 +243,13 @@ class FolderConfig(Checked):
 
 
 @dataclass(frozen=True, kw_only=True)
-class CorpusConfig(Checked):
-    """The text to learn from."""
+class TextConfig(Checked):
+    """A text: one that is prepared, or a file."""
 
-    dataset: str = "quijote"
-    """A prepared folder under data/; quijote and shakespeare are fetched if missing."""
+    dataset: str | None = None
+    """A prepared folder under data/."""
     corpus: Path | None = None
-    """A text file of your own instead, prepared on the way in a folder of its own."""
+    """A text file of your own instead."""
     encoding: str = "UTF-8"
     """The encoding of that file, as windows-1252 or UTF-16."""
 
@@ -256,6 +257,16 @@ class CorpusConfig(Checked):
         super().__post_init__()
         is_used = self.corpus is not None or self.encoding == "UTF-8"
         self._require(is_used, "encoding", "left out, or the file be named with --corpus")
+
+
+@dataclass(frozen=True, kw_only=True)
+class CorpusConfig(TextConfig):
+    """The text to learn from."""
+
+    dataset: str = "quijote"
+    """A prepared folder under data/; quijote and shakespeare are fetched if missing."""
+    corpus: Path | None = None
+    """A text file of your own instead, prepared on the way in a folder of its own."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -307,11 +318,15 @@ class CheckpointOption(Checked):
 
 
 @dataclass(frozen=True, kw_only=True)
-class EvaluateOptions(CheckpointOption):
+class EvaluateOptions(TextConfig, CheckpointOption):
     """Say what a trained model is worth: its loss, and the text that it writes."""
 
     dataset: str | None = None
-    """A prepared folder under data/ (default: the one that the model learned from)."""
+    """A prepared folder under data/, whose validation part is read (default: the one that the model
+    learned from)."""
+    corpus: Path | None = None
+    """A text file of your own instead, or a folder of them: all of it is read, and nothing written
+    to disk."""
     json: bool = False
     """Write JSON instead of the report."""
     device: DeviceConfig = field(default_factory=DeviceConfig)

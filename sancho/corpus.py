@@ -144,10 +144,10 @@ def read_corpus(folder: str | Path) -> Corpus:
     folder = Path(folder)
     if not is_prepared(folder):
         there = sorted(path.parent.name for path in folder.parent.glob("*/meta.json"))
+        others = f" (but {', '.join(there)})" if there else ""
         raise MissingFile(
-            f"there is no prepared corpus in {folder} (but {', '.join(there) or 'none'}); prepare "
-            f"a text (data/prepare.py --input FILE --name {folder.name}), or give its file "
-            "(train.py --corpus FILE)"
+            f"there is no prepared corpus in {folder}{others}; prepare a text (data/prepare.py "
+            f"--input FILE --name {folder.name}), or give its file as --corpus FILE"
         )
     try:
         meta = _read_meta(folder)

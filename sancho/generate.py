@@ -1,6 +1,6 @@
 """Autoregressive generation: logits to probabilities to the next id, one character at a time."""
 
-import unicodedata
+import math
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, TypeAlias
@@ -12,12 +12,16 @@ from sancho.errors import OtherFunction
 from sancho.numpy_model import Decoder, NumpyGPT
 from sancho.proof import model_proof, require_proof, torch_logits
 from sancho.seeds import Purpose, generator
+from sancho.text import nfc
 from sancho.tokenizer import CharTokenizer
 
 if TYPE_CHECKING:
     from sancho.model import GPT
 
 Model: TypeAlias = "GPT | NumpyGPT"
+SENTENCE_ENDS = ".!?…"
+CLOSING = '»”")'
+"""What may stand after the end of a sentence and belongs to it."""
 
 
 def softmax(logits: np.ndarray) -> np.ndarray:
@@ -106,11 +110,11 @@ class WindowDecoder:
         return torch_logits(self.model, self.ids)[:, -1]
 
 
-def numpy_twin(model: "GPT") -> NumpyGPT:
+def numpy_implementation(model: "GPT") -> NumpyGPT:
     """Return the same model in NumPy. Raises OtherFunction where that computes another function."""
-    twin = NumpyGPT(model.config, model.arrays())
-    require_proof(model_proof(model), twin.logits, model.config, twin.file)
-    return twin
+    found = NumpyGPT(model.config, model.arrays())
+    require_proof(model_proof(model), found.logits, model.config, found.file)
+    return found
 
 
 def incremental_decoder(model: Model, batch_size: int) -> Decoder | WindowDecoder:
@@ -123,7 +127,7 @@ def incremental_decoder(model: Model, batch_size: int) -> Decoder | WindowDecode
         return model.decoder(batch_size)
     if model.head.weight.device.type == "cpu":
         with suppress(OtherFunction):
-            return numpy_twin(model).decoder(batch_size)
+            return numpy_implementation(model).decoder(batch_size)
     return WindowDecoder(model, batch_size)
 
 
@@ -165,10 +169,18 @@ def generate(
 
 
 class StopAt:
-    """Passes characters on until a stop string, none of them empty, appears and is withheld."""
+    """Passes characters on until a stop string, none of them empty, appears and is withheld.
 
-    def __init__(self, strings: Iterable[str]) -> None:
-        self.strings = [unicodedata.normalize("NFC", s) for s in strings]
+    sentence_after: from so many characters on, the blank or line break after a sentence stops, too.
+    """
+
+    def __init__(self, strings: Iterable[str], sentence_after: int | None = None) -> None:
+        self.strings = [nfc(s) for s in strings]
+        self.sentence_after = math.inf if sentence_after is None else sentence_after
+        self.count = 0
+        """Characters that were taken in."""
+        self.is_sentence = False
+        """Whether the last one of them ends a sentence, or belongs to its end."""
         self.pending = ""
         self.stopped = False
 
@@ -179,10 +191,22 @@ class StopAt:
         """
         if self.stopped:
             return ""
+        if self.count >= self.sentence_after and self.is_sentence and character.isspace():
+            self.stopped = True
+            shown, self.pending = self.pending, ""  # no stop string is completed any more
+            return shown
+        self.count += 1
+        if character not in CLOSING:
+            self.is_sentence = character in SENTENCE_ENDS
         text = self.pending + character
         complete = [s for s in self.strings if text.endswith(s)]
         self.stopped = bool(complete)
-        begun = [s[:n] for s in self.strings for n in range(len(s)) if text.endswith(s[:n])]
+        begun = [
+            s[:n]
+            for s in self.strings
+            for n in range(min(len(s), len(text) + 1))
+            if text.endswith(s[:n])
+        ]
         withheld = max(complete or begun, key=len, default="")
         self.pending = "" if self.stopped else withheld
         return text.removesuffix(withheld)
@@ -197,15 +221,18 @@ def stream_texts(
     max_new_tokens: int,
     seed: int = 0,
     stop: Sequence[str] = (),
+    until_sentence: bool = False,
     samples: Sequence[int] = (0,),
 ) -> Iterator[list[str]]:
     """Yield continuations of a prompt, a piece of each sample at a time.
 
-    stop: a continuation ends before the first of these strings. The rest: as in `generate`. A piece
-    is "" where a stop string may have begun or the sample has ended. One text, as it is written:
-    `for (piece,) in stream_texts(…)`.
+    stop: a continuation ends before the first of these strings. until_sentence: each goes on after
+    max_new_tokens until a sentence ends, for as many characters again at most. The rest: as in
+    `generate`. A piece is "" where a stop string may have begun or the sample has ended. One text,
+    as it is written: `for (piece,) in stream_texts(…)`.
     """
-    gates = [StopAt(stop) for _ in samples]
+    gates = [StopAt(stop, max_new_tokens if until_sentence else None) for _ in samples]
+    max_new_tokens *= 2 if until_sentence else 1
     steps = generate(
         model, prompt, config, max_new_tokens=max_new_tokens, seed=seed, samples=samples
     )

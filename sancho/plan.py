@@ -4,13 +4,14 @@ import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from importlib.util import find_spec
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from sancho.checkpoint import Checkpoint
 from sancho.config import (
     EVALUATED,
     BeginOptions,
     CorpusConfig,
+    DeviceConfig,
     ModelConfig,
     PresetName,
     TrainConfig,
@@ -23,6 +24,8 @@ from sancho.presets import LESS_DROPPED, MOST_DROPPED, PRESETS, SCALED
 
 if TYPE_CHECKING:
     from sancho.device import Device
+
+Options = TypeVar("Options", ModelConfig, TrainConfig, DeviceConfig)
 
 # Options of a model that may be others than in its checkpoint: the text decides the vocabulary.
 FREE_TO_CHANGE = {"vocab_size", "dropout", "ngram_dropout"}
@@ -168,13 +171,17 @@ def _check_run(
 
 def _check_same(options: TrainOptions, initial: Checkpoint, resumes: bool) -> None:
     ours = shape_options(options.model)
-    theirs = shape_options(initial.model_config)
+    its_model = shape_options(initial.model_config)
+    theirs = dict(its_model)
     if resumes:
         ours["look_ahead"] = options.train.look_ahead
         theirs["look_ahead"] = initial.train_config.look_ahead
-    if resumes and options.preset != "auto":
+    if options.preset != "auto":
         ours["preset"] = options.preset
         theirs["preset"] = initial.train_config.preset
+        has_its_model = shape_options(PRESETS[options.preset].model) == its_model
+        if has_its_model and not resumes:  # a preset's training alone is free
+            theirs["preset"] = options.preset
     for name, value in ours.items():
         if value != theirs[name]:
             raise UserError(
@@ -201,6 +208,16 @@ def preset_of(model: ModelConfig) -> PresetName | None:
         if shape_options(preset.model) == shape_options(model):
             return name
     return None
+
+
+def changes(before: Options, after: Options) -> dict[str, tuple[object, object]]:
+    """Return the options that differ, by name: the values in both of two dataclasses."""
+    values = asdict(before)
+    return {
+        name: (values[name], value)
+        for name, value in asdict(after).items()
+        if value != values[name]
+    }
 
 
 def shape_options(model: ModelConfig) -> dict[str, object]:

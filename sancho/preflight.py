@@ -18,6 +18,7 @@ def check_writing():
     require.require(require.PACKAGES)
     # Before NumPy is loaded: the matrices of an incremental decoder are too small for two threads.
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+    _load("numpy")
 
 
 def check_training():
@@ -27,6 +28,7 @@ def check_training():
     from sancho.config import TrainOptions  # not above: it needs what may be missing
 
     _check_options(TrainOptions())
+    _load("torch")
 
 
 def check_evaluation():
@@ -36,6 +38,7 @@ def check_evaluation():
     from sancho.config import EvaluateOptions  # as above
 
     _check_options(EvaluateOptions())
+    _load("torch")
 
 
 def hear_interrupts():
@@ -49,6 +52,13 @@ def _end(number, frame):
     sys.stderr.write("\ninterrupted\n")
     sys.stderr.flush()
     os._exit(130)
+
+
+def _load(package):
+    """Load a package, or end the script with one line where that fails or it is too old."""
+    problem = require.problem(package)
+    if problem:
+        require.fail(problem)
 
 
 def _check_options(default):

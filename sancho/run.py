@@ -10,7 +10,7 @@ from sancho.checkpoint import Checkpoint
 from sancho.corpus import Corpus, remap_ids
 from sancho.device import Device
 from sancho.optim import learning_rate_factor
-from sancho.plan import NOTHING, Beginning, Plan, preset_of
+from sancho.plan import NOTHING, Beginning, Plan, changes, preset_of
 from sancho.training import TrainingState
 from sancho.weights import count_parameters
 
@@ -98,6 +98,12 @@ def describe(run: Run, out_dir: Path, processes: int = 1) -> str:
         f"validation part: the last tenth of {of_what}, {len(corpus.val):,} characters that no "
         "step reads"
     )
+    if initial and run.beginning.resumes:
+        changed = changes(initial.model_config, model) | changes(initial.train_config, train)
+        changed |= changes(initial.device_config, state.device.config)
+        if changed:
+            words = (f"{name} {old} → {new}" for name, (old, new) in changed.items())
+            lines.append(f"changed: {', '.join(words)}")
     if run.decided:
         decided = ", ".join(f"{name} {value:g}" for name, value in run.decided.items())
         lines.append(f"the length of the text decides: {decided}")

@@ -1,6 +1,7 @@
 """Where texts come from: files, folders, data/ and the network; from there to a prepared corpus.
 
     corpus_of(options)   what --corpus or --dataset asks for, prepared on the way
+    unprepared(path)     what --corpus asks for, to be scored, and nothing is prepared
     find_corpus(name)    data/NAME, prepared from data/NAME.txt or from the network if it is missing
     prepare_files(paths) some text files, as one corpus in a folder
     prepare_named(name)  data/NAME anew
@@ -22,7 +23,9 @@ from sancho.config import CorpusConfig
 from sancho.corpus import Corpus, is_prepared, read_corpus, write_corpus
 from sancho.errors import UserError, note, say
 from sancho.files import existing_file, locked
+from sancho.shell import command
 from sancho.text import beginning, clean_text, codec_name, read_text, what_is_odd, without_licence
+from sancho.tokenizer import CharTokenizer
 
 DATA = Path(__file__).resolve().parent.parent / "data"
 """The folder of prepared texts."""
@@ -76,23 +79,45 @@ def corpus_of(data: str | Path, options: CorpusConfig) -> Corpus:
     A text file FILE.txt is prepared in data/FILE-1a2b3c4d: eight digits of the sha256 of its
     encoding and its bytes, so no other text is ever prepared in that folder.
     """
-    if options.corpus is None:
+    text_file = options.corpus
+    if text_file is None:
         return find_corpus(data, options.dataset)
-    name = str(options.corpus)
-    of_that_name = (Path(data, f"{name}.txt"), Path(data, name, "meta.json"))
-    if not options.corpus.exists() and (name in ONLINE or any(x.is_file() for x in of_that_name)):
-        advice = f"a text of data/ is given as --dataset {name}"
-        raise UserError(f"--corpus {name}: there is no such file; {advice}")
+    _require_no_name(data, text_file)
     digest = hashlib.sha256(codec_name(options.encoding).encode())
-    paths = text_files(options.corpus)
+    paths = text_files(text_file)
     for path in paths:
         raw = path.read_bytes()
         if len(paths) > 1:  # a text that is cut elsewhere is another one
             digest.update(f"{len(raw)} ".encode())
         digest.update(raw)
-    stem = re.sub(r"[^\w.-]+", "_", options.corpus.stem)[:60]
+    stem = re.sub(r"[^\w.-]+", "_", text_file.stem)[:60]
     folder = folder_of(data, f"{stem}-{digest.hexdigest()[:8]}")
     return _open_or_prepare(folder, lambda: prepare_files(paths, folder, options.encoding))
+
+
+def _require_no_name(data: str | Path, path: Path) -> None:
+    """Raise UserError where a file that is missing is the name of a text of data/."""
+    of_that_name = (Path(data, f"{path}.txt"), Path(data, path, "meta.json"))
+    is_name = str(path) in ONLINE or any(each.is_file() for each in of_that_name)
+    if is_name and not path.exists():
+        advice = f"a text of data/ is given as --dataset {path}"
+        raise UserError(f"--corpus {path}: there is no such file; {advice}")
+
+
+def unprepared(data: str | Path, path: Path, encoding: str) -> Corpus:
+    """Return all of a text file, or of several, as a validation part, and write nothing.
+
+    Raises MissingFile or UserError where there is no text, or too little to predict any of it.
+    """
+    _require_no_name(data, path)
+    texts = [_read_file(each.name, each.read_bytes(), encoding) for each in text_files(path)]
+    text = "".join(texts)
+    if len(text) < 2:
+        raise UserError(f"{path} has {len(text)} characters; what is scored takes at least 2")
+    tokenizer = CharTokenizer.from_text(text)
+    ids = tokenizer.look_up(text).astype(tokenizer.id_type)
+    digest = hashlib.sha256(text.encode()).hexdigest()
+    return Corpus(path.name, tokenizer, train=ids[:0], val=ids, sha256=digest)
 
 
 def text_files(path: str | Path) -> list[Path]:
@@ -149,8 +174,9 @@ def _open_or_prepare(folder: Path, make: Callable[[], Corpus]) -> Corpus:
 
 
 def is_folder_name(name: str) -> bool:
-    """Return whether `name` is no path to somewhere else."""
-    return Path(name).name == name and name not in ("", "..")
+    """Return whether `name` is a text, and no path to somewhere else."""
+    is_text = not re.search("[\ud800-\udfff]", name)  # else no checkpoint could name it
+    return is_text and Path(name).name == name and name not in ("", "..")
 
 
 def find_corpus(data: str | Path, name: str) -> Corpus:
@@ -182,7 +208,7 @@ def find_corpus(data: str | Path, name: str) -> Corpus:
         return find_corpus(data, "apocrifo")
     is_its_text = corpus.source == text.name and text.is_file()
     if is_its_text and corpus.file_sha256 != hashlib.sha256(text.read_bytes()).hexdigest():
-        again = f"data/prepare.py --input {text} --name {name} --overwrite"
+        again = command("data/prepare.py", "--input", text, "--name", name, "--overwrite")
         raise UserError(
             f"{text} has changed since {folder} was prepared from it; prepare it anew ({again}), "
             "or move it away to go on with the text as it was"

@@ -21,7 +21,7 @@ from sancho.device import Device, torch_seed
 from sancho.distributed import World
 from sancho.dropout import Dropout
 from sancho.errors import OtherFunction, UserError, note
-from sancho.generate import Model, generate, numpy_twin
+from sancho.generate import Model, generate, numpy_implementation
 from sancho.loss import Objective, validation_loss
 from sancho.model import GPT
 from sancho.proof import model_proof
@@ -29,6 +29,8 @@ from sancho.seeds import Purpose, generator, seed_of
 from sancho.threads import ParallelMap, cores, serial_map, thread_pool
 from sancho.weights import weight_shapes
 
+NEAR = 1e-4  # to ln V: rounding may leave so much less of the loss of chance
+REPORTS_AT_CHANCE = 3  # running, after which it is told
 SAMPLE_LENGTH = 80  # characters that are written at an evaluation
 
 
@@ -273,6 +275,10 @@ class TrainingLoop:
     """Seconds of each step since the last report with a train_loss."""
     is_told: bool = False
     """Whether it was said that NumPy computes another function than model.py."""
+    at_chance: int = 0
+    """Reports running whose loss is no better than chance."""
+    is_warned: bool = False
+    """Whether that was said."""
 
     def __post_init__(self) -> None:
         objective = self.state.objective
@@ -330,7 +336,7 @@ class TrainingLoop:
         """Return what the model writes; the first time, note if NumPy does not compute the same."""
         model: Model = self.state.model
         try:
-            model = numpy_twin(self.state.model)
+            model = numpy_implementation(self.state.model)
         except OtherFunction as why:
             if not self.is_told:
                 self.is_told = True
@@ -358,9 +364,30 @@ class TrainingLoop:
             **evaluation,
         )
         if with_losses:
+            self._watch(losses)
             progress.recent_losses = []
             self.times = []
         return report
+
+    def _watch(self, losses: list[float]) -> None:
+        """Note, once, that nothing is learned: weights may be far too large, and finite.
+
+        losses: of the newest steps. Before the end of the warm-up a healthy model knows more.
+        """
+        config = self.state.train_config
+        chance = math.log(self.corpus.tokenizer.vocab_size)
+        is_warm = self.state.progress.step - len(losses) >= config.warmup_iters
+        if not (losses and is_warm) or self.is_warned:
+            return
+        is_at_chance = sum(losses) / len(losses) >= chance - NEAR
+        self.at_chance = self.at_chance + 1 if is_at_chance else 0
+        if self.at_chance == REPORTS_AT_CHANCE:
+            self.is_warned = True
+            note(
+                f"at step {self.state.progress.step:,} the loss is no better than chance, "
+                f"{chance:.3f}: the model learns nothing. Begin again with smaller learning rates, "
+                "or go back to the best model of the run (--init_from its best checkpoint)"
+            )
 
     def _update(self) -> Tensor:
         """Add up the gradients of the step and move the parameters; return the loss, ()."""

@@ -20,9 +20,9 @@ import nbformat
 
 SITE = Path(__file__).resolve().parent
 ROOT = SITE.parent
-PRINTED = "notebooks/fichas.html"
+PRINTED = "notebooks/docente/fichas.html"
 NOTEBOOKS, COURSE = ROOT / "notebooks", SITE / "curso"
-sys.path[:0] = [str(NOTEBOOKS), str(ROOT)]
+sys.path[:0] = [str(NOTEBOOKS / "taller"), str(ROOT)]
 
 import curso
 from sancho.convert import page
@@ -31,8 +31,9 @@ MATHJAX = ROOT / "node_modules/mathjax/es5/tex-svg-full.js"
 REPOSITORY = os.environ.get("GITHUB_REPOSITORY", "")
 PROJECT = REPOSITORY and page.Links.to_repository(REPOSITORY).project
 ADDRESS = os.environ.get("SITE_ADDRESS", "").rstrip("/")
-PAGES = ["README.md", "guia_docente.md", "hoja.md", "glosario.md", "bibliografia.md", "fuentes.md"]
-IN_COURSE = {*PAGES, *(chapter.archivo for chapter in curso.CAPITULOS)}
+FOR_TEACHERS = ["docente/guia_docente.md", "docente/antes_y_despues.md"]
+PAGES = ["README.md", "glosario.md", "bibliografia.md", "fuentes.md", *FOR_TEACHERS]
+IN_COURSE = {f"notebooks/{name}" for name in [*PAGES, *(c.archivo for c in curso.CAPITULOS)]}
 DRAWINGS = {
     "modelo": "El modelo entero, del texto a la letra siguiente",
     "bloque": "Un bloque: dos subcapas, cada una con su normalización y su residual",
@@ -45,15 +46,17 @@ MOVED = {
     "03_normalizacion_y_residuales": "05_residuales_y_normalizacion",
     "04_autoatencion": "03_autoatencion",
     "05_feed_forward": "04_feed_forward",
+    "guia_docente": "docente/guia_docente",
+    "hoja": "docente/antes_y_despues",
 }
-"""Chapters by the name that they had, whose old addresses lead on."""
+"""Pages of the course by the name that they had, whose old addresses lead on."""
 LEADS_ON = """\
 <!doctype html>
 <html lang="es">
 <meta charset="utf-8">
 <title>Ha cambiado de dirección</title>
 <meta http-equiv="refresh" content="0; url={file}.html">
-<p>Este capítulo está ahora <a href="{file}.html">en otra dirección</a>.</p>
+<p>Esta página está ahora <a href="{file}.html">en otra dirección</a>.</p>
 </html>
 """
 
@@ -99,17 +102,18 @@ def relink(text: str, folder: Path = NOTEBOOKS) -> str:
 
     Those to the page, and to what is printed for lessons, lead to their copies here.
     """
+    top = Path(os.path.relpath(ROOT, folder)).as_posix()  # a page here is as deep as it is there
 
     def lead(match: re.Match) -> str:
         words, target, fragment = match[1], match[2], match[3] or ""
         path = Path(os.path.relpath(folder / target, ROOT)).as_posix()
-        is_here = target in IN_COURSE or path.startswith("site/")
+        is_here = path in IN_COURSE or path.startswith("site/")
         if is_here or not (folder / target).exists():
             return match[0]
         if path == "docs/index.html":
-            return f"[{words}](../sancho.html){{.external}}"
+            return f"[{words}]({top}/sancho.html){{.external}}"
         if path == PRINTED:
-            return f"[{words}](../fichas.html){{.external}}"
+            return f"[{words}]({top}/fichas.html){{.external}}"
         return f"[{words}]({PROJECT}/blob/main/{path}{fragment})" if PROJECT else words
 
     return re.sub(r"(?<!!)\[([^\[\]]*)\]\(([^)#\s]+)(#[^)\s]*)?\)", lead, text)
@@ -191,9 +195,11 @@ def bring_course(app: object) -> None:
         path.with_suffix(".png").write_bytes(picture(notebook))
         dress(notebook, chapter)
         nbformat.write(notebook, path)
+    (COURSE / "docente").mkdir()
     for name in PAGES:
-        text = (NOTEBOOKS / name).read_text(encoding="utf-8")
-        (COURSE / name).write_text(relink(text), encoding="utf-8")
+        path = NOTEBOOKS / name
+        text = relink(path.read_text(encoding="utf-8"), path.parent)
+        (COURSE / name).write_text(text, encoding="utf-8")
 
 
 def mend(app: object, pagename: str, template: str, context: dict, doctree: object) -> None:
@@ -230,7 +236,7 @@ def bring_page(app: object, exception: Exception | None) -> None:
 
 
 def lead_on(app: object, exception: Exception | None) -> None:
-    """Write a page at each old address of a chapter."""
+    """Write a page at each old address."""
     if exception:
         return
     for old, new in MOVED.items():

@@ -15,17 +15,15 @@ from urllib.parse import unquote, urldefrag
 
 import pytest
 
+import curso
+
 SITE = Path(__file__).resolve().parent
 ROOT = SITE.parent
-sys.path.insert(0, str(ROOT / "notebooks"))
-
-import curso  # noqa: E402
-
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
 DRIVER = shutil.which("chromedriver")
 AXE = Path(os.environ.get("SANCHO_AXE") or ROOT / "node_modules/axe-core/axe.min.js")
 CHAPTERS = ["03_autoatencion", "08_entrenamiento", "11_rayos_x"]
-PAGES = ["README", "guia_docente", "hoja", "glosario", "fuentes"]
+PAGES = ["README", "docente/guia_docente", "docente/antes_y_despues", "glosario", "fuentes"]
 LOOKED_AT = ["index", "english", *(f"curso/{page}" for page in [*CHAPTERS, *PAGES])]
 
 
@@ -96,11 +94,13 @@ MOVED = {
     "03_normalizacion_y_residuales": "05_residuales_y_normalizacion",
     "04_autoatencion": "03_autoatencion",
     "05_feed_forward": "04_feed_forward",
+    "guia_docente": "docente/guia_docente",
+    "hoja": "docente/antes_y_despues",
 }
 
 
 @pytest.mark.parametrize("which", ["built", "published"])
-def test_the_old_address_of_a_chapter_leads_on(which, request):
+def test_an_old_address_leads_on(which, request):
     course = request.getfixturevalue(which) / "curso"
     for old, new in MOVED.items():
         leading = course / f"{old}.html"
@@ -108,7 +108,7 @@ def test_the_old_address_of_a_chapter_leads_on(which, request):
         assert re.findall(r'http-equiv="refresh" content="0; url=([^"]*)"', text) == [f"{new}.html"]
         assert page(leading).links == [f"{new}.html"]  # for who stops it
         assert (course / f"{new}.html").is_file()
-        assert not (ROOT / "notebooks" / f"{old}.ipynb").exists()
+        assert not [*(ROOT / "notebooks").glob(f"{old}.*")]
 
 
 @pytest.mark.parametrize("which", ["built", "published"])
@@ -279,8 +279,9 @@ def test_everybody_can_use_it(built, chromium, name, width, scheme):
 
 def test_every_piece_starts_and_no_page_complains(built, chromium):
     chromium.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
+    old = [built / "curso" / f"{name}.html" for name in MOVED]
     for path in pages(built):
-        if path.stem in MOVED:
+        if path in old:
             continue
         chromium.get(path.as_uri())
         found = chromium.execute_async_script(READY)
@@ -288,7 +289,7 @@ def test_every_piece_starts_and_no_page_complains(built, chromium):
 
 
 def test_the_sheet_for_the_class_is_printed_on_one_page(built, chromium):
-    chromium.get((built / "curso" / "hoja.html").as_uri())
+    chromium.get((built / "curso" / "docente" / "antes_y_despues.html").as_uri())
     printed = chromium.execute_cdp_cmd("Page.printToPDF", {"preferCSSPageSize": True})
     assert len(re.findall(rb"/Type ?/Page\b", b64decode(printed["data"]))) == 1
 

@@ -254,10 +254,26 @@ ARGS = (
 ).split()
 
 
+def instead(line: Sequence[str], *more: str) -> list[str]:
+    """Return a command line with more options; those of the same names give place to them."""
+    given = {_name(word) for word in more}
+    kept: list[str] = []
+    is_kept = True
+    for word in line:
+        is_kept = _name(word) not in given if word.startswith("--") else is_kept
+        kept += [word] * is_kept
+    return [*kept, *more]
+
+
+def _name(word: str) -> str:
+    return word.partition("=")[0].replace("--no-", "--", 1)
+
+
 def train_quietly(project: Path, out: Path, max_iters: int, *more: str) -> int:
     """Run train.py in this process; go on with what is in `out`, or begin anew."""
     sources.DATA = project / "data"
-    args = [*ARGS, "--out_dir", str(out), "--max_iters", str(max_iters), "--resume", *more]
+    how = ["--out_dir", str(out), "--max_iters", str(max_iters), "--resume"]
+    args = instead([*ARGS, *how], *more)
     with open(os.devnull, "w") as nowhere, redirect_stdout(nowhere), redirect_stderr(nowhere):
         return train.main(args)
 

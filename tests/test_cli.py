@@ -9,7 +9,7 @@ import shutil
 import signal
 import subprocess
 import sys
-from dataclasses import replace
+from dataclasses import is_dataclass, replace
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -28,6 +28,7 @@ from sancho import generate as sancho_generate
 from sancho.config import CorpusConfig, DeviceConfig, SampleConfig, TrainOptions
 from sancho.device import choose_device
 from sancho.errors import UserError
+from sancho.loss import validation_loss
 from sancho.presets import PRESETS
 from sancho.training import Report, TrainingLoop
 from sancho.weights import count_parameters
@@ -94,7 +95,8 @@ def test_a_value_may_begin_with_dashes(value):
     assert cli.parse(SampleOptions(), ["--start=--top_k"]).start == "--top_k"
 
 
-SWITCHES = "resume overwrite bias embedding_skip qk_norm tie_embeddings compile tensorboard json"
+SWITCHES = "resume overwrite bias embedding_skip qk_norm tie_embeddings compile tensorboard json "
+SWITCHES += "until_sentence"
 OPTIONS = {
     "train.py": TrainOptions(),
     "sample.py": SampleOptions(),
@@ -114,6 +116,28 @@ def test_the_help_shows_all_options(trained, name, options):
     assert sorted(found) == sorted([*option_names(options), "help"])
     opposites = re.findall(r"^  --\w+, --no-(\w+)", result.out, re.MULTILINE)
     assert set(opposites) == set(found) & set(SWITCHES.split())
+
+
+CONVERSIONS = {
+    f"convert.py {name}": options for name, (options, _) in SCRIPTS["convert.py"].COMMANDS.items()
+}
+
+
+@pytest.mark.parametrize(("name", "options"), (OPTIONS | CONVERSIONS).items())
+def test_every_option_has_a_sentence_and_every_script_an_opening_one(name, options):
+    assert re.match(r"[A-Z].{20,}\.$", cli.summary(options)), name
+    inner = [value for value in vars(options).values() if is_dataclass(value)]
+    for owner in (options, *inner):
+        helps = cli._helps(type(owner))
+        for option in option_names(owner) - option_names_inside(owner):
+            assert re.match(r"\S.{9,}[.)]$", helps.get(option, "")), f"--{option}"
+
+
+def option_names_inside(owner: object) -> set[str]:
+    names = set()
+    for value in vars(owner).values():
+        names |= option_names(value) if is_dataclass(value) else set()
+    return names
 
 
 def test_the_help_of_train_shows_what_holds_where_nothing_is_said(trained):
@@ -139,11 +163,8 @@ BAD_LINES = [
     ("sample.py", "--start En un", "un belongs to no option; a text with blanks is given in quota"),
     ("sample.py", "—start En", "unknown option —start; did you mean --start?"),
     ("sample.py", "--prompt En", "unknown option --prompt; here it is --start"),
-    ("sample.py", "--max_tokens 9", "here it is --max_new_tokens"),
     ("sample.py", "--steps 9", "unknown option --steps; --help lists all options"),
     ("train.py", "--steps 9", "here it is --max_iters"),
-    ("train.py", "--text x", "here it is --corpus"),
-    ("train.py", "--checkpoint x", "here it is --init_from"),
     ("train.py", "--min_lr 1", "unknown option --min_lr; --help lists all options"),
     ("train.py", "--no_qk_norm", "did you mean --no-qk_norm?"),
     ("train.py", "--compile True", "a switch has no value: give it alone, or as --no-NAME"),
@@ -153,9 +174,52 @@ BAD_LINES = [
     ("train.py", "--corpus https://x/y.txt", "is an address; download it"),
     ("train.py", "--corpus=", "the path is empty"),
     ("train.py", "--dataset tiny.txt/", "a file is given as --corpus FILE"),
+    ("evaluate.py", "--checkpoint MODEL --dataset tiny.txt/", "a file is given as --corpus FILE"),
+    ("train.py", "--corpus a --corpus=b", "--corpus is given twice, as a and as b; several files"),
+    (
+        "evaluate.py",
+        "--corpus a --corpus b",
+        "--corpus is given twice, as a and as b; several file",
+    ),
+    ("train.py", "--preset midi --seed 1 --preset base", "--preset is given twice, as midi and as"),
+    (
+        "train.py",
+        "--seed 1 --seed 2 --seed 1",
+        "--seed is given twice, as 1 and as 2; give it once",
+    ),
+    (
+        "train.py",
+        "--dataset tiny --corpus tiny.txt",
+        "--dataset tiny and --corpus tiny.txt are two",
+    ),
+    ("train.py", "--qk_norm --no-qk_norm", "--qk_norm and --no-qk_norm are both given; leave one"),
+    ("sample.py", "--start En --start=un", "--start is given twice, as En and as un; each call"),
+    ("sample.py", "--checkpoint a --out_dir b", "--checkpoint a and --out_dir b are two values of"),
+    ("evaluate.py", "--out_dir a --checkpoint b", "--out_dir a and --checkpoint b are two values"),
+    ("convert.py", "to-page --out_dir a --checkpoint b", "--out_dir a and --checkpoint b are two"),
+    ("convert.py", "to-onnx --output a --output b", "--output is given twice, as a and as b; give"),
+    ("prepare.py", "--name a --input tiny.txt --name b", "--name is given twice, as a and as b;"),
+    ("prepare.py", "--no-overwrite --overwrite", "--no-overwrite and --overwrite are both given"),
+    (
+        "train.py",
+        "--validation x",
+        "always the last tenth of the text, of several files the last t",
+    ),
+    ("train.py", "--val_corpus x", "the last tenth of each; evaluate.py --corpus FILE scores"),
+    ("prepare.py", "--val_fraction 0", "the validation part is always the last tenth of the text"),
+    ("train.py", "--save_interval 9", "train.py saves by itself every minute and at evaluations"),
+    ("train.py", "--always_save_checkpoint", "train.py saves by itself every minute and at eval"),
+    ("train.py", "--seed random", "a whole number is wanted, as $RANDOM of bash is one"),
+    ("train.py", "--lowercase", "a text is learned as it stands; make its capitals small in an ed"),
+    ("sample.py", "--repetition_penalty 2", "a smaller --min_p and a higher --temperature make"),
+    ("sample.py", "--prompts a b", "sample.py --start takes one text; call it once for each"),
+    ("sample.py", "--info", "evaluate.py says what a checkpoint learned from, and with which op"),
+    ("sample.py", "--seed abc", "--seed: invalid Number value: 'abc'"),
+    ("convert.py", "info", "unknown command info; evaluate.py says what a checkpoint learned"),
+    ("convert.py", "to-gguf", "unknown command to-gguf; no model becomes a GGUF file, so neither"),
+    ("convert.py", "to_ollama", "unknown command to_ollama; no model becomes a GGUF file"),
     ("sample.py", "--out-dir x", "unknown option --out-dir; did you mean --out_dir?"),
     ("sample.py", "--file x", "unknown option --file; here it is --start FILE:PATH"),
-    ("convert.py", "to-page --out-dir x", "did you mean --out_dir?"),
     ("convert.py", "--out_dir x to-page", "unknown command --out_dir; the command comes first"),
     ("train.py", "--compile=False", "a switch has no value: give it alone, or as --no-NAME"),
     (
@@ -187,6 +251,17 @@ BAD_LINES = [
     ("convert.py", "", "give a command; there is to-page, to-huggingface, to-onnx, from-nanogpt"),
     ("convert.py", "to-pag", "unknown command to-pag; did you mean to-page?"),
 ]
+
+
+def test_the_same_value_twice_is_one_and_what_takes_several_keeps_all(project):
+    (project / "a").write_text("x")
+    line = "--checkpoint out/ --seed 7 --out_dir=out --seed=7 --stop a b --stop c --stop=a".split()
+    found = cli.parse(SampleOptions(), line)
+    assert (found.checkpoint, found.seed, found.stop) == (Path("out"), 7, ("a", "b", "c", "a"))
+    twice = ["--resume", "--resume", "--no-qk_norm", "--no-qk_norm"]
+    assert not cli.parse(TrainOptions(), twice).model.qk_norm
+    odd = run("sample.py", "--start", "a\nb", "--start", "x" * 99)
+    assert_refused(odd, "sample.py", rf"as 'a\nb' and as {'x' * 59}…; each call")
 
 
 def test_a_text_in_data_keeps_its_name_to_itself(project):
@@ -246,7 +321,7 @@ def test_train_from_beginning_to_end(project):
     assert len(page) == 800 or (page[-1] == "." and longer[len(page)] in " \n")
     best = checkpoint.load(out / "best.safetensors")
     assert f"{count_parameters(best.model_config):,} parameters" in result.err
-    assert f" sample.py --checkpoint {Path('out', 'best.safetensors')}" in result.err
+    assert result.err.splitlines()[-1].endswith("sample.py")  # out is where it looks
     assert "step 6 of 6: loss" in result.err
     read = 6 * 2 * 8 / len(corpus.read_corpus("data/tiny").train)
     assert f"6 steps, {read:,.1f} times the text" in result.err
@@ -262,7 +337,10 @@ def test_train_from_beginning_to_end(project):
 def test_resume_with_more_steps_and_another_dropout(trained):
     before = last_of(trained)
     line = "--resume --max_iters 12 --dropout 0.1 --ngram_dropout 0.3 --log_interval 1"
-    said = first_line(succeed("train.py", *line.split()))
+    said, *others = succeed("train.py", *line.split()).err.splitlines()
+    assert (
+        "changed: dropout 0.0 → 0.1, ngram_dropout 0.1 → 0.3, max_iters 6 → 12, log_interval 10 → 1"
+    ) in others
     last = last_of(trained)
     assert last.progress.step == 12
     assert last.device_config == before.device_config
@@ -298,6 +376,7 @@ def test_a_run_that_patience_ended_says_so_and_how_to_go_on(project):
     assert "--patience 0, goes on" in said
     result = succeed("train.py", "--resume", "--patience=0")
     assert first_line(result) == "going on with the run in out after step 3"
+    assert "changed: patience 2 → 0" in result.err.splitlines()
     assert steps_in(project / "out") == [1, 2, 3, 4, 5, 6]
 
 
@@ -324,6 +403,7 @@ def test_resume_of_a_run_that_is_done_shows_its_result_again(project):
     assert again.out == first.out
     assert " after step 6; it is done: a larger --max_iters" in first_line(again)
     (result,) = (line for line in first.err.splitlines() if line.startswith("validation loss "))
+    assert result.endswith(" bits), at step 6")
     assert result in again.err.splitlines()
     assert contents(project / "out") == before
 
@@ -380,7 +460,7 @@ def test_a_run_that_was_stopped_at_an_evaluation_goes_on_to_the_same_bits(
     project, monkeypatch, when, name
 ):
     """It is saved before; and an evaluation that has begun comes to its end."""
-    args = [*conftest.ARGS, "--max_iters=3", "--eval_interval=2"]
+    args = conftest.instead(conftest.ARGS, "--max_iters=3", "--eval_interval=2")
     succeed("train.py", *args, "--out_dir=whole")
     number = getattr(signal, name)
     write = TrainingLoop._sample
@@ -399,7 +479,7 @@ def test_a_run_that_was_stopped_at_an_evaluation_goes_on_to_the_same_bits(
     assert last_of("it's new").progress.is_evaluated == (when == "inside")
     advice = result.err.splitlines()[-1]
     assert "stopped and saved at step 2; go on with: " in advice
-    succeed("train.py", *shlex.split(advice.partition(" train.py ")[2]))
+    succeed("train.py", *shlex.split(advice.partition("train.py ")[2]))
     conftest.assert_same_run(project / "it's new", project / "whole")
 
 
@@ -465,6 +545,23 @@ def test_each_of_several_samples_is_what_it_is_alone(trained):
     assert len(set(texts)) == 3 and {len(text) for text in texts} == {46}
 
 
+def test_a_text_goes_on_until_its_sentence_ends(trained):
+    longer = run("sample.py", "--max_new_tokens=400").out
+    found = run("sample.py", "--max_new_tokens=200", "--until_sentence").out
+    page = found.removesuffix("\n")
+    assert longer.startswith(page) and 201 <= len(page) <= 401
+    assert len(page) == 401 or (page[-1] == "." and longer[len(page)] in " \n")
+
+
+def test_a_seed_that_is_drawn_can_be_given_again(trained):
+    line = ["--start=En", "--max_new_tokens=40"]
+    first, other = (run("sample.py", *line, "--seed", "random") for _ in range(2))
+    assert first.out != other.out
+    said = re.fullmatch(r"note: a seed is drawn; (--seed \d+) gives the same .*\n", first.err)
+    again = run("sample.py", *line, *said[1].split())
+    assert (again.out, again.err) == (first.out, "")
+
+
 def test_a_text_that_is_interrupted_is_no_error_with_a_traceback(trained, monkeypatch):
     whole = run("sample.py", "--max_new_tokens=20").out
     generate = sancho_generate.generate
@@ -504,9 +601,15 @@ def test_without_a_network_there_is_no_shakespeare(project, line):
 
 def test_evaluate_tells_a_reader_or_a_program(trained, monkeypatch):
     monkeypatch.setattr(evaluate, "SAMPLE_LENGTH", 30)
+    monkeypatch.setattr(evaluate, "LEAST_COMPARED", 100)
     result = succeed("evaluate.py")
     assert result.err == ""
     assert "validation loss" in result.out and "the author" in result.out
+    about = " ".join(result.out.partition("\nThe text is ")[2].split())
+    parameters = count_parameters(last_of("out").model_config)
+    assert about.startswith(f"tiny. The model has {parameters:,} parameters and learned from tiny ")
+    changed = "block_size 8, n_layer 1, n_embd 8, ngram_rows 16, ngram_dropout 0.1, batch_size 2"
+    assert about.endswith(f"in 6 steps, with the options of mini but {changed}.")
     result = succeed("evaluate.py", "--checkpoint", "out/best.safetensors", "--json")
     loss = checkpoint.load("out/best.safetensors").progress.val_loss
     assert json.loads(result.out)["loss"] == pytest.approx(loss, abs=1e-5)
@@ -523,6 +626,40 @@ def test_evaluate_on_another_text(project, trained, monkeypatch):
     result = run("evaluate.py", "--dataset=short")
     assert_refused(result, "evaluate.py", "has 18 characters, but a text takes at least 20")
     assert "--block_size" not in result.err  # it has no such option
+
+
+def test_evaluate_scores_all_of_a_text_of_ones_own_and_writes_nothing(
+    project, trained, monkeypatch
+):
+    monkeypatch.setattr(evaluate, "SAMPLE_LENGTH", 30)
+    saved = checkpoint.load("out/best.safetensors")
+    text = "".join(sorted(set(TEXT) - {"\n"})) * 60 + "\n"
+    (project / "own.txt").write_text(text, encoding="utf-8")
+    (project / "short.txt").write_text(text[-1000:], encoding="utf-16")
+    (project / "strange.txt").write_text(f"{text}ψ", encoding="utf-8")
+    (project / "empty.txt").write_text(" \n", encoding="utf-8")
+    before = conftest.everything(project)
+    result = succeed("evaluate.py", "--corpus", "own.txt")
+    loss = validation_loss(saved.build_model(), saved.tokenizer.encode(text))
+    assert result.out.startswith(f"validation loss {loss:.4f} nats")
+    assert f", of {len(text):,} characters in windows of 8\n" in result.out
+    trained_on = len(corpus.read_corpus("data/tiny").train)
+    assert f"{len(text):,} by the author and {trained_on:,} to train on" in result.out
+    line = ["--corpus=short.txt", "--encoding=utf-16", "--json"]
+    short = json.loads(succeed("evaluate.py", *line).out)
+    assert short["characters"]["validation"] == 1000
+    refused = run("evaluate.py", "--corpus=strange.txt")
+    assert_refused(refused, "evaluate.py", "does not know these characters of strange.txt: ['ψ']")
+    refused = run("evaluate.py", "--corpus=empty.txt")
+    assert_refused(refused, "evaluate.py", "empty.txt has 0 characters; what is scored takes at l")
+    assert_refused(run("evaluate.py", "--encoding=utf-16"), "evaluate.py", "named with --corpus")
+    result = run("evaluate.py", "--corpus=tiny")
+    assert_refused(result, "evaluate.py", "a text of data/ is given as --dataset tiny")
+    assert conftest.everything(project) == before
+    shutil.rmtree("data/tiny")
+    said = succeed("evaluate.py", "--corpus", "own.txt").out
+    assert f"validation loss {loss:.4f} nats" in said
+    assert "compared with it: the text that the model learned from is not prepared here." in said
 
 
 # --- as processes of their own --------------------------------------------------------------

@@ -7,11 +7,11 @@ from pathlib import Path
 import pytest
 from architectures import ReadByTorch
 from conftest import CPU
+from golden.writing import assert_writes
 
 from sancho import checkpoint
-from sancho.config import DeviceConfig, SampleConfig
+from sancho.config import DeviceConfig
 from sancho.corpus import Corpus
-from sancho.generate import continue_texts
 from sancho.training import TrainingState, fit
 
 SENTENCE = (
@@ -37,11 +37,8 @@ def kept() -> checkpoint.Checkpoint:
 def test_it_writes_the_same_text(kept, library, temperature, text):
     model = kept.build_numpy() if library == "numpy" else ReadByTorch(kept.build_model())
     start = "En un lugar"
-    options = {"max_new_tokens": len(text) - len(start), "seed": 1605}
-    prompt = kept.tokenizer.encode(start)
-    config = SampleConfig(temperature=temperature)
-    found = continue_texts(model, kept.tokenizer, prompt, config, **options)
-    assert found == [text.removeprefix(start)]
+    text = text.removeprefix(start)
+    assert_writes(model, kept.tokenizer, start, temperature, 1605, text)
 
 
 def test_its_run_goes_on_where_it_was(kept):

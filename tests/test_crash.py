@@ -49,3 +49,19 @@ def test_kills_lose_nothing(project, preset, kills):
     train_quietly(project, project / "expected", steps, "--preset", preset)
     assert_same_run(out, project / "expected")
     assert under_way > kills * 2 // 5
+
+
+@posix
+@pytest.mark.usefixtures("server_of_processes")
+def test_a_run_that_is_killed_goes_on_to_the_same_bits(project):
+    """One kill, in the fast suite; above there are many."""
+    out = project / "out"
+    steps = 20
+    process = start_process(train_quietly, project, out, steps)
+    assert wait_for_a_save(process, out)
+    process.kill()
+    process.join()
+    assert 0 < what_was_saved(out)[-1].progress.step < steps
+    for folder in (out, project / "expected"):
+        train_quietly(project, folder, steps)
+    assert_same_run(out, project / "expected")

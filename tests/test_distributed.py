@@ -15,7 +15,16 @@ from pathlib import Path
 import conftest
 import pytest
 import torch
-from conftest import ARGS, ROOT, TEXT, assert_same_run, metrics_of, start_process, train_quietly
+from conftest import (
+    ARGS,
+    ROOT,
+    TEXT,
+    assert_same_run,
+    instead,
+    metrics_of,
+    start_process,
+    train_quietly,
+)
 
 import train
 from sancho import checkpoint, sources, terminal, training
@@ -29,7 +38,7 @@ pytestmark = [
 slow = pytest.mark.slow
 STEPS = 6
 MORE = "--gradient_accumulation_steps 4 --ngram_dropout 0.3 --look_ahead 1 --eval_interval 2"
-FOUR = (*ARGS, *MORE.split())
+FOUR = instead(ARGS, *MORE.split())
 # Below those that systems hand out, so that nobody gets one of them by chance in between.
 PORTS = itertools.count(20_000 + os.getpid() % 100 * 100)
 
@@ -118,8 +127,8 @@ def expected(tmp_path_factory, server_of_processes) -> Path:
 def test_so_many_processes_agree_with_one_to_rounding(project, size, threads, preset):
     """With dropout, too: a window's masks are its own, whoever computes it."""
     more = (f"--preset={preset}", "--dropout=0.3", "--dtype=float32", "--eval_interval=10")
-    more = (*MORE.split(), *more)
-    args = (*ARGS, *more, f"--threads={threads}", "--max_iters=20")
+    more = instead(MORE.split(), *more)
+    args = instead(ARGS, *more, f"--threads={threads}", "--max_iters=20")
     statuses, said = run_together(size, project, *args)
     assert statuses == [0] * size, said
     train_quietly(project, project / "one", 20, *more, f"--threads={3 - threads}")
@@ -133,7 +142,7 @@ def test_so_many_processes_agree_with_one_to_rounding(project, size, threads, pr
 
 def test_a_text_is_prepared_once_and_one_process_speaks(project):
     (project / "mine.txt").write_text(TEXT, encoding="utf-8")
-    args = [*FOUR, "--max_iters=2", "--dataset=none", "--corpus=mine.txt"]
+    args = [*instead(FOUR, "--dataset=")[:-1], "--max_iters=2", "--corpus=mine.txt"]
     statuses, (said, nothing) = run_together(2, project, *args)
     assert statuses == [0, 0], said
     assert "2 processes" in said and "validation loss" in said

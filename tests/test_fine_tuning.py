@@ -5,7 +5,7 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
-from conftest import ARGS, assert_same_run, run, succeed, watch_reports
+from conftest import ARGS, assert_same_run, instead, run, succeed, watch_reports
 
 from sancho import checkpoint
 
@@ -23,7 +23,7 @@ def trained(project) -> Path:
 def tune(text: str, *more: str) -> SimpleNamespace:
     Path("mine.txt").write_text(text, encoding="utf-8")
     line = ["--init_from=out/best.safetensors", "--corpus=mine.txt", "--out_dir=tuned"]
-    return run("train.py", *line, *SHORT, *more)
+    return run("train.py", *instead([*line, *SHORT], *more))
 
 
 def new_characters(result: SimpleNamespace) -> list[str]:

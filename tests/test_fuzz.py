@@ -6,7 +6,16 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
-from conftest import ARGS, assert_same_arrays, make_project, option_names, run, succeed, use_data
+from conftest import (
+    ARGS,
+    assert_same_arrays,
+    instead,
+    make_project,
+    option_names,
+    run,
+    succeed,
+    use_data,
+)
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -88,7 +97,7 @@ test_sampling_lines, test_thousands_of_sampling_lines = few_and_many(
 
 
 def check_training(project: Path, line: list[str]) -> None:
-    args = [*ARGS, "--out_dir=fuzzed", "--overwrite", "--max_iters=1", *line]
+    args = instead([*ARGS, "--out_dir=fuzzed", "--overwrite", "--max_iters=1"], *line)
     assert_clean(run("train.py", *args))
 
 

@@ -32,7 +32,6 @@ from sancho.numpy_model import Decoder as NumpyDecoder
 from sancho.numpy_model import NumpyGPT
 from sancho.seeds import Purpose, generator
 from sancho.tokenizer import CharTokenizer
-from train import until_sentence_ends
 
 pytestmark = pytest.mark.filterwarnings("error")  # also where a number overflows
 
@@ -350,4 +349,39 @@ def test_text_ends_where_the_first_stop_is_complete(text, stops):
     ],
 )
 def test_text_until_a_sentence_ends(text, least, expected):
-    assert "".join(until_sentence_ends(text, least)) == expected
+    gate = StopAt([], sentence_after=least)
+    assert "".join(map(gate.push, text)) == expected
+    assert gate.stopped == (text != expected)
+
+
+SENTENCES = CharTokenizer("ab. ")
+
+
+class Sentences:
+    """Stands for `generate`: each sample is a text of its own, whatever the model says."""
+
+    def __init__(self, *texts):
+        self.texts = texts
+
+    def __call__(self, *args, max_new_tokens, **options):
+        columns = zip(*(map(SENTENCES.look_up, self.texts)), strict=True)
+        return (list(ids) for ids in itertools.islice(columns, max_new_tokens))
+
+
+def test_each_of_several_texts_goes_on_until_its_own_sentence_ends(monkeypatch):
+    """For as many characters again at most; what a stop string began comes before the end."""
+    texts = ("a. b. ab. a. ", "ab ab ab ab a", "aaab. a. a. a", "ab a b a. b. ")
+    monkeypatch.setattr("sancho.generate.generate", Sentences(*texts))
+    options = {"samples": range(4), "max_new_tokens": 5, "until_sentence": True}
+    found = continue_texts(None, SENTENCES, [0], **options)
+    assert found == ["a. b.", "ab ab ab a", "aaab.", "ab a b a."]
+    assert continue_texts(None, SENTENCES, [0], stop=(". a",), **options) == [
+        "a. b.",
+        "ab ab ab a",
+        "aaab.",
+        "ab a b a.",
+    ]
+    assert continue_texts(None, SENTENCES, [0], stop=("b.",), **options)[3] == "ab a b a."
+    monkeypatch.setattr("sancho.generate.generate", Sentences(*texts[:1]))
+    pieces = stream_texts(None, SENTENCES, [0], samples=[0], max_new_tokens=5, until_sentence=True)
+    assert [*pieces] == [["a"], ["."], [" "], ["b"], ["."], [""]]

@@ -6,8 +6,8 @@ from collections.abc import Callable
 import pytest
 
 import sample
-import train
 from sancho.convert.page.passages import passages_of
+from sancho.generate import StopAt
 from sancho.measures import words_of
 from sancho.text import WEB_PAGE, clean_text, read_text, what_is_odd
 from sancho.tokenizer import CharTokenizer
@@ -34,9 +34,11 @@ REPEATED = [*' \t\n\\*><[-.!?…»”")1&;xÃÂ\u0301', "\\*", "* ", ". a", ".»
 REPEATED += ["* \n", "END OF\n", "*** END OF THE PROJECT GUTENBERG\n", ".txt", "\u0301\u0327"]
 
 
-def until_a_sentence_ends(text: str) -> None:
-    """Read the text as one piece, and then a blank, at which it may end."""
-    list(train.until_sentence_ends([text, " "], 1))
+def stopping(text: str) -> None:
+    """Stop at the text, of which three characters came."""
+    gate = StopAt([text])
+    for character in text[:3]:
+        gate.push(character)
 
 
 def tokenized(text: str) -> None:
@@ -53,7 +55,7 @@ def tokenized(text: str) -> None:
         words_of,
         passages_of,
         WEB_PAGE.match,
-        until_a_sentence_ends,
+        stopping,
         sample.read_start,
         tokenized,
         lambda text: read_text(text.encode("windows-1252", "replace"), "text", "cp850"),

@@ -19,7 +19,7 @@ SCRIPTS = ["train.py", "sample.py", "evaluate.py", "convert.py", "data/prepare.p
 # From the ground up. A module, or the folder convert, imports what is below it, or beside it
 # without a circle.
 FLOORS = (
-    {"errors", "require"},
+    {"errors", "require", "shell"},
     {"tokenizer", "config", "device", "distributed", "seeds", "threads", "files", "text"},
     {"corpus", "ngrams", "weights", "presets", "numpy_model", "dropout", "counting"},
     {"sources", "model"},
@@ -88,6 +88,18 @@ def test_only_required_packages_are_imported(path):
 def test_a_python_that_is_too_old_can_read_what_says_so(path):
     """Python 2 can read require.py and preflight.py alone: test_without_torch.py."""
     ast.parse((ROOT / path).read_text(encoding="utf-8"), feature_version=(3, 7))
+
+
+@pytest.mark.parametrize("path", SCRIPTS)
+def test_the_line_that_python_2_shows_says_which_python_is_needed(path):
+    """It can't read annotations, and shows the line of the first one."""
+    text = (ROOT / path).read_text(encoding="utf-8")
+    annotated = [
+        node.lineno for node in ast.walk(ast.parse(text)) if isinstance(node, ast.AnnAssign)
+    ]
+    arguments = (node for node in ast.walk(ast.parse(text)) if isinstance(node, ast.arg))
+    annotated += [node.lineno for node in arguments if node.annotation]
+    assert "3.10 or later is needed" in text.splitlines()[min(annotated) - 1]
 
 
 LOOK_AROUND = """

@@ -31,7 +31,7 @@ BOOK = (
 
 @pytest.fixture(scope="module")
 def corpus(tmp_path_factory) -> Corpus:
-    text = (ROOT / "data" / "apocrifo.txt").read_text(encoding="utf-8")[:6000]
+    text = (ROOT / "data" / "apocrifo.txt").read_text(encoding="utf-8")[:12_000]
     return prepared(text, tmp_path_factory.mktemp("data") / "tiny")
 
 
@@ -75,9 +75,17 @@ def test_the_texts_of_the_model_are_measured_without_what_is_left_of_a_word(corp
 def test_the_report_says_nats_bits_and_every_measure(corpus, model, found):
     assert list(found.texts) == ["by default", "plain 0.5", "plain 1.0", "the author"]
     report = as_text(found, 16)
-    nats, bits = re.search(r"loss ([\d.]+) nats per character \(([\d.]+) bits\)", report).groups()
+    first_line = report.splitlines()[0]
+    form = (
+        r"validation loss ([\d.]+) nats per character \(([\d.]+) bits\), perplexity ([\d.]+), of "
+    )
+    nats, bits, perplexity, *rest = re.fullmatch(form + "(.*)", first_line).groups()
     assert float(nats) == pytest.approx(validation_loss(model, corpus.val), abs=1e-4)
     assert float(bits) == pytest.approx(found.loss / math.log(2), abs=1e-3)
+    assert float(perplexity) == pytest.approx(math.exp(found.loss), rel=1e-2)
+    assert rest == [f"{len(corpus.val):,} characters in windows of 16"]
+    read = f"{len(corpus.val):,} by the author and {len(corpus.train):,} to train on"
+    assert f"(of 20,000 characters by each sampling, {read})" in report
     for text in found.texts.values():
         for figure in (f"{text['known_words']:.1%}", f"{text['copied']:.1%}"):
             assert figure in report
@@ -90,10 +98,24 @@ def test_the_report_says_nats_bits_and_every_measure(corpus, model, found):
     assert "That is 0.2500 better than counting" in better
 
 
+@pytest.mark.parametrize(
+    ("val", "train", "words"),
+    [(999, 9000, "999 characters are too few, it takes 1,000"), (1000, 0, "not prepared here")],
+)
+def test_too_little_is_compared_with_nothing(corpus, model, val, train, words):
+    parts = {"val": corpus.val[:val], "train": corpus.train[:train]}
+    found = evaluate.measure(model, replace(corpus, **parts), lambda: None)
+    assert found.loss == pytest.approx(validation_loss(model, parts["val"]))
+    assert (found.counting, found.texts) == (None, {})
+    _, reason = as_text(found, 16).splitlines()
+    assert reason.startswith("Nothing is compared with it: ") and words in reason
+
+
 def test_different_words_of_a_short_validation_part_are_those_of_texts_as_long(
     corpus, model, monkeypatch
 ):
     monkeypatch.setattr(evaluate, "SAMPLE_LENGTH", 400)
+    monkeypatch.setattr(evaluate, "LEAST_COMPARED", 600)
     val = corpus.val[:600]
     found = evaluate.measure(model, replace(corpus, val=val), lambda: None)
     author = corpus.tokenizer.decode(val)

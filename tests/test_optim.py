@@ -209,6 +209,3 @@ def test_every_parameter_has_one_optimizer(preset, tie_embeddings, optimizer):
     for factor in (0.5, 0.125, 1.0):
         set_learning_rate(optimizers, factor)
         assert all(owner.lr == owner.peak_lr * factor for owner in optimizers)
-
-
-# State

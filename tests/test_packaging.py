@@ -5,6 +5,8 @@ import re
 import pytest
 from conftest import HERE, ROOT
 
+from sancho.require import LEAST
+
 tomllib = pytest.importorskip("tomllib", reason=f"{HERE}Python has it since 3.11")
 
 PYPROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
@@ -26,6 +28,12 @@ def test_who_uses_sancho_gets_no_tool_of_those_who_change_it():
         assert {*found.split()} == names - {"torch"} | {"pytest"}
     # An old upper bound would ask for a PyTorch that a new Python or GPU does not have.
     assert not [line for line in PROJECT["dependencies"] if "<" in line or "==" in line]
+
+
+def test_what_is_asked_of_a_package_that_is_there_is_what_is_installed():
+    wanted = {re.match(r"\w+", line)[0]: line for line in PROJECT["dependencies"]}
+    for name, (major, minor) in LEAST.items():
+        assert wanted[name] == f"{name}>={major}.{minor}"
 
 
 def test_every_file_of_the_package_is_installed():

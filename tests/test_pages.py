@@ -26,9 +26,10 @@ PAIRS = {
 PAGES = [*PAIRS, *PAIRS.values()]
 REPORTS = ["benchmarks/README.md", "data/README.md", "sancho/pretrained/README.md"]
 """In English alone."""
+COURSE = ["notebooks", "notebooks/docente", "notebooks/taller"]
 ALL_PAGES = sorted(
     path.relative_to(ROOT).as_posix()
-    for folder in (".", "benchmarks", "data", "docs", "docs/es", "notebooks", "sancho/pretrained")
+    for folder in (".", "benchmarks", "data", "docs", "docs/es", "sancho/pretrained", *COURSE)
     for path in (ROOT / folder).glob("*.md")
 )
 COMMANDS = {name: options for name, (options, _) in SCRIPTS["convert.py"].COMMANDS.items()}

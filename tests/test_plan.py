@@ -8,7 +8,7 @@ from typing import Any, Literal, get_args, get_origin
 import numpy as np
 import pytest
 import torch
-from conftest import CPU, TEXT, prepared
+from conftest import CPU, TEXT, instead, prepared
 from runs import bits
 
 from sancho import cli, ngrams
@@ -103,6 +103,21 @@ def test_other_weights_bring_their_preset(initial, name):
         train = PRESETS[wanted].train
         rates = {n: 0.2 * getattr(train, n) for n in ("learning_rate", "muon_learning_rate")}
         assert found == TrainOptions(model=model, train=replace(train, preset=wanted, **rates))
+
+
+@pytest.mark.parametrize("name", ["classic", "base"])
+def test_other_weights_are_not_made_the_model_of_a_preset(corpus, initial, name):
+    """But a preset that has that model, or that of the run before, brings its training."""
+    with refused(f"--preset is {name}, but mini in the checkpoint; leave it out, or train a new m"):
+        plan(corpus, f"--preset={name}", "--init_from=x", initial=initial)
+    again = plan(corpus, "--preset=mini", "--init_from=x", *SMALL[5:], initial=initial)
+    assert again.state.train_config.preset == "mini"
+    preset = PRESETS[name]
+    model = replace(preset.model, vocab_size=corpus.tokenizer.vocab_size)
+    options = TrainOptions(preset=name, model=model, train=replace(preset.train, preset=name))
+    found = replace(initial, model_config=model)  # its run was said to be mini
+    text = corpus_of(10_000)
+    assert make_plan(options, text, Beginning(found)).model.n_layer == model.n_layer
 
 
 def test_weights_of_no_preset_are_trained_as_suits_the_device(initial):
@@ -290,4 +305,4 @@ def test_what_no_run_can_be_is_refused(corpus, monkeypatch, line, words):
     with refused(words):
         plan(corpus, *SMALL, line)
     if line == "--compile":
-        plan(corpus, *SMALL, line, "--ngram_size=1")
+        plan(corpus, *instead(SMALL, line, "--ngram_size=1"))

@@ -1,11 +1,99 @@
 """What --preset stands for."""
 
 import typing
+from dataclasses import asdict
 
 import pytest
 
-from sancho.config import ModelConfig, PresetName, TrainConfig
+from sancho.config import DEFAULT_SAMPLING, PresetName
 from sancho.presets import PRESETS
+
+# What the published figures are of, by hand: mini, and where the others differ from it.
+MINI_MODEL = {
+    "vocab_size": 92,
+    "block_size": 256,
+    "n_layer": 4,
+    "n_head": 2,
+    "n_embd": 64,
+    "dropout": 0.0,
+    "bias": False,
+    "norm": "rmsnorm",
+    "position": "rope",
+    "activation": "relu2",
+    "ngram_size": 5,
+    "ngram_rows": 65536,
+    "ngram_dropout": 0.0,
+    "embedding_skip": True,
+    "qk_norm": True,
+    "tie_embeddings": False,
+}
+MINI_TRAIN = {
+    "max_iters": 1700,
+    "batch_size": 8,
+    "gradient_accumulation_steps": 1,
+    "optimizer": "muon",
+    "learning_rate": 0.02,
+    "muon_learning_rate": 0.015,
+    "ngram_learning_rate": 0.15,
+    "weight_decay": 0.0,
+    "beta1": 0.8,
+    "beta2": 0.98,
+    "grad_clip": 1.0,
+    "warmup_iters": 20,
+    "look_ahead": 2,
+    "logit_scale": 1.0,
+    "decay_fraction": 0.6,
+    "eval_interval": 850,
+    "log_interval": 10,
+    "patience": 0,
+    "seed": 1605,
+    "threads": 0,
+    "preset": "mini",
+    "compile": False,
+    "tensorboard": False,
+}
+PUBLISHED = {
+    "mini": ({}, {}, 6.5),
+    "midi": ({"n_embd": 144, "n_head": 3}, {"max_iters": 5000}, 6.5),
+    "classic": (
+        {
+            "block_size": 64,
+            "n_head": 4,
+            "n_embd": 128,
+            "bias": True,
+            "norm": "layernorm",
+            "position": "learned",
+            "activation": "relu",
+            "ngram_size": 1,
+            "embedding_skip": False,
+            "qk_norm": False,
+        },
+        {
+            "max_iters": 2000,
+            "batch_size": 12,
+            "optimizer": "adamw",
+            "learning_rate": 1e-3,
+            "weight_decay": 0.1,
+            "beta1": 0.9,
+            "beta2": 0.99,
+            "warmup_iters": 100,
+            "look_ahead": 0,
+        },
+        12,
+    ),
+    "base": (
+        {"n_layer": 6, "n_head": 6, "n_embd": 384, "dropout": 0.2, "ngram_size": 1},
+        {
+            "max_iters": 5000,
+            "batch_size": 64,
+            "muon_learning_rate": 0.02,
+            "weight_decay": 0.1,
+            "beta2": 0.95,
+            "look_ahead": 0,
+        },
+        50,
+    ),
+}
 
 
 def test_presets_are_the_choices_of_the_option():
@@ -22,10 +110,16 @@ def test_on_don_quijote_all_steps_of_a_preset_are_made(name):
     assert train.max_iters * train.characters_per_step(preset.model) <= preset.epochs * 1_899_635
 
 
-def test_mini_is_what_its_published_figures_are_of():
-    """And the dataclasses as they stand."""
-    model = PRESETS["mini"].model
-    train = PRESETS["mini"].train
-    assert (model, train) == (ModelConfig(), TrainConfig())
-    assert (model.block_size, model.n_layer, model.n_head, model.n_embd) == (256, 4, 2, 64)
-    assert (train.max_iters, train.batch_size, train.look_ahead) == (1700, 8, 2)
+@pytest.mark.parametrize("name", PRESETS)
+def test_a_preset_is_what_its_published_figures_are_of(name):
+    """Who changes one of these values measures README's figures anew."""
+    model, train, epochs = PUBLISHED[name]
+    preset = PRESETS[name]
+    assert asdict(preset.model) == MINI_MODEL | model
+    assert asdict(preset.train) == MINI_TRAIN | train
+    assert preset.epochs == epochs
+
+
+def test_texts_are_drawn_as_the_published_ones_were():
+    expected = {"temperature": 1.0, "top_k": None, "top_p": None, "min_p": 0.1}
+    assert asdict(DEFAULT_SAMPLING) == expected

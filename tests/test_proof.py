@@ -19,7 +19,7 @@ from sancho import model as model_module
 from sancho.checkpoint import Checkpoint, Progress
 from sancho.config import DeviceConfig, ModelConfig, TrainConfig, from_dict
 from sancho.errors import OtherFunction, UserError
-from sancho.generate import numpy_twin
+from sancho.generate import numpy_implementation
 from sancho.model import GPT, MultiHeadAttention, NgramEmbedding
 from sancho.numpy_model import NumpyGPT
 from sancho.proof import UNPROVEN, model_proof, proof_of, proof_window, require_proof, torch_logits
@@ -211,6 +211,7 @@ def test_what_an_older_file_says_of_numpy_holds(tmp_path, saved, numpy_agrees, e
     assert isinstance(found.build_implementation(), NumpyGPT if expected is None else GPT)
 
 
+@pytest.mark.filterwarnings("ignore:overflow")
 def test_logits_that_are_not_finite_prove_nothing_and_the_file_says_so(tmp_path, saved, caplog):
     head = np.full_like(saved.weights["head.weight"], 3e38)  # sums of a few of them are infinite
     weights = saved.weights | {"head.weight": head}
@@ -310,7 +311,7 @@ def test_numpy_refuses_a_name_that_it_does_not_know(saved, monkeypatch):
     monkeypatch.setattr("sancho.numpy_model.CHOICES", known)
     model = saved.build_model()
     with pytest.raises(OtherFunction, match=r"numpy_model\.py does not know --norm rmsnorm"):
-        numpy_twin(model)
+        numpy_implementation(model)
     assert isinstance(saved.build_implementation(), GPT)
 
 

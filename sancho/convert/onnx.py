@@ -41,7 +41,7 @@ def to_onnx(options: ToOnnxOptions) -> list[str]:
     """
     # Without PyTorch this ends here, with advice on its build for CPUs: the extra named below would
     # bring the one for GPUs.
-    importlib.import_module("torch")
+    checkpoint.require_torch()
     if not all(map(importlib.util.find_spec, ("onnx", "onnxscript"))):
         raise UserError('to-onnx needs onnx and onnxscript; install them: pip install ".[convert]"')
     saved = checkpoint.load(checkpoint.find_checkpoint(options.checkpoint))

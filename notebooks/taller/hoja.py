@@ -11,7 +11,7 @@ from pathlib import Path
 from types import ModuleType
 
 AQUI = Path(__file__).resolve().parent
-HOJA = AQUI / "mi_gpt.py"
+HOJA = AQUI.parent / "mi_gpt.py"
 SOLUCION = AQUI / "solucion.py"
 HUECO = "raise NotImplementedError"
 DESPUES = "  # capítulo 13"

@@ -19,7 +19,7 @@ from respuestas import BUENAS, MALAS
 from tu_turno import pieza, usar
 
 SOLUTION = "solucion"
-ODD_SHEETS = [FOLDER / "otras" / name for name in ("una.py", "otra.py")]
+ODD_SHEETS = [FOLDER / "tests" / "otras" / name for name in ("una.py", "otra.py")]
 """Whole programs, each with an unusual right answer for every piece."""
 
 

@@ -10,7 +10,10 @@ from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-import torch
+try:
+    import torch
+except ModuleNotFoundError:
+    sys.exit("este programa necesita PyTorch; antes de empezarlo: source .venv/bin/activate")
 import torch.nn.functional as F
 from safetensors import safe_open
 from safetensors.torch import save_file

@@ -14,11 +14,12 @@ import hoja
 import mi_gpt
 from comprobaciones import EN_BLANCO, PIEZAS, POR_TITULO, motivo, sortear
 
-ROOT = Path(__file__).resolve().parent.parent
+AQUI = Path(__file__).resolve().parent
+ROOT = AQUI.parent.parent
 SOLUCION = hoja.SOLUCION.read_text(encoding="utf-8")
 BLANCA = curso.hoja_en_blanco()
 TITULOS = list(POR_TITULO)
-OTRAS = sorted((ROOT / "notebooks/otras").glob("*.py"))
+OTRAS = sorted((AQUI / "otras").glob("*.py"))
 """Dos programas enteros, con otra respuesta buena de cada pieza."""
 
 
@@ -72,7 +73,7 @@ def test_la_hoja_y_la_solucion_piden_lo_mismo():
     escrita = Path(mi_gpt.__file__).read_text(encoding="utf-8")
     assert en_blanco(escrita) == en_blanco(SOLUCION)
     if all(map(hoja.esta_en_blanco, hoja.trozos(escrita).values())):
-        assert escrita == BLANCA, "run: python notebooks/curso.py"
+        assert escrita == BLANCA, "run: python notebooks/taller/curso.py"
 
 
 def test_cada_pieza_tiene_su_sitio_en_la_hoja_y_su_capitulo():
@@ -394,9 +395,18 @@ def test_abre_un_gpt2_de_otros():
         torch.testing.assert_close(logits, suyo(ids).logits, rtol=1e-4, atol=1e-4)
 
 
-def test_el_programa_escribe_las_letras_de_sample_py(tmp_path):
+@pytest.fixture
+def copia(tmp_path) -> Path:
+    """Una copia del proyecto, con la biblioteca y la carpeta en que está la hoja."""
+    (tmp_path / "sancho").symlink_to(ROOT / "sancho", target_is_directory=True)
+    (tmp_path / "notebooks").mkdir()
+    return tmp_path
+
+
+def test_el_programa_escribe_las_letras_de_sample_py(copia):
     comienzo = "En un lugar"
-    mio = [sys.executable, str(hoja.SOLUCION), "escribir", comienzo, "0"]
+    shutil.copy(hoja.SOLUCION, copia / "notebooks/mi_gpt.py")
+    mio = [sys.executable, "notebooks/mi_gpt.py", "escribir", comienzo, "0"]
     suyo = [
         sys.executable,
         str(ROOT / "sample.py"),
@@ -407,24 +417,20 @@ def test_el_programa_escribe_las_letras_de_sample_py(tmp_path):
     ]
     suyo += ["--temperature", "0", "--start", comienzo, "--max_new_tokens", "300"]
     escritos = [
-        subprocess.run(
-            orden, cwd=tmp_path, capture_output=True, encoding="utf-8", check=True
-        ).stdout
+        subprocess.run(orden, cwd=copia, capture_output=True, encoding="utf-8", check=True).stdout
         for orden in (mio, suyo)
     ]
     assert escritos[0].strip() == escritos[1].strip()
 
 
 @pytest.mark.parametrize("otra", OTRAS, ids=lambda ruta: ruta.stem)
-def test_los_otros_programas_escriben_las_letras_de_la_solucion(otra, tmp_path):
-    (tmp_path / "sancho").symlink_to(ROOT / "sancho", target_is_directory=True)
-    (tmp_path / "notebooks").mkdir()
+def test_los_otros_programas_escriben_las_letras_de_la_solucion(otra, copia):
     for origen in (hoja.SOLUCION, otra):
-        shutil.copy(origen, tmp_path / "notebooks")
+        shutil.copy(origen, copia / "notebooks")
     escritos = [
         subprocess.run(
             [sys.executable, f"notebooks/{nombre}", "escribir", "En un lugar", "0"],
-            cwd=tmp_path,
+            cwd=copia,
             capture_output=True,
             encoding="utf-8",
             check=True,

@@ -13,9 +13,13 @@ from nbformat import NotebookNode
 
 import curso
 
-FOLDER = Path(__file__).resolve().parent
+FOLDER = Path(__file__).resolve().parent.parent
 CHAPTERS = [chapter.archivo for chapter in curso.CAPITULOS]
-PAGES = sorted(path.name for path in FOLDER.glob("*.md"))
+PAGES = [
+    path.relative_to(FOLDER).as_posix()
+    for folder in (".", "docente", "taller")
+    for path in sorted((FOLDER / folder).glob("*.md"))
+]
 CELL_SECONDS = 300
 """A cell that takes longer is taken to hang. README.md says how long a whole chapter takes."""
 LARGEST_BYTES = 1_000_000
@@ -112,7 +116,7 @@ def test_the_chapter_has_its_head_its_sections_in_order_and_its_foot(chapter):
     notebook = read(chapter.archivo)
     dressed = read(chapter.archivo)
     curso.vestir(dressed, chapter)
-    assert dressed == notebook, "run: python notebooks/curso.py"
+    assert dressed == notebook, "run: python notebooks/taller/curso.py"
     assert notebook.cells[0].source.startswith(f"# {chapter}\n")
     text = "\n".join(curso.sin_bloques(cell.source) for cell in texts(notebook))
     *sections, recap, exercises = re.findall(r"^## (.*)", text, flags=re.MULTILINE)
@@ -162,7 +166,7 @@ def test_the_guide_adds_up_the_hours_of_the_heads():
     to_the_9 = sum(m for number, m in minutes.items() if number in [*"0123456789", "0½"])
     hours = [round(total / 60) for total in (to_the_9, sum(minutes.values()))]
     said = re.search(
-        r"unas (\d+) horas de leer.*?unas (\d+):", text_of("guia_docente.md"), re.DOTALL
+        r"unas (\d+) horas de leer.*?unas (\d+):", text_of("docente/guia_docente.md"), re.DOTALL
     )
     assert hours == list(map(int, said.groups()))
 
@@ -177,7 +181,7 @@ def test_every_turn_says_its_minutes_where_they_are_counted(chapter):
 
 
 def test_the_first_cell_finds_the_copy_and_else_says_what_to_type_and_runs_nothing(tmp_path):
-    look = "import sancho, estilo; print(sancho.__file__)"
+    look = "import sancho, escalera, estilo; print(sancho.__file__)"
 
     def run(code: str, folder: Path = tmp_path) -> str:
         # -I, -S: without what is installed, where sancho may be, too.
@@ -189,7 +193,7 @@ def test_the_first_cell_finds_the_copy_and_else_says_what_to_type_and_runs_nothi
     alone = run(curso.BUSCAR_LOS_MODULOS)
     assert "!git clone DIRECCIÓN sancho-mini" in alone and alone.count("\n") == 1
     assert list(tmp_path.iterdir()) == []
-    for name in ("sancho/__init__.py", "notebooks/estilo.py"):
+    for name in ("sancho/__init__.py", "notebooks/escalera.py", "notebooks/taller/estilo.py"):
         path = tmp_path / "sancho-mini" / name
         path.parent.mkdir(parents=True)
         path.touch()
@@ -206,7 +210,7 @@ def test_links_lead_somewhere(page):
     else:
         text = (FOLDER / page).read_text(encoding="utf-8")
     for target in re.findall(r"\]\((?!https?:|#)([^)#]+)", text):
-        assert (FOLDER / target).exists(), target
+        assert ((FOLDER / page).parent / target).exists(), target
 
 
 def test_the_course_is_whole_and_its_index_names_every_chapter():

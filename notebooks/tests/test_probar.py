@@ -12,8 +12,9 @@ import curso
 import hoja
 from comprobaciones import PIEZAS
 
-AQUI = Path(__file__).resolve().parent
-MODULOS = ("probar.py", "hoja.py", "comprobaciones.py", "solucion.py")
+FOLDER = Path(__file__).resolve().parent.parent
+MODULOS = ["probar.py"]
+MODULOS += [f"taller/{nombre}.py" for nombre in ("entorno", "hoja", "comprobaciones", "solucion")]
 """Los que necesita."""
 SOLUCION = hoja.SOLUCION.read_text(encoding="utf-8")
 BLANCA = curso.hoja_en_blanco()
@@ -30,8 +31,9 @@ atexit.register(mirar)
 
 @pytest.fixture
 def carpeta(tmp_path) -> Path:
+    (tmp_path / "taller").mkdir()
     for modulo in MODULOS:
-        shutil.copy(AQUI / modulo, tmp_path)
+        shutil.copy(FOLDER / modulo, tmp_path / modulo)
     (tmp_path / "sitecustomize.py").write_text(SOLO_LO_SUYO, encoding="utf-8")
     return tmp_path
 

@@ -1,6 +1,6 @@
 """Los capítulos en su orden, y lo que encabeza y cierra cada uno.
 
-    python notebooks/curso.py
+    python notebooks/taller/curso.py
 
 escribe en cada capítulo su cabecera (título, capítulo anterior y siguiente, mapa, lo que se tarda),
 la celda que encuentra los módulos y el pie; y en cada turno que es una pieza, la pieza en blanco y,
@@ -17,7 +17,7 @@ from nbformat import NotebookNode
 
 import hoja
 
-CARPETA = Path(__file__).resolve().parent
+CARPETA = Path(__file__).resolve().parent.parent
 CABECERA, PREPARAR, PIE = "cabecera", "preparar", "pie"
 """Las etiquetas de las celdas que se escriben aquí."""
 TURNO = "tu-turno"
@@ -68,17 +68,17 @@ CAPITULOS = (
 )
 
 BUSCAR_LOS_MODULOS = """\
-# El curso usa los módulos que hay junto a este cuaderno. Si faltan, esta celda dice cómo traerlos.
+# El curso usa los módulos de esta carpeta y de taller/. Si faltan, esta celda dice cómo traerlos.
 import os
 import sys
 from pathlib import Path
 
 if Path("sancho-mini/notebooks").is_dir():
     os.chdir("sancho-mini/notebooks")
-elif Path("notebooks/estilo.py").is_file():
+elif Path("notebooks/taller").is_dir():
     os.chdir("notebooks")
-sys.path[:0] = [str(Path().resolve()), str(Path("..").resolve())]
-if not Path("estilo.py").is_file():
+sys.path[:0] = [str(Path(carpeta).resolve()) for carpeta in (".", "taller", "..")]
+if not Path("taller/estilo.py").is_file():
     print(
         "Falta el proyecto. Escribe en otra celda  !git clone DIRECCIÓN sancho-mini  (la DIRECCIÓN "
         "de la copia que lees), ejecútala, y vuelve a ejecutar esta."
@@ -94,7 +94,7 @@ comprobación, se copia aquí; también puedes escribirlo aquí, con tu editor. 
 
     python notebooks/probar.py
 
-dice qué falta y qué no da lo que debe. La solución está en solucion.py. Cuando está todo,
+dice qué falta y qué no da lo que debe. La solución está en taller/solucion.py. Cuando está todo,
 
     python notebooks/mi_gpt.py entrenar TEXTO
     python notebooks/mi_gpt.py escribir

@@ -1,7 +1,6 @@
 """The pages to print say what the chapters say, and are those that the script makes."""
 
 import re
-from pathlib import Path
 
 import pytest
 from test_notebooks import code_cells, read
@@ -10,7 +9,7 @@ import fichas
 from sancho.config import CorpusConfig
 from sancho.sources import corpus_of
 
-DATA = fichas.AQUI.parent / "data"
+DATA = fichas.CURSO.parent / "data"
 PRINTED = fichas.FICHAS.read_text(encoding="utf-8")
 
 
@@ -19,7 +18,7 @@ def test_the_pages_are_those_that_the_script_makes():
     if corpus.name != "quijote":
         pytest.skip("here: the book is not prepared")
     assert fichas.hacer(corpus, corpus.tokenizer.decode(corpus.train)) == PRINTED, (
-        "run: python notebooks/fichas.py"
+        "run: python notebooks/taller/fichas.py"
     )
 
 
@@ -29,7 +28,7 @@ def test_the_cat_weighs_what_chapter_3_says():
     )
     weights = [f"{weight:.4f}" for weight in fichas.fila_de_gato(con_mascara=False)]
     assert "[" + ", ".join(weights) + "]" in printed
-    guide = Path(fichas.AQUI / "guia_docente.md").read_text(encoding="utf-8")
+    guide = fichas.FICHAS.with_name("guia_docente.md").read_text(encoding="utf-8")
     for masked in (True, False):
         for weight in fichas.fila_de_gato(masked):
             assert f"{weight:.2f}" in guide

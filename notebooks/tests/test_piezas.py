@@ -5,7 +5,6 @@ import json
 import os
 import re
 import shutil
-import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -16,17 +15,15 @@ import pytest
 import torch
 from matplotlib import pyplot as plt
 
-FOLDER = Path(__file__).resolve().parent
-sys.path.insert(0, str(FOLDER))
+import dibujos
+import piezas
+from sancho.checkpoint import pretrained
+from sancho.config import ModelConfig, SampleConfig
+from sancho.convert import page
+from sancho.generate import shape_logits
+from sancho.model import make_norm
 
-import dibujos  # noqa: E402
-import piezas  # noqa: E402
-from sancho.checkpoint import pretrained  # noqa: E402
-from sancho.config import ModelConfig, SampleConfig  # noqa: E402
-from sancho.convert import page  # noqa: E402
-from sancho.generate import shape_logits  # noqa: E402
-from sancho.model import make_norm  # noqa: E402
-
+FOLDER = Path(__file__).resolve().parent.parent
 CHAPTERS = [path.name for path in sorted(FOLDER.glob("*.ipynb"))]
 LARGEST_BYTES = 60_000
 HOSTILE = "</script><img src=x onerror=alert(1)> \u2028 &quot; \"' {{datos}}\n"
@@ -164,7 +161,7 @@ def test_every_source_is_used():
     used = {"comun.js", "marco.css"} | {
         f"{name}.{kind}" for name in EXAMPLES for kind in ("js", "css")
     }
-    assert {path.name for path in (FOLDER / "piezas").iterdir()} <= used
+    assert {path.name for path in piezas.CARPETA.iterdir()} <= used
     assert (page.FOLDER / "style.css").read_text("utf-8").count("/* where it looks */") == 1
 
 

@@ -24,7 +24,7 @@ from sancho.sources import prepare_files
 from sancho.tokenizer import CharTokenizer
 from sancho.training import Batches, TrainingState, fit
 
-FOLDER = Path(__file__).resolve().parent
+FOLDER = Path(__file__).resolve().parent.parent
 FILE = FOLDER / "microsancho.py"
 SAMPLE_TEXT = FOLDER.parent / "data" / "apocrifo.txt"
 TABLE, KEYS = "ngram_embedding.weight", "ngram_embedding.keys"
@@ -121,7 +121,7 @@ def test_ngrams_have_the_rows_of_the_library():
     table = GPT(config_of(modelo)).ngram_embedding
     table.learn_vocabulary(text)
     windows = text[:640].reshape(4, 160)
-    rows = table.rows(torch.from_numpy(windows)).numpy()
+    rows = table.rows_of(torch.from_numpy(windows)).numpy()
     assert len(np.unique(rows)) > 500
     np.testing.assert_array_equal(microsancho.filas_de(windows, keys, modelo), rows)
 

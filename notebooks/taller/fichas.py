@@ -1,6 +1,6 @@
 """Lo que se imprime para las clases de la guía docente: fichas.html, una ficha por hoja.
 
-    python notebooks/fichas.py
+    python notebooks/taller/fichas.py
 
 lo vuelve a escribir, con el libro y el modelo que viene con el proyecto. Se abre en un navegador y
 se imprime en A4. Las respuestas van en la última hoja.
@@ -20,8 +20,8 @@ from sancho.corpus import Corpus
 from sancho.generate import continue_texts
 from sancho.sources import corpus_of
 
-AQUI = Path(__file__).resolve().parent
-FICHAS = AQUI / "fichas.html"
+CURSO = Path(__file__).resolve().parent.parent
+FICHAS = CURSO / "docente" / "fichas.html"
 CONTADAS = "qzh"
 """Las letras de las que se cuenta qué sigue."""
 EN_LA_PAGINA, SIN_FIRMA = 2_400, 1_100
@@ -318,6 +318,6 @@ def hacer(corpus: Corpus, texto: str) -> str:
 
 
 if __name__ == "__main__":
-    corpus = corpus_of(AQUI.parent / "data", CorpusConfig())
+    corpus = corpus_of(CURSO.parent / "data", CorpusConfig())
     FICHAS.write_text(hacer(corpus, corpus.tokenizer.decode(corpus.train)), encoding="utf-8")
     print(FICHAS)

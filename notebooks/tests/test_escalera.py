@@ -13,7 +13,7 @@ import escalera
 from sancho.corpus import read_corpus
 from sancho.tokenizer import CharTokenizer
 
-FOLDER = Path(__file__).resolve().parent
+FOLDER = Path(__file__).resolve().parent.parent
 
 SHOWN = {
     "01_tokens": ["Letras", "Pares", "entrenar"],

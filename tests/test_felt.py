@@ -1,0 +1,284 @@
+"""Small things that a user would feel: lines of a log, what is counted, locks, what is read."""
+
+import io
+import os
+import re
+import signal
+import subprocess
+import sys
+import threading
+import time
+import unicodedata
+
+import numpy as np
+import pytest
+from conftest import ARGS, ROOT, run, succeed
+from tqdm import tqdm
+
+from sancho import ngrams, sources, terminal
+from sancho.config import TrainConfig
+from sancho.counting import kneser_ney_losses
+from sancho.distributed import World, process_group
+from sancho.errors import LOG, UserError
+from sancho.files import FolderLock, locked
+from sancho.measures import copied, longest_copy
+from sancho.text import what_is_odd
+from sancho.threads import thread_pool
+from sancho.training import Report
+
+posix = pytest.mark.skipif(sys.platform == "win32", reason="here: no links, no such errors")
+
+
+class State:
+    """As much of a TrainingState as the bar asks for."""
+
+    def __init__(self, step: int = 0, max_iters: int = 100) -> None:
+        self.train_config = TrainConfig(max_iters=max_iters)
+        self.progress = type("Progress", (), {"step": step})
+        self.is_evaluation_due = False
+
+
+def reports(steps: range, clock: list[float], seconds: float = 2.0) -> list[Report]:
+    for step in steps:
+        clock[0] += seconds
+        rest = {"tokens": step, "lr": 0.1, "tokens_per_second": 1.0, "train_loss": 3.0}
+        yield Report(step=step, seconds=seconds * step, **rest)
+
+
+def test_a_log_file_gets_a_line_every_ten_seconds_with_the_time_that_is_left(monkeypatch, caplog):
+    clock = [0.0]
+    monkeypatch.setattr(time, "monotonic", lambda: clock[0])
+    monkeypatch.setattr(sys, "stderr", io.StringIO())
+    passed = [*terminal.with_progress(reports(range(1, 31), clock), State())]
+    assert len(passed) == 30
+    assert [line.partition(":")[0] for line in caplog.messages] == [
+        f"step {step} of 100" for step in (5, 10, 15, 20, 25, 30)
+    ]
+    assert caplog.messages[2] == "step 15 of 100: loss 3.000; 00:30 gone, 02:50 left"
+
+
+def test_the_bar_counts_steps_from_where_the_run_goes_on(monkeypatch):
+    bars = []
+
+    class Bar(tqdm):
+        def __init__(self, **options: object) -> None:
+            super().__init__(**options | {"disable": False, "file": io.StringIO()})
+            bars.append(self)
+
+    monkeypatch.setattr(terminal, "tqdm", Bar)
+    clock = [0.0]
+    state = State(step=40)
+    for report in terminal.with_progress(reports(range(41, 61), clock), state):
+        state.is_evaluation_due = report.step % 10 == 0
+        assert bars[0].n == report.step
+    evaluation = Report(step=60, tokens=1, seconds=1.0, lr=0.1, tokens_per_second=1.0, val_loss=2.0)
+    [*terminal.with_progress([evaluation, evaluation], State(step=60))]
+    assert (bars[0].initial, bars[0].total, bars[0].n, bars[1].n) == (40, 100, 60, 60)
+
+
+# --- what is counted ------------------------------------------------------------------------
+
+
+def test_a_passage_of_32_characters_is_copied_and_one_of_31_is_not():
+    source = "".join(chr(0x100 + i) for i in range(200))
+    for length in (31, 32):
+        text = "x" * 9 + source[50 : 50 + length] + "y" * 9
+        assert copied(text, source).sum() == (32 if length == 32 else 0)
+        assert len(longest_copy(text, source)) == (32 if length == 32 else 0)
+
+
+def test_sequences_of_eight_characters_are_counted():
+    """The eighth is sure after these seven, and after no six."""
+    random = np.random.default_rng(3)
+    pieces = [np.append(random.integers(2, size=7), 0) for _ in range(4000)]
+    for piece in pieces:
+        piece[7] = 2 + piece[0]  # what comes follows from seven characters before
+    ids = np.concatenate(pieces)
+    losses = kneser_ney_losses(ids[:-800], ids[-800:], 4)
+    assert len(losses) == 8
+    at_ends = losses[:, 7::8].mean(1)
+    assert at_ends[7] < 0.2 < at_ends[6]
+
+
+def test_ngrams_of_all_of_a_book_are_counted():
+    """As of 2^23 characters; so the last sentence of a book has its rows, too."""
+    ids = np.tile(np.arange(1, 5, dtype=np.uint8), 2**19)  # two million characters
+    ids[-64:] = np.tile(np.array([7, 9], np.uint8), 32)
+    keys = ngrams.vocabulary(ids, 2, 64)
+    powers = np.array(ngrams.signed_powers(2))
+    wanted = ngrams.ngram_keys(np.array([[9, 7]]), powers).astype(np.int32)
+    assert wanted[0, 0] in keys
+
+
+def test_what_is_odd_is_looked_for_in_all_of_a_text():
+    text = "abc\n" * 5000 + "\ufeff\0" + "abc\n" * 5000 + "\xad"
+    assert what_is_odd(text) == "1 NUL, 1 byte order marks (U+FEFF), 1 soft hyphens (U+00AD)"
+
+
+def test_the_note_on_a_licence_says_how_many_characters_go(project):
+    before = "Title\n*** START OF THE PROJECT GUTENBERG EBOOK X ***\n"
+    after = "*** END OF THE PROJECT GUTENBERG EBOOK X ***\nlicence\n"
+    (project / "book.txt").write_text(before + "Sancho\n" * 20 + after, encoding="utf-8")
+    done = succeed("prepare.py", "--name", "new", "--input", "book.txt")
+    assert f"book.txt: {len(before + after)} characters around Project Gutenberg's" in done.err
+
+
+def test_a_stop_text_may_be_typed_with_an_accent_of_its_own(project):
+    succeed("train.py", *ARGS, "--max_iters", "2")
+    for accent in ("ó", unicodedata.normalize("NFD", "ó")):
+        done = run(
+            "sample.py",
+            "--checkpoint",
+            "pretrained",
+            "--stop",
+            f"raz{accent}n",
+            "--max_new_tokens=100",
+        )
+        assert done.status == 0, done.err
+        assert "razón" not in done.out
+
+
+# --- locks ----------------------------------------------------------------------------------
+
+
+@posix
+def test_a_link_to_a_folder_is_the_folder(tmp_path):
+    (tmp_path / "link").symlink_to(tmp_path / "folder")
+    code = f"from sancho.files import FolderLock; FolderLock({str(tmp_path / 'link')!r}).acquire()"
+    command = [sys.executable, "-c", f"import sys; sys.path.insert(0, {str(ROOT)!r}); {code}"]
+    with locked(tmp_path / "folder"):
+        done = subprocess.run(command, capture_output=True, text=True)
+    assert "is in use by another process" in done.stderr
+    assert subprocess.run(command).returncode == 0
+
+
+@posix
+@pytest.mark.parametrize("name", ["EROFS", "EACCES"])
+def test_a_folder_that_cannot_be_written_is_an_error_and_no_note(tmp_path, monkeypatch, name):
+    import errno
+    import os
+
+    number = getattr(errno, name)
+
+    def refusing(*_: object, **__: object) -> None:
+        raise OSError(number, os.strerror(number))
+
+    monkeypatch.setattr("filelock.FileLock.acquire", refusing)
+    with pytest.raises(UserError, match=f"can't be written \\({os.strerror(number)}\\)"):
+        FolderLock(tmp_path / "x").acquire()
+
+
+def test_preparing_a_text_locks_its_folder(project, monkeypatch):
+    seen = []
+    write_corpus = sources.write_corpus
+
+    def watched(*args: object) -> object:
+        code = "from sancho.files import FolderLock; FolderLock('data/new').acquire()"
+        command = [sys.executable, "-c", f"import sys; sys.path.insert(0, {str(ROOT)!r}); {code}"]
+        seen.append(subprocess.run(command, capture_output=True, text=True).stderr)
+        return write_corpus(*args)
+
+    monkeypatch.setattr(sources, "write_corpus", watched)
+    succeed("prepare.py", "--name", "new", "--input", "tiny.txt")
+    assert "in use by another process" in seen[0]
+
+
+@posix
+def test_of_two_runs_in_one_new_folder_one_is_refused(project):
+    """Two real processes, started at once."""
+    command = [sys.executable, "-c", TWO_RUNS, *ARGS, "--max_iters", "5", "--out_dir", "both"]
+    processes = [
+        subprocess.Popen(command, cwd=project, stderr=subprocess.PIPE, stdout=subprocess.DEVNULL)
+        for _ in range(2)
+    ]
+    said = [process.communicate(timeout=120)[1].decode() for process in processes]
+    statuses = [process.returncode for process in processes]
+    assert sorted(statuses) == [0, 2], said
+    refused = said[statuses.index(2)].splitlines()[-1]
+    assert re.search("both (is in use by another process|holds a run already)", refused)
+
+
+TWO_RUNS = f"""
+import sys
+from pathlib import Path
+sys.path.insert(0, {str(ROOT)!r})
+import train
+from sancho import sources, terminal
+sources.DATA = Path("data")
+sys.argv[0] = "train.py"
+terminal.run_script(train.main)
+"""
+
+
+# --- several threads and processes ----------------------------------------------------------
+
+
+def test_a_pool_has_as_many_threads_as_were_asked_for():
+    barrier = threading.Barrier(3, timeout=20)
+    with thread_pool(3) as parallel_map:
+        names = parallel_map(lambda _: barrier.wait() >= 0 and threading.get_ident(), range(3))
+    assert len(set(names)) == 3
+
+
+@pytest.mark.parametrize("place", [0, 7, 14])
+def test_texts_whose_digests_differ_anywhere_are_different(monkeypatch, place):
+    """Of two processes the other one has a text of another digest."""
+    ours = "0" * 64
+    theirs = ours[:place] + "1" + ours[place + 1 :]
+    other = int(theirs[:15], 16)
+
+    calls = iter([other, -other])
+    monkeypatch.setattr(World, "max", lambda self, number: max(number, next(calls)))
+    with pytest.raises(UserError, match="different texts"):
+        World(0, 2).require_same_text(ours)
+
+
+@pytest.fixture
+def second_of_two(monkeypatch) -> dict:
+    """This process is the second of two that torchrun started for a third attempt."""
+    import torch.distributed as dist
+
+    seen: dict = {"slept": []}
+    names = {"RANK": "1", "LOCAL_RANK": "1", "WORLD_SIZE": "2", "MASTER_PORT": "1"}
+    for name, value in (names | {"TORCHELASTIC_RESTART_COUNT": "3"}).items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setattr(dist, "rendezvous", lambda how: iter([("a store", 1, 2)]))
+    monkeypatch.setattr(dist, "PrefixStore", lambda prefix, store: (prefix, store))
+    monkeypatch.setattr(dist, "init_process_group", lambda backend, **how: seen.update(how))
+    monkeypatch.setattr(dist, "destroy_process_group", lambda: seen.update(left=True))
+    monkeypatch.setattr(time, "sleep", seen["slept"].append)
+    monkeypatch.setattr(LOG, "disabled", False)
+    return seen
+
+
+def test_an_error_in_all_processes_is_told_by_the_first_while_the_others_wait(second_of_two):
+    """torchrun ends all of them as soon as one has ended, perhaps before it has spoken."""
+    with pytest.raises(UserError, match="wrong"), process_group() as world:
+        assert (world.rank, world.size, LOG.disabled) == (1, 2, True)
+        raise UserError("something is wrong")
+    assert sum(second_of_two["slept"]) >= 5 and second_of_two["left"]
+
+
+def test_an_attempt_of_torchrun_does_not_read_what_the_one_before_has_left(second_of_two):
+    with process_group():
+        pass
+    assert second_of_two["store"] == ("attempt 3", "a store")
+    assert second_of_two["slept"] == []
+
+
+@posix
+@pytest.mark.parametrize("alone", [True, False])
+def test_after_the_block_only_a_run_of_one_process_hears_signals(alone):
+    """None of several is killed while another one still saves."""
+    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        with terminal.stop_signals(alone=alone) as received:
+            os.kill(os.getpid(), signal.SIGTERM)
+        if not alone:
+            os.kill(os.getpid(), signal.SIGTERM)
+        assert received == [signal.SIGTERM] * (1 if alone else 2)
+        same = {number: signal.getsignal(number) for number in before} == before
+        assert same == alone
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

@@ -1,0 +1,75 @@
+"""What a message tells one to type works as it stands, in the shell one is in."""
+
+import os
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from conftest import ARGS, ROOT, names_in, succeed
+
+from sancho import shell
+
+posix = pytest.mark.skipif(sys.platform == "win32", reason="here: no POSIX shell")
+
+
+def typed(text: str, folder: Path) -> str:
+    """Type a line as a reader would, in another process; return what it says."""
+    environment = os.environ | {"PYTHONPATH": "", "https_proxy": "http://127.0.0.1:9"}
+    options = {"cwd": folder, "env": environment, "capture_output": True, "text": True}
+    done = subprocess.run(["sh", "-c", text], timeout=120, **options)
+    assert done.returncode == 0, f"{text}\n{done.stderr}"
+    return done.stdout + done.stderr
+
+
+@posix
+@pytest.mark.parametrize("start", ["ours", "by a link from elsewhere", "by its name"])
+def test_the_interpreter_is_named_as_it_was_started(tmp_path, start):
+    """Or by its path, where that name leads to another one here."""
+    script = "import sys; sys.path.insert(0, sys.argv.pop()); from sancho import shell; "
+    script += "print(shell.python())"
+    named = tmp_path / "python x"
+    named.symlink_to(sys.executable)
+    names = {
+        "ours": sys.executable,
+        "by a link from elsewhere": str(named),
+        "by its name": Path(sys.executable).name,
+    }
+    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    done = subprocess.run(
+        [names[start], "-c", script, str(ROOT)],
+        env=os.environ | {"PATH": path},
+        capture_output=True,
+        text=True,
+        executable=sys.executable if start == "by its name" else None,
+    )
+    said = done.stdout.strip()
+    assert said, done.stderr
+    expected = {"ours": sys.executable, "by its name": Path(sys.executable).name}
+    if start in expected:
+        assert said == shlex.quote(expected[start])
+    assert typed(f"{said} -c 'import sys; print(sys.version_info[:2])'", tmp_path)
+
+
+@posix
+def test_what_a_run_says_can_be_pasted(project, monkeypatch):
+    """Also where names have blanks and quotes in them."""
+    out = "it's a run"
+    done = succeed("train.py", *ARGS, "--max_iters", "2", "--out_dir", out)
+    line = done.err.splitlines()[-1].removeprefix("more of it: ")
+    assert out in shlex.split(line)[-1]
+    assert len(typed(f"{line} --max_new_tokens 5 --start E", project)) > 5
+    resume = shell.resume_command(Path(out), 1)
+    assert shlex.split(resume)[-4:] == [str(ROOT / "train.py"), "--resume", "--out_dir", out] or (
+        shlex.split(resume)[-3:] == ["--resume", "--out_dir", out]
+    )
+    assert "it's a run" in names_in(project)
+
+
+def test_several_processes_are_started_by_this_pythons_torchrun(monkeypatch):
+    line = shell.resume_command(Path("out"), 4)
+    words = f"{shell.python()} -m torch.distributed.run --nproc_per_node 4 "
+    assert line.startswith(words) and line.endswith("train.py --resume --out_dir out")
+    monkeypatch.setenv("GROUP_WORLD_SIZE", "2")
+    assert shell.resume_command(Path("out"), 4).startswith("start it again as before")
