@@ -207,7 +207,7 @@ class SampleConfig(Checked):
 
 
 DEFAULT_SAMPLING = SampleConfig(min_p=0.1)
-"""How a text is written where nothing is said (docs/measurements.md)."""
+"""How a text is written where nothing is said (benchmarks/README.md)."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,4 +1,4 @@
-"""What CONTRIBUTING.md says of an activation of one's own works, step by step, in a copy."""
+"""What docs/changing.md says of an activation of one's own works, step by step, in a copy."""
 
 import os
 import re
@@ -18,7 +18,7 @@ NOTE = "sancho/numpy_model.py computes another function"
 
 def steps() -> list[tuple[str, str, str]]:
     """Return each block of the section: its kind, the last file named before it, its text."""
-    page = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
+    page = (ROOT / "docs" / "changing.md").read_text(encoding="utf-8")
     section = page.partition("## An activation of your own\n")[2].partition("\n## ")[0]
     found = []
     for block in BLOCK.finditer(section):

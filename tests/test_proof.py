@@ -45,7 +45,7 @@ def proven(saved: Checkpoint) -> Checkpoint:
 
 @pytest.fixture
 def leaky(monkeypatch):
-    """Who calls it changes what relu2 is in model.py, as CONTRIBUTING.md teaches, or back."""
+    """Who calls it changes what relu2 is in model.py, as docs/changing.md teaches, or back."""
     own = model_module.ACTIVATIONS["relu2"]
 
     def change(back: bool = False) -> None:

@@ -34,7 +34,7 @@ def require_computed(
         require_choices(saved.model_config, choices, implementation)
         return saved.build_numpy()
     except OtherFunction as why:
-        advice = 'CONTRIBUTING.md says under "An activation of your own" what to change'
+        advice = 'docs/changing.md says under "An activation of your own" what to change'
         raise OtherFunction(f"the model can't be exported: {why}; {advice}") from None
 
 
