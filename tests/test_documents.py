@@ -19,7 +19,7 @@ import torch
 from conftest import ROOT
 from test_pages import ALL_PAGES, PAIRS, PARSERS, commands, page, prose
 
-MEASURED = ["benchmarks/README.md", "docs/measurements.md", "sancho/pretrained/README.md"]
+MEASURED = ["benchmarks/README.md", "sancho/pretrained/README.md"]
 """Where figures stand with the command that measures them."""
 QUOTING = ["README.md", "README.es.md", "site/index.md", "site/english.md"]
 """Pages that quote them."""

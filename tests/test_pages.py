@@ -18,9 +18,10 @@ from sancho.config import TrainOptions
 PAIRS = {
     "README.md": "README.es.md",
     "docs/options.md": "docs/es/opciones.md",
-    "docs/processes.md": "docs/es/procesos.md",
+    "docs/how-it-works.md": "docs/es/como-funciona.md",
+    "docs/running.md": "docs/es/ejecuciones.md",
     "docs/exports.md": "docs/es/exportaciones.md",
-    "docs/measurements.md": "docs/es/medidas.md",
+    "docs/troubleshooting.md": "docs/es/problemas.md",
 }
 """English page → the same in Spanish."""
 PAGES = [*PAIRS, *PAIRS.values()]
@@ -109,7 +110,7 @@ def test_every_link_leads_somewhere(name):
 def named_options(text: str) -> set[str]:
     """Return our options that a page names outside its blocks, as --n_layer."""
     spans = re.findall(r"`([^`\n]+)`", prose(text))
-    others = r"\S*python3? (-m|benchmarks/)|(pip|git|ruff|pytest|torchrun)\b"  # have their own
+    others = r"\S*python3? (-m|benchmarks/)|(\S*[/\\])?(pip|git|ruff|pytest|torchrun)\b"
     ours = [span for span in spans if not re.match(others, span)]
     named = {option for span in ours for option in re.findall(r"(?<![\w-])--[a-z][\w-]*", span)}
     return {option.replace("-", "_").replace("__", "--", 1) for option in named}
