@@ -26,7 +26,9 @@ SIGNATURES = {
     b"%!PS": "a PostScript file",
     b"\x7fELF": "a program",
 }
-WEB_PAGE = re.compile(r"\s*(?:<!--.*?-->\s*)?<(?:!doctype html|html|\?xml)\b", re.I | re.S)
+WEB_PAGE = re.compile(r"\s*(?:<!--[\s\S]*?-->\s*)?<(?:!doctype html|html|\?xml)\b", re.I)
+E_BOOK = "an e-book"
+A_WEB_PAGE = "a web page"
 NO_TEXT = "open it in its program and save it as plain text"
 BYTE_ORDER_MARKS = {  # the longer ones first
     codecs.BOM_UTF32_LE: "UTF-32",
@@ -66,7 +68,7 @@ MARK = re.compile(
     r"|(?:\*[\\* ]*)?(?:START: FULL LICEN"
     r"|(?:(?:THIS IS )?THE )?(?:END +OF|FINE? +D(?:EL?|U)|ENDE DIESES)"
     r" +(?:THE +|THIS +)?(?:E?TEXT +OF +)?(?:COPYRIGHTED +)?PRO[JYG]E[CKT]+O? +GUTENBERG))"
-    r"(?:(?:[^*\n]*\n){0,2}[^*\n]*\*\*\*[ \t]*$|[^\n]*)\n?",
+    r"(?:(?:[^*\n]*\n){0,2}[^*\n]*\*\*\*[ \t]*(?![^\n])|[^\n]*)\n?",
     re.IGNORECASE | re.MULTILINE,
 )
 
@@ -81,9 +83,9 @@ def read_text(raw: bytes, name: str, encoding: str = "") -> str:
     codec = codec_name(asked)
     kinds = [what for signature, what in SIGNATURES.items() if raw.startswith(signature)]
     if raw[60:68] == b"BOOKMOBI":
-        kinds = ["an e-book"]
+        kinds = [E_BOOK]
     if WEB_PAGE.match(raw.removeprefix(codecs.BOM_UTF8)[:1000].decode("latin-1")):
-        kinds = ["a web page"]
+        kinds = [A_WEB_PAGE]
     if kinds:
         raise UserError(f"{name} is {kinds[0]}: {NO_TEXT}")
     if (found := _unicode_of(raw)) and not codec.startswith(codecs.lookup(found).name):
@@ -99,7 +101,7 @@ def read_text(raw: bytes, name: str, encoding: str = "") -> str:
     if found and text.startswith("\ufffe"):  # a byte order mark, read in the other order
         raise UserError(f"{name} is {found}, not {asked}: give --encoding {found}")
     if WEB_PAGE.match(text.removeprefix("\ufeff")[:1000]):  # one in UTF-16
-        raise UserError(f"{name} is a web page: {NO_TEXT}")
+        raise UserError(f"{name} is {A_WEB_PAGE}: {NO_TEXT}")
     if not (codec.startswith("utf-8") or b"\0" in raw or raw.isascii()):
         with suppress(UnicodeError):
             raw.decode()

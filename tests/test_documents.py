@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 import torch
 from conftest import ROOT
-from test_pages import PAIRS, commands, page, prose
+from test_pages import ALL_PAGES, PAIRS, PARSERS, commands, page, prose
 
 MEASURED = ["benchmarks/README.md", "sancho/pretrained/README.md"]
 """Where figures stand with the command that measures them."""
@@ -48,6 +48,43 @@ def test_a_figure_that_is_quoted_stands_in_a_table(name):
         if not is_told and not is_measured(in_seconds, measured):
             missing.add(duration)
     assert missing == set()
+
+
+# Commands that no test runs as they stand, and who does.
+ELSEWHERE = {
+    r"(\S*/)?python3? -m venv|source |(\S*/)?pip |npm |pre-commit ": "a reader: the network",
+    r"(\S*/)?python -m pytest|sphinx-build ": ".ci/run",
+    r"(\S*/)?jupyter ": "a reader, in a browser",
+    r"python notebooks/probar.py": "the course's own tests",
+    r"python sancho/pretrained/make.py": "hours, once: its page says what came of it",
+    r"(torchrun|python -m torch.distributed.run) ": "test_distributed.py",
+    r"python train.py .*--activation mish": "test_changing.py, once there is such a name",
+}
+
+
+@pytest.mark.parametrize("name", ALL_PAGES)
+def test_every_command_of_every_page_is_somebodys_to_try(name, tmp_path, monkeypatch):
+    """A script of ours reads the options; a benchmark has them; all others stand above."""
+    monkeypatch.chdir(tmp_path)
+    for place in ("out/last.safetensors", "out/best.safetensors"):
+        Path(place).parent.mkdir(exist_ok=True)
+        shutil.copy(ROOT / "tests" / "golden" / "mini.safetensors", place)
+    for _, line in commands(page(name)):
+        for part in re.split(r"&&|\||;", line.replace("\\", "/")):
+            words = shlex.split(part)
+            scripts = [word for word in words if word in PARSERS]
+            if any(re.match(kind, part.strip()) for kind in ELSEWHERE):
+                continue
+            if scripts:
+                given = words[words.index(scripts[0]) + 1 :]
+                PARSERS[scripts[0]]([re.sub(r"^(cuda|mps)$", "cpu", word) for word in given])
+            else:
+                benchmark = re.search(r"benchmarks/\w+\.py", part)
+                assert benchmark, part
+                own = (ROOT / benchmark[0]).read_text(encoding="utf-8")
+                shared = (ROOT / "benchmarks" / "common.py").read_text(encoding="utf-8")
+                options = re.findall(r"--\w+", part.partition(" -- ")[0])
+                assert [o for o in options if f'"{o}"' not in own + shared] == [], part
 
 
 def as_run_here(command: str) -> list[str]:

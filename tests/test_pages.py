@@ -111,7 +111,7 @@ def test_every_link_leads_somewhere(name):
 def named_options(text: str) -> set[str]:
     """Return our options that a page names outside its blocks, as --n_layer."""
     spans = re.findall(r"`([^`\n]+)`", prose(text))
-    others = r"\S*python3? (-m|benchmarks/)|(pip|git|ruff|pytest|torchrun)\b"  # have their own
+    others = r"\S*python3? (-m|benchmarks/)|(\S*[/\\])?(pip|git|ruff|pytest|torchrun)\b"
     ours = [span for span in spans if not re.match(others, span)]
     named = {option for span in ours for option in re.findall(r"(?<![\w-])--[a-z][\w-]*", span)}
     return {option.replace("-", "_").replace("__", "--", 1) for option in named}

@@ -13,6 +13,7 @@ import importlib.util
 import json
 import math
 import re
+import warnings
 from dataclasses import dataclass, replace
 from pathlib import Path
 from string import Template
@@ -142,7 +143,9 @@ def compare(model: NumpyGPT, folder: Path, export: Export) -> str:
     Returns a line that says whether it was. Raises OtherFunction where they differ.
     """
     try:
-        transformers = importlib.import_module("transformers")
+        with warnings.catch_warnings():  # of what notebooks lack to draw progress bars
+            warnings.simplefilter("ignore")
+            transformers = importlib.import_module("transformers")
         torch = importlib.import_module("torch")
         module = transformers
         if export.trust:

@@ -158,6 +158,13 @@ def made(*args: str) -> dict:
     return json.loads(re.search(FACTS, Path("sancho.html").read_text("utf-8"))[1])
 
 
+def test_the_seed_is_said_to_give_the_text_of_sample_where_it_does(visit, mini):
+    assert "aquí y en sample.py" in visit(mini, "float16").texts("#semilla-nota")[0]
+    whole = small_checkpoint()
+    assert "aquí y en sample.py" in visit(whole).texts("#semilla-nota")[0]
+    assert "media precisión" in visit(whole, "float16").texts("#semilla-nota")[0]
+
+
 def test_to_page_says_what_it_made_and_what_packing_costs(here):
     done = run("convert.py", "to-page")
     assert re.search(r"packing: loss \d\.\d{5} → \d\.\d{5} nats .* of tiny", done.err)
@@ -573,6 +580,45 @@ def test_writing_going_on_back_another_way_and_stopping(tab, mini):
     assert (tab.text, typed) == (text, "otra cosa")
 
 
+@pytest.mark.parametrize("height", [720, 900])
+def test_the_text_is_in_sight_while_the_controls_are_moved(tab, height):
+    size = {"width": 1280, "height": height, "deviceScaleFactor": 0, "mobile": False}
+    tab.driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
+    tab.press("#mandos summary")
+    tab.js("scrollTo({ top: 0, behavior: 'instant' })")
+    box = "document.getElementById('texto').getBoundingClientRect()"
+    assert tab.js(f"innerHeight - {box}.top") > 60
+
+
+def test_who_presses_again_gets_another_text_and_may_have_the_same_one(tab, mini):
+    """The first text, and that of a link, have the seed that the page says."""
+    first = tab.text
+    tab.fill(cuantas=60)
+    seeds = [1605]
+    for _ in range(3):
+        assert tab.shown("#escribir") == "Escribe otro"
+        tab.press("#escribir")
+        seeds.append(int(tab.find("#semilla").get_attribute("value")))
+        text = written(mini, page.START, 60, seeds[-1])
+        assert tab.text == text and not first.startswith(text)
+        assert tab.shown("#otra-vez") == f"Otra vez con la semilla {seeds[-1]}"
+        tab.press("#otra-vez")
+        assert tab.text == text
+    assert len(set(seeds)) == 4
+    tab.press("#enlace")
+    tab.again()
+    assert tab.text == text
+    # What somebody changes is written as asked for.
+    tab.fill(semilla=1605)
+    assert (tab.shown("#escribir"), tab.shown("#otra-vez")) == ("Escribe", "")
+    tab.press("#escribir")
+    assert tab.text == written(mini, page.START, len(tab.text) - len(page.START))
+    tab.fill(inicio="la mancha")
+    tab.press("#escribir")
+    assert tab.find("#semilla").get_attribute("value") == "1605"
+    assert tab.text == written(mini, "la mancha", len(tab.text) - 9)
+
+
 def test_who_begins_is_offered_letters_and_told_which_are_unknown(tab, mini):
     tab.fill(inicio="")
     for keys, text in (("un l", "un l"), ("u", "un lu"), ("\b" * 4 + "x", "ux")):
@@ -793,6 +839,10 @@ def test_the_books_passage_is_found_beside_one_that_the_model_writes(visit):
     saved, before = small_checkpoint(), "Era un lugar. "
     passages = [(before, f"Un{c} en el lugar " + "de la mancha, " * 9) for c in "abcdefghijklm"]
     tab = visit(saved, passages=passages)
+    first = tab.js("duel.seed")
+    tab.again()
+    assert tab.js("duel.seed") != first  # the rivals of a visit are others
+    tab.js("(duel.seed = 1605)")
     for n, (_, passage) in enumerate(passages[:10]):
         tab.press("#ronda")
         start = passage[: passage.index("lugar")]
@@ -802,6 +852,7 @@ def test_the_books_passage_is_found_beside_one_that_the_model_writes(visit):
         assert {" ".join(text.split()) for text in shown} == both
         place = 1 + ["de la mancha, de la" in text for text in shown].index(n > 0)
         tab.press(f"#pareja button:nth-child({place})")
+        assert tab.all("#pareja button", "(b) => b.ariaPressed")[place - 1] == "true"
     assert tab.shown("#fallo") == "Sí. 9 de 10."
     score = tab.find("#cuenta-duelo").get_attribute("value")
     assert score == "¿El libro o Sancho? 9 de 10"
@@ -844,7 +895,7 @@ def test_hostile_characters_stay_letters_and_the_network_is_shut(visit):
     tab.press("#leer")
     assert tab.texts("#sorprendido .letters") == [HOSTILE * 20]
     assert f"«{name}»" in tab.texts("#lema")[0]
-    assert len(tab.texts("img, iframe, script")) == 4
+    assert len(tab.texts("img, iframe, script")) == 5
     assert tab.console() == []
     for request in ("fetch('https://example.org')", "fetch('data:,x')"):
         assert tab.later(f"{request}.then(() => 'open')").startswith("error")
@@ -1012,7 +1063,33 @@ def test_what_was_learned_is_taken_up_after_a_reload(lesson):
     lesson.see("#aprendizaje", "Faltan")
 
 
-def test_passages_of_a_learned_text_are_those_of_the_exporter(tab):
-    text = (ROOT / "data/apocrifo.txt").read_text(encoding="utf-8")
+APOCRIFO = (ROOT / "data/apocrifo.txt").read_text(encoding="utf-8")
+CHAT = "".join(f"[12:{n}] Ana: vale 😀, nos vemos {'luego ' * (n % 5)}\n" for n in range(10, 60))
+POEM = ("Con diez cañones por banda,\nviento en popa, a toda vela,\n\n" * 9) + "no corta el mar\n"
+TALK = "—¿Vienes? —dijo él.\n\n—No —dijo ella—. Mañana será otro día…\n\n" * 30
+
+
+@pytest.mark.parametrize(
+    ("text", "count"),
+    [
+        pytest.param(APOCRIFO, 12, id="book"),
+        pytest.param(APOCRIFO[-1000:], 2, id="tenth-of-10-KB"),
+        pytest.param(APOCRIFO[-2000:], 4, id="tenth-of-20-KB"),
+        pytest.param(APOCRIFO[-6000:], 12, id="tenth-of-60-KB"),
+        pytest.param(CHAT, 4, id="chat"),
+        pytest.param(CHAT[:300], 1, id="short-chat"),
+        pytest.param(POEM, 1, id="poem"),
+        pytest.param(TALK, 3, id="dialogue"),
+        pytest.param("\n" * 300 + "a b. " * 9 + "C" * 90 + "\n", 1, id="blank"),
+        pytest.param("a" * 999 + "\n", 0, id="a-word"),
+        pytest.param("", 0, id="nothing"),
+    ],
+)
+def test_passages_of_a_learned_text_are_those_of_the_exporter(tab, text, count):
     expected = [list(passage) for passage in passages_of(text)]
-    assert len(expected) > 3 and tab.js("passagesOf(arguments[0])", text) == expected
+    assert tab.js("passagesOf(arguments[0])", text) == expected
+    assert len(expected) == count
+    where = 0
+    for before, passage in expected:  # one after the other, and each after what comes before it
+        where = text.index(before + passage, where) + len(before + passage)
+        assert 80 < len(passage) <= 301

@@ -18,6 +18,7 @@ from test_page import (
     AXE,
     FACTS,
     LESSON,
+    STRINGS,
     Tab,
     chromium,
     lesson,
@@ -29,9 +30,21 @@ from test_page import (
     visit,
     written,
 )
+from test_text import BODY, FRAMES, HEADER
+from test_text import LICENCE as FULL_LICENCE
 
 from sancho import checkpoint
 from sancho.convert.page import packing
+from sancho.loss import validation_loss
+from sancho.text import (
+    A_WEB_PAGE,
+    E_BOOK,
+    SIGNATURES,
+    SUSPICIOUS,
+    clean_text,
+    read_text,
+    what_is_odd,
+)
 
 LINE = LESSON[: LESSON.index("\n") + 1]
 OTHER = "Otro texto, con otras letras: jaque, kilo, wolframio, 1605.\n" * 300
@@ -186,6 +199,105 @@ def test_a_text_that_cannot_be_learned_says_why_in_a_line(tab, tmp_path):
     assert said == "libro.txt pasa de 20 millones de bytes; dale una parte."
 
 
+READ = """readSource(new Blob([fromBase64(arguments[0])]), 'utf-8', app.facts.teaching.text).then(
+  ({ text, odd, ...refusal }) => {
+    const ids = text && [...text.train, ...text.val];
+    return text ? [ids.map((id) => text.characters[id]).join(''), odd] : refusal;
+  }
+)"""
+
+
+def read_in(tab: Tab, raw: bytes) -> list | dict:
+    """What the page makes of a file: its clean text and what is odd in it, or why there is none."""
+    return tab.later(READ, base64.b64encode(raw).decode())
+
+
+def test_a_text_is_cleaned_as_by_the_library(tab):
+    texts = [f"\ufeff{HEADER}{a}\n\n\n{BODY}\n\n{b}\n{FULL_LICENCE}" for a, b in FRAMES]
+    texts += [f"{HEADER}{start}\n{BODY}" for start, _ in FRAMES]
+    texts += [f"{BODY}{end}\n{FULL_LICENCE}" for _, end in FRAMES]
+    texts += [
+        "".join(texts[:3]),
+        f"{BODY}\n{FULL_LICENCE}",
+        "uno\u2028*** START OF THE PROJECT GUTENBERG",
+    ]
+    texts += [
+        "",
+        "\ufeff \r\n\t\n ",
+        "\u200b\n\u00ad \u200b",
+        "\n \n  a b\tc\n \t\n\nb  c",
+        "a\r\n\r\r\nb\rc\r",
+    ]
+    texts += ["\ufeffae\u0327\u0301 e\u0301", "a\x0b\x85\u2028 \u00a0\nb\ufeff"]
+    for text in texts:
+        expected = clean_text(read_text(text.encode(), "text"))
+        assert read_in(tab, text.encode())[0] == expected
+        program = "cleanText(arguments[0], app.facts.teaching.text)"
+        assert tab.js(program, text.removeprefix("\ufeff")) == expected
+
+
+def test_what_is_odd_in_a_text_is_told_as_by_the_library(tab, tmp_path):
+    parts = [
+        "a\0",
+        "\x0c\x1b",
+        "\x93",
+        "a\ufeff",
+        "\ufffd",
+        "\xad",
+        "\u200b",
+        "\ue000",
+        "SeÃ±or",
+        "â€™",
+    ]
+    parts += ["├▒ √±", "\u3000", "\u2028\ufe0f\U000e0001", r"\u00f1 &ntilde;", "ÂNIMO NÃO, R&D"]
+    for part in [*parts, "".join(parts)]:
+        text = clean_text(f"{LINE}{part}{LINE}{part}{LINE}")
+        _, odd = read_in(tab, text.encode())
+        assert ", ".join(f"{count} {name}" for name, count in odd) == what_is_odd(text)
+    said = give(tab, tmp_path / "a.txt", LESSON.encode().decode("latin-1").encode())
+    assert "6000 parejas como Ã± (¿UTF-8 leído con otra codificación?)" in said
+    assert tab.find("#aprender").is_enabled()
+
+
+def test_long_runs_of_blanks_are_read_at_once(tab):
+    blanks = " " * 300_000
+    stars = f"*{' *' * 99_999}"
+    for text in (f"a{blanks}b", f"***{blanks}START OF", f"*** START OF{blanks}X", stars):
+        since = time.monotonic()
+        assert read_in(tab, f"{text}\n".encode())[0] == f"{text}\n"
+        assert time.monotonic() - since < 5
+
+
+def test_every_kind_of_file_and_odd_thing_has_a_name_in_both_languages():
+    names = {*SIGNATURES.values(), *SUSPICIOUS, E_BOOK, A_WEB_PAGE}
+    assert {STRINGS[name][1] for name in names} == names
+
+
+def test_a_text_of_which_no_game_can_be_made_says_so(tab):
+    tab.fill(pegado="sancho " * 500)
+    tab.see("#leido", "no tiene frases ni líneas de entre 80 y 300 letras que adivinar.")
+    tab.fill(pegado=LINE * 60)
+    tab.wait("lesson.given.about.includes('4320')")
+    assert "juego" not in tab.shown("#leido")
+    # A page that begins with the text begins with a whole word of it.
+    nothing = "plan: { config: {}, options: {} }, memory: {}, weights: {}"
+    facts = f"learnedFacts({{ ...lesson.given, {nothing} }})"
+    assert tab.js(f"{facts}.start") == " ".join(LINE.split()[:3])
+    assert tab.js("wholeWords(arguments[0])", "ase, que yo\n") == "que yo\n"
+
+
+def test_a_dropped_file_is_taken_and_opens_nowhere(tab):
+    drop = """((text) => {
+      const dataTransfer = new DataTransfer();
+      dataTransfer.items.add(new File([text], 'cartas.txt'));
+      const init = { bubbles: true, cancelable: true, dataTransfer };
+      return ['dragover', 'drop'].map((kind) =>
+        document.getElementById('pegado').dispatchEvent(new DragEvent(kind, init)));
+    })(arguments[0])"""
+    assert tab.js(drop, LESSON) == [False, False]  # the browser does nothing of its own
+    tab.see("#leido", f"cartas: {thousands(len(LESSON))} letras")
+
+
 def test_an_offer_goes_with_its_file(tab, tmp_path):
     give(tab, tmp_path / "libro.txt", LESSON.encode("windows-1252"))
     assert tab.shown("#releer") == "Leerlo como windows-1252"
@@ -199,6 +311,13 @@ def test_an_offer_goes_with_its_file(tab, tmp_path):
     [
         ("a.docx", b"PK\x03\x04" + bytes(9), "a.docx es un archivo zip, como los .docx", ""),
         ("a.pdf", b"%PDF-1.7\n\xe2\xe3", "a.pdf es un PDF: ábrelo en su programa", ""),
+        ("a.jpg", b"\xff\xd8\xff\xe0\0", "a.jpg es una imagen: ábrelo en su programa", ""),
+        ("a.html", b"\xef\xbb\xbf\n<!-- x -->\n<html lang='es'>", "a.html es una página web", ""),
+        ("a.doc", b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1", "a.doc es un archivo de un Word o un", ""),
+        ("a.mobi", bytes(60) + b"BOOKMOBI", "a.mobi es un libro electrónico", ""),
+        ("a.txt", b"\xff" + LESSON.encode(), "está en UTF-8, salvo 1 lugar dañado: corrígelo", ""),
+        ("a.txt", LESSON.encode("utf-32"), "no está en UTF-8, sino en UTF-32.", ""),
+        ("a.txt", ("\ufeff" + LESSON).encode("gb18030"), "sino en GB18030", "GB18030"),
         ("a.bin", bytes(range(256)) * 9, "a.bin es un archivo que no contiene texto", ""),
         ("a.txt", LESSON.encode("utf-16"), "a.txt no está en UTF-8, sino en UTF-16LE", "UTF-16LE"),
         ("a.txt", LESSON.encode("utf-16-be"), "sino en UTF-16BE", "UTF-16BE"),
@@ -234,7 +353,7 @@ def test_a_short_text_is_said_to_be_short(tab):
     tab.see("#leido", "Es corto: la lección terminará en el paso 20")
     tab.press("#aprender")
     tab.see("#aprendizaje", "Ha aprendido 20 pasos")
-    assert "El texto es corto: para 60 segundos harían falta" in tab.shown("#aprendizaje")
+    assert "El texto es corto: para 1 minuto harían falta" in tab.shown("#aprendizaje")
     tab.press("#continuar")  # as long again
     tab.see("#aprendizaje", "Ha aprendido 40 pasos")
 
@@ -260,6 +379,35 @@ def test_after_a_fault_the_last_good_state_goes_on(tab, fault, said):
     tab.see("#aprendizaje", "Faltan")
     stop(tab)
     tab.console()
+
+
+def test_no_training_loss_is_told_as_that_of_what_it_has_not_read(tab, tmp_path):
+    """A lesson that was broken off is measured when it is taken up, or nothing is said of it."""
+    change_engine(tab, kept="KEPT_EVERY = 300")
+    tab.fill(pegado=LESSON + OTHER)  # what it has not read is another text
+    tab.see("#leido", thousands(len(LESSON + OTHER)))
+    tab.press("#aprender")
+    tab.wait("lesson.kept && (giveUp('worker_died'), true)")
+    loss = "lesson.keeping.then(() => keptLesson(lesson.kept)).then((kept) => kept.loss)"
+    assert tab.later(loss) is None
+    facts = "learnedFacts(lesson.learned)"
+    assert tab.js(f"{facts}.progress.val_loss") is None
+    assert tab.js("(introduce({ ...app.facts, ...arguments[0] }), 0)", tab.js(facts)) == 0
+    assert "duda" not in tab.shown("#lema")
+    tab.js("(tellLearned(), 0)")
+    assert "en la parte que no ha leído, aún sin medir" in tab.shown("#aprendizaje")
+    tab.again()
+    tab.press("#retomar")
+    tab.see("#aprendizaje", "nats por letra en la parte que no ha leído")
+    kept = {"behavior": "allow", "downloadPath": str(tmp_path)}
+    tab.driver.execute_cdp_cmd("Browser.setDownloadBehavior", kept)
+    path = saved_file(tab, "#guardar-modelo", tmp_path / "texto pegado.safetensors")
+    saved = checkpoint.load(path)
+    ids = saved.tokenizer.encode(LESSON + OTHER)
+    unread = ids[len(ids) - len(ids) // 10 :]
+    loss = tab.js(f"{facts}.progress.val_loss")
+    assert loss == pytest.approx(validation_loss(saved.build_model(), unread), abs=1e-3)
+    assert f"{loss:.2f} nats" in tab.shown("#aprendizaje")
 
 
 def test_a_full_store_is_told_and_the_lesson_goes_on(tab):
@@ -300,8 +448,10 @@ def test_a_screen_reader_hears_of_a_lesson_every_ten_seconds_at_most(tab):
     assert tab.js("heard").count(tab.shown("#aprendizaje")) == 1
 
 
-def test_a_page_of_its_own_speaks_as_one_reads(visit, mini):
+def test_a_page_of_its_own_speaks_as_one_reads_and_is_not_saved_yet(visit, mini, tmp_path):
     tab = visit(mini, address="?lang=en")
+    kept = {"behavior": "allow", "downloadPath": str(tmp_path)}
+    tab.driver.execute_cdp_cmd("Browser.setDownloadBehavior", kept)
     tab.fill(pegado=LESSON)
     tab.see("#leido", "pasted text: 108,000 letters")
     tab.press("#aprender")
@@ -313,7 +463,10 @@ def test_a_page_of_its_own_speaks_as_one_reads(visit, mini):
     tab.press("#abrir-pagina")
     (there,) = set(tab.driver.window_handles) - {here}
     tab.driver.switch_to.window(there)
-    texts = {"en": ("Write", "Español"), "es": ("Escribe", "English")}
+    tab.wait("window.sancho")
+    assert "not saved yet" in tab.ready().shown("header") and asks(tab)
+    tab.fill(ajeno="a draft")
+    texts = {"en": ("Write another", "Español"), "es": ("Escribe otro", "English")}
     addresses = []
     for language in ("en", "es", "en"):
         for _ in range(300):
@@ -323,11 +476,20 @@ def test_a_page_of_its_own_speaks_as_one_reads(visit, mini):
         tab.ready()
         assert (tab.shown("#escribir"), tab.shown("#idioma")) == texts[language]
         addresses.append(tab.js("location.href.split('#')[0]"))
+        assert tab.js("document.getElementById('ajeno').value") == "a draft"
         tab.find("#idioma").click()
     assert all(address.startswith("blob:") for address in addresses)
+    tab.wait("window.sancho && document.documentElement.lang === 'es'")
+    tab.ready()
+    path = saved_file(tab, "#guardar-esta", tmp_path / "pasted text.html")
+    assert tab.shown("#sin-guardar") == "" and asks(tab)
+    tab.fill(ajeno="")  # which was nowhere else
+    assert not asks(tab)
     tab.driver.close()
     tab.driver.switch_to.window(here)
     tab.wait("window.revoked === arguments[0]", addresses[0])
+    tab.driver.get(path.as_uri())
+    assert tab.ready().shown("#sin-guardar") == ""
 
 
 def test_where_no_checkpoint_can_be_sealed_the_page_says_so_and_is_kept(lesson, tmp_path):
@@ -419,12 +581,15 @@ def test_one_button_teaches_the_sample_and_what_it_wrote_is_copied(visit, mini):
 def test_a_kept_page_says_what_it_is_and_writes_what_its_model_would(lesson, tmp_path):
     stop(lesson)
     assert "en un navegador, no en la vista previa" in lesson.shown("#guardar")
+    lesson.fill(titulo="Mis: cartas")
+    assert "Lo aprendido de «Mis: cartas»" in lesson.shown("#guardar")
     name = "</script><img src=x onerror=alert(1)> \"'&amp;{n}|\U0001f600"
     lesson.fill(nombre=f" {name} ")
     lesson.js("(app.facts.links.page = 'https://another.example/')")
     loss = lesson.js("lesson.learned.loss")
-    model = saved_file(lesson, "#guardar-modelo", tmp_path / "texto pegado.safetensors")
-    path = saved_file(lesson, "#guardar-pagina", tmp_path / "texto pegado.html")
+    model = saved_file(lesson, "#guardar-modelo", tmp_path / "Mis cartas.safetensors")
+    path = saved_file(lesson, "#guardar-pagina", tmp_path / "Mis cartas.html")
+    lesson.see("#guardado", "Guardado como Mis cartas.html, donde tu navegador deja")
     lesson.driver.get(path.as_uri())
     start = lesson.ready().find("#inicio").get_attribute("value")
     assert start in LESSON and len(start.split()) == 3
@@ -436,15 +601,23 @@ def test_a_kept_page_says_what_it_is_and_writes_what_its_model_would(lesson, tmp
         [],
     ]
     doubts = round(math.exp(loss))
-    doubts = f"duda como entre {doubts}" if doubts > 1 else "apenas duda"
+    doubts = f"duda como entre {doubts} letras iguales" if doubts > 1 else "apenas duda"
     said = (
-        rf"«texto pegado» \({thousands(len(LESSON))} letras\) durante \d+ segundos?: .* {doubts}\."
+        rf"«Mis: cartas» \({thousands(len(LESSON))} letras\) durante \d+ segundos?\. .* {doubts}\."
     )
     assert re.search(said, lesson.shown("#lema"))
     assert lesson.js("pageAddress()") == ""  # of another model
     assert "float16" in lesson.shown("#ficha")
     lesson.press("#ejemplo")
     assert lesson.find("#ajeno").get_attribute("value") in LESSON
+    # Its model is nobody's Sancho.
+    assert "Sancho" not in lesson.shown("main").replace("sancho", "")
+    assert lesson.shown("#adivina h2") == f"¿Adivinas mejor que el modelo de {name}?"
+    lesson.keys("#pasaje", *"abcdefghijklmnopqrstuvwxyz")
+    assert "El modelo" in lesson.js("scoreText({ number: 0, yours: [1], models: [2] })")
+    # Of weights in half precision, sample.py may write another text.
+    assert lesson.js("app.facts.exact") is False
+    assert "En sample.py puede ser otro" in lesson.texts("#semilla-nota")[0]
     assert lesson.shown("#duelo-titulo") == "¿Tú o tu modelo?"
     assert "tu modelo. ¿Cuál es el de la persona?" in lesson.shown("#duelo-intro")
     lesson.press("#ronda", "#pareja button")
@@ -493,3 +666,80 @@ def test_a_page_of_mini_is_small_enough_for_a_mail(visit, mini):
     characters = "".join(map(chr, range(32, 128)))
     tab = visit(mini, data=ROOT / "data")
     assert 8e6 < tab.later(program, characters) <= 11e6
+
+
+# --- one click loses nothing ----------------------------------------------------------------
+
+
+def asks(tab: Tab) -> bool:
+    """Whether the browser would ask before the page is left."""
+    leave = "new Event('beforeunload', { cancelable: true })"
+    return not tab.js(f"dispatchEvent({leave})")
+
+
+def fields(tab: Tab) -> list[str]:
+    return [tab.js("document.getElementById(arguments[0]).value", id) for id in DRAFTS]
+
+
+DRAFTS = ["inicio", "cuantas", "pegado", "ajeno", "tiempo", "nombre"]
+
+
+def test_what_was_typed_outlives_a_reload_and_the_other_language(tab):
+    typed = ["un hidalgo", "77", LINE * 60, "la mancha", "5", "Ana"]
+    tab.press("#escribir")
+    tab.fill(**dict(zip(DRAFTS, typed, strict=True)))
+    tab.wait("location.hash")
+    shown = tab.text
+    for leave in (tab.driver.refresh, lambda: tab.find("#idioma").click()):
+        tab.js("(window.sancho = null)")
+        leave()
+        tab.wait("window.sancho")
+        assert (tab.ready().text, fields(tab)) == (shown, typed)
+        tab.wait("lesson.given?.text")
+        assert not asks(tab)
+    assert tab.shown("#idioma") == "Español"
+    # A link to another text has the start of that one.
+    tab.driver.get(tab.driver.current_url.split("?")[0] + "#inicio=la+mancha&letras=5")
+    tab.driver.refresh()
+    assert fields(tab.ready())[:3] == ["la mancha", *typed[1:3]]
+    tab.js("(Storage.prototype.setItem = () => { throw new Error('full'); }, 0)")
+    assert asks(tab)
+    tab.js(
+        "(drafts.isCarried = true)"
+    )  # a browser asks nobody who has touched nothing, and says so
+
+
+def test_a_lesson_is_not_broken_off_unasked(lesson):
+    stop(lesson)
+    lesson.wait("lesson.kept")
+    assert not asks(lesson)
+    lesson.js("(lesson.isRefused = true)")
+    assert asks(lesson)
+    lesson.js("(lesson.learned.isSaved = true)")
+    assert not asks(lesson)
+
+
+def test_a_page_that_a_browser_has_saved_is_the_page(visit, mini, tmp_path):
+    """What the scripts have added to it is not added once more."""
+    passages = [("un lugar ", "de la mancha " * 9)]
+    tab = visit(
+        mini, "float16", passages=passages, metrics=[{"step": n, "val_loss": 3 - n} for n in (1, 2)]
+    )
+    nodes = "(node) => node.tagName + node.id + node.hidden + (node.disabled ?? '')"
+    count, first = tab.all("body *", nodes), tab.text
+    tab.fill(inicio="wn lugar", ajeno="un lugar de la mancha")
+    tab.press("#escribir", "#tema", "#mandos summary", "#interruptores label", "#leer", "#tab-mira")
+    tab.keys("#pasaje", "d")
+    path = tmp_path / "guardada.html"
+    for _ in range(2):
+        path.write_text("<!DOCTYPE html>" + tab.js("document.documentElement.outerHTML"), "utf-8")
+        tab.js("(sessionStorage.clear(), localStorage.clear())")
+        tab.driver.get(path.as_uri())
+        assert tab.ready().text == first
+        assert tab.all("body *", nodes) == count
+        assert tab.js("blankPage.querySelector('#as-made')") is None
+        assert all("style" in message for message in tab.console())
+    text = tab.later("thisPage('es').text()")
+    path.write_text(text, "utf-8")
+    tab.driver.get(path.as_uri())
+    assert (tab.ready().text, tab.all("body *", nodes)) == (first, count)

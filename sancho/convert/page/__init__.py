@@ -42,6 +42,8 @@ from sancho.files import atomic_write, existing_file
 from sancho.metrics import read_metrics
 from sancho.presets import LESS_DROPPED, MINI, MOST_DROPPED, SCALED
 from sancho.proof import in_base64, proof_of
+from sancho.text import A_WEB_PAGE, BYTE_ORDER_MARKS, E_BOOK, SIGNATURES, SUSPICIOUS, WEB_PAGE
+from sancho.text import MARK as GUTENBERG
 from sancho.tokenizer import CharTokenizer
 from sancho.weights import count_parameters
 
@@ -50,8 +52,9 @@ ENGINE = "vocabulary model random tools sampler kernel gradients corpus train wo
 """The scripts that the workers which train run, too."""
 SCRIPTS = [
     *ENGINE,
-    *"proof unpack words tables curve controls letters write typing link letter attention".split(),
-    *"journey surprise game duel switches about passages keep store lesson teach start".split(),
+    *"proof unpack words tables curve controls letters write typing link letter".split(),
+    *"attention journey surprise game duel switches about".split(),
+    *"passages keep store lesson teach drafts start".split(),
 ]
 """In the order in which they stand in the page: none knows a later one."""
 COMPUTED = {
@@ -122,6 +125,7 @@ def to_page(options: ToPageOptions, data: str | Path) -> list[str]:
     path = checkpoint.find_checkpoint(options.checkpoint)
     saved = checkpoint.load(path)
     links = Links.to_repository(options.repository) if options.repository else NOWHERE
+    passages = find_passages(saved, data)
     size, cost = write_page(
         saved,
         options.output,
@@ -129,13 +133,15 @@ def to_page(options: ToPageOptions, data: str | Path) -> list[str]:
         text=measuring_text(saved, data),
         metrics=read_metrics(path.with_name("metrics.jsonl")),
         links=links,
-        passages=find_passages(saved, data),
+        passages=passages,
         data=data,
     )
     lines = [f"{options.output}: {size / 1e6:.2f} MB, weights in {options.precision}"]
     if cost:
         change = f"{cost.before:.5f} → {cost.after:.5f} nats per character"
         lines.append(f"packing: loss {change}, on {cost.characters} characters of {cost.text}")
+    if not passages:
+        lines.append(f"no game: its text is not in {data}, or has no sentences to guess unread")
     return [*lines, "open it with a double click, or send it to a friend: it needs no network"]
 
 
@@ -163,6 +169,8 @@ def write_page(
     packed = rounded(saved, precision)
     cost = packing_cost(saved, packed, text[1], text[0]) if text else None
     facts = page_facts(packed, precision, cost, metrics or [], links, passages, data)
+    pairs = ((saved.weights[name], array) for name, array in packed.weights.items())
+    facts["exact"] = all(np.array_equal(before, after) for before, after in pairs)
     page = assemble(facts, pack(packed, precision)).encode()
     with atomic_write(output) as file:
         file.write(page)
@@ -189,6 +197,7 @@ def page_facts(
         "nearest": nearest_known(saved.tokenizer),
         "layout": stored_shapes(config),
         "precision": precision,
+        "exact": True,
         "start": START if known else "",
         "sampling": asdict(DEFAULT_SAMPLING),
         "seed": SEED,
@@ -225,8 +234,30 @@ def teaching_facts(data: str | Path) -> dict:
         "dropout": {"most": MOST_DROPPED, "less": LESS_DROPPED},
         "scale": SCALED,
         "kernel": base64.b64encode((FOLDER / "kernel.wasm").read_bytes()).decode(),
+        "text": text_rules(),
         "sample_name": sample.stem,
         "sample": base64.b64encode(text).decode(),
+    }
+
+
+def text_rules() -> dict:
+    """Return the tables of text.py as the page's script reads them."""
+
+    def in_javascript(pattern: str) -> str:
+        named = pattern.replace("(?P<", "(?<")
+        return re.sub(r"\\U000([0-9a-f]{5})", r"\\u{\1}", named)
+
+    def of_bytes(table: dict[bytes, str]) -> list[tuple[str, str]]:
+        return [(begin.decode("latin-1"), what) for begin, what in table.items()]
+
+    return {
+        "signatures": of_bytes(SIGNATURES),
+        "marks": of_bytes(BYTE_ORDER_MARKS),
+        "e_book": E_BOOK,
+        "web_page": A_WEB_PAGE,
+        "web_page_begins": in_javascript(WEB_PAGE.pattern),
+        "suspicious": [(name, in_javascript(x)) for name, x in SUSPICIOUS.items()],
+        "gutenberg": in_javascript(GUTENBERG.pattern),
     }
 
 
@@ -296,7 +327,11 @@ def relinked(page: str, links: Links) -> str:
 
 def in_spanish(skeleton: str, strings: dict[str, list[str]]) -> str:
     """Return the skeleton with its texts and labels as they are without scripts."""
-    spanish = {key: html.escape(text) for key, (text, _) in strings.items()}
+
+    def escaped(text: str) -> str:
+        return html.escape(re.sub(r"\{(name|Name|whose)\}", "Sancho", text))
+
+    spanish = {key: escaped(text) for key, (text, _) in strings.items()}
 
     def with_text(mark: re.Match) -> str:
         return f"{mark[0]}{spanish[mark[1]]}"

@@ -4,8 +4,11 @@ const ROUNDS = 10;
 const DUEL_LETTERS = 120; // of each passage, about
 const FIRST_WORDS = /^(?:\S+\s+){3}/; // with which both begin
 
-/** How many rounds were played, in how many the book's passage was found, and what rivals it ever had. */
-const duel = { played: 0, right: 0, rivals: 0, isBusy: false };
+/**
+ * How many rounds were played, in how many the book's passage was found, and how many there ever were;
+ * seed: of the first rival, another one at each visit.
+ */
+const duel = { played: 0, right: 0, ever: 0, seed: newSeed(), isBusy: false };
 
 /** Returns what the duel says: on a page of what somebody taught, of a person and a model. */
 const sayInDuel = (key, values) => say(app.facts.taught ? `taught_${key}` : key, values);
@@ -26,9 +29,8 @@ function shortened(text) {
 async function rivalOf([before, passage]) {
   const [start] = FIRST_WORDS.exec(passage) ?? [''];
   const { ids } = app.vocabulary.encode(before + start);
-  const { sampling, seed } = app.facts;
-  const letters = DUEL_LETTERS - start.length;
-  const written = await writtenAfter(ids, letters, app.model, sampling, seed + duel.rivals++);
+  const letters = Math.min(DUEL_LETTERS, passage.length) - start.length; // a longer one would be known by that
+  const written = await writtenAfter(ids, letters, app.model, app.facts.sampling, duel.seed + duel.ever++);
   return start + app.vocabulary.decode(written);
 }
 
@@ -36,7 +38,7 @@ async function playRound() {
   if (duel.played === roundsToPlay()) duel.played = duel.right = 0;
   duel.isBusy = $('ronda').disabled = $('duelo-final').hidden = true;
   $('fallo').textContent = say('sancho_writes');
-  const both = app.facts.passages[duel.played];
+  const both = app.facts.passages[duel.ever % app.facts.passages.length];
   const pair = [choiceOf(both[1], true), choiceOf(await rivalOf(both), false)];
   if (Math.random() < 0.5) pair.reverse();
   $('pareja').replaceChildren(...pair);
@@ -46,7 +48,10 @@ async function playRound() {
 
 /** Returns a button with one of the two; what follows from its text is whose it is. */
 function choiceOf(text, isReal) {
-  const press = () => decide(isReal);
+  const press = ({ currentTarget }) => {
+    currentTarget.setAttribute('aria-pressed', true);
+    decide(isReal);
+  };
   const whose = element('b', { hidden: true }, sayInDuel(isReal ? 'of_the_book' : 'of_sancho'));
   return element('button', { type: 'button', onclick: press }, `${shortened(text)} `, whose);
 }

@@ -130,11 +130,11 @@ function showRight(game) {
   const [mine, its] = [yours.at(-1), models.at(-1)];
   const character = characterOf(ids[at - 1]);
   const tint = `tint${Math.min(mine - 1, TINTS.length)}`;
-  const title = say('you_and_sancho', { yours: mine, its });
+  const title = say('you_and_sancho', { yours: mine, its, ...modelNames() });
   const span = element('span', { class: tint, title }, asOneLine(character));
   $('pasaje').lastChild.before(span);
   const letter = capital(spoken(keyOf(character)));
-  const parts = [say('right', { letter, yours: say('tries', { n: mine }), its })];
+  const parts = [say('right', { letter, yours: say('tries', { n: mine }), its, ...modelNames() })];
   if (yours.length === SCORED) parts.push(say('score_is_there', { verdict: verdict(game) }));
   if (at === ids.length) {
     parts.push(say('passage_ends'));
@@ -151,7 +151,7 @@ function showTries() {
   const room = Array(RECENT - n).fill('');
   const glyphs = ids.slice(at - n, at).map((id) => visible(keyOf(characterOf(id))));
   const tries = (numbers) => [...(n ? numbers.slice(-n) : []).map(String), ...room];
-  const rows = [[say('you'), ...tries(yours)], ['Sancho', ...tries(models)]];
+  const rows = [[say('you'), ...tries(yours)], [modelNames().name, ...tries(models)]];
   $('ultimas').replaceChildren(table(say('last_tries'), [say('letter'), ...glyphs, ...room], rows));
   $('resultado').hidden = yours.length < SCORED;
   $('faltan').textContent = whatIsLeft(yours.length);
@@ -168,9 +168,10 @@ function whatIsLeft(n) {
 function verdict({ yours, models }) {
   const first = Math.sign(atOnce(yours) - atOnce(models));
   const fewer = Math.sign(meanOf(models) - meanOf(yours));
-  if (first * fewer < 0) return say(first > 0 ? 'you_first_sancho_fewer' : 'sancho_first_you_fewer');
-  if (!first && !fewer) return say('draw');
-  return say(first + fewer > 0 ? 'you_win' : 'sancho_wins');
+  const told = (key) => say(key, modelNames());
+  if (first * fewer < 0) return told(first > 0 ? 'you_first_sancho_fewer' : 'sancho_first_you_fewer');
+  if (!first && !fewer) return told('draw');
+  return told(first + fewer > 0 ? 'you_win' : 'sancho_wins');
 }
 
 function showScore(game) {
@@ -184,7 +185,7 @@ function showScore(game) {
     const [low, high] = entropyBounds(tries).map((bits) => bits.toFixed(2));
     return [...cells, say('n_to', { low, high })];
   };
-  const rows = [line(say('you'), yours), line('Sancho', models)];
+  const rows = [line(say('you'), yours), line(modelNames().name, models)];
   $('marcador').replaceChildren(element('p', { class: 'figure' }, verdict(game)), table('', names, rows));
   $('cuenta').value = scoreText(game);
   $('copiado').textContent = '';
@@ -196,9 +197,9 @@ function scoreText({ number, yours, models }) {
   const line = (name, tries) =>
     say('score_line', { name, first: atOnce(tries), mean: meanOf(tries).toFixed(2) });
   return [
-    say('score_head', { n: number + 1, letters: say('letters', { n: yours.length }) }),
+    say('score_head', { n: number + 1, letters: say('letters', { n: yours.length }), ...modelNames() }),
     line(say('me'), yours),
-    line('Sancho', models),
+    line(modelNames().Name, models),
     ...(address ? [`${address}#game=${number + 1}`] : []),
   ].join('\n');
 }

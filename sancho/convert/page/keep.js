@@ -1,26 +1,43 @@
 // What was learned here, to keep: a page of its own, and a checkpoint that sample.py opens.
 
-const COMPARED = 300; // letters; where half precision changes one of the first, a page has single precision
+const EXAMPLE = 300; // letters
+const COMPARED = 600; // letters, as many as are written at once; where half precision changes one of the first, a page has single precision
 
-/** Lets a page that was made here speak as who made it reads, and in the other language without an address. */
+const FILLED = ['header', 'main', 'footer']; // the parts of the page that its scripts change
+
+/** Lets a page that was made here speak as who made it reads. */
 function speakAsMade() {
   const root = document.documentElement;
   if (!root.dataset.made || location.search) return;
   root.lang = root.dataset.language = root.dataset.made;
-  if (location.protocol !== 'blob:') return;
-  $('idioma').addEventListener('click', (event) => {
-    event.preventDefault();
-    const [facts, weights] = ['facts', 'weights'].map((id) => $(id).textContent);
-    const other = filledPage(facts, weights, event.currentTarget.lang);
-    location.replace(URL.createObjectURL(other) + location.hash);
-  });
+}
+
+/**
+ * Returns the page as it was made, without its facts and weights, to make others of it.
+ *
+ * A browser that saves an open page saves what the scripts have added, and they would add it once
+ * more. So the page carries the parts that they change as they were, and begins with these.
+ */
+function pageAsMade() {
+  const carried = $('as-made');
+  if (carried) {
+    const made = new DOMParser().parseFromString(JSON.parse(carried.textContent), 'text/html');
+    for (const part of FILLED) document.querySelector(part).replaceWith(made.querySelector(part));
+    for (const added of document.querySelectorAll('#as-made, body > .notice')) added.remove();
+    for (const node of [document.documentElement, document.body]) node.removeAttribute('style');
+    document.body.removeAttribute('class');
+  }
+  const page = document.documentElement.cloneNode(true);
+  delete page.dataset.drafts;
+  for (const id of ['facts', 'weights']) page.querySelector(`#${id}`).textContent = '';
+  const parts = FILLED.map((part) => document.querySelector(part).outerHTML).join('');
+  const json = JSON.stringify(parts).replaceAll('<', '\\u003c');
+  $('engine').before(element('script', { type: 'text/plain', id: 'as-made' }, json));
+  return page;
 }
 
 speakAsMade();
-
-/** The page as it was opened, without its facts and weights, to make others of it. */
-const blankPage = document.documentElement.cloneNode(true);
-for (const id of ['facts', 'weights']) blankPage.querySelector(`#${id}`).textContent = '';
+const blankPage = pageAsMade();
 
 /** Returns the bytes of numbers as planes: all first bytes, all second ones, … */
 function planesOf({ buffer, length, BYTES_PER_ELEMENT: size }) {
@@ -78,10 +95,11 @@ async function firstLetters(weights, { config, characters, start, sampling, seed
   return written.join();
 }
 
-/** Returns a page, as a Blob, of its facts in JSON and its packed weights. */
-function filledPage(facts, weights, language) {
+/** Returns a page, as a Blob, of its facts in JSON and its packed weights; drafts: to begin with. */
+function filledPage(facts, weights, language, drafts) {
   const page = blankPage.cloneNode(true);
   page.dataset.made = language;
+  if (drafts) page.dataset.drafts = drafts;
   page.querySelector('#facts').textContent = facts;
   page.querySelector('#weights').textContent = weights;
   return new Blob(['<!doctype html>\n', page.outerHTML], { type: 'text/html' });
@@ -98,6 +116,8 @@ async function pageOf(weights, facts) {
     bytes = await laidOut(weights, all);
     stored = { ...weights };
   }
+  const isSame = (name) => stored[name].every((x, i) => x === weights[name][i]);
+  all.exact = layout.every(([name]) => isSame(name));
   all.proof = await proofOf(new GPT(all.config, stored));
   const json = JSON.stringify(all).replaceAll('<', '\\u003c');
   return filledPage(json, await packed(bytes), document.documentElement.lang);
@@ -141,6 +161,7 @@ async function checkpointOf(weights, config, content) {
 /** Opens a page that is still being made, and forgets it once its tab is closed. */
 async function openInTab(making) {
   const tab = window.open('', '_blank'); // at once: later a browser would take it for an advertisement
+  making.catch(() => tab.close());
   const address = URL.createObjectURL(await making);
   tab.location = address;
   const watch = setInterval(() => {
@@ -150,6 +171,12 @@ async function openInTab(making) {
   }, 1000);
 }
 
+/** Returns the name of a file, of a title: without what some system does not take. */
+function fileName(title, ending) {
+  const name = title.replace(/[\\/:*?"<>|\p{C}\s]+/gu, ' ').trim();
+  return `${name || 'sancho'}.${ending}`;
+}
+
 /** Lets the browser save a Blob as a file of that name. */
 function saveAs(blob, name) {
   const href = URL.createObjectURL(blob);
@@ -157,14 +184,20 @@ function saveAs(blob, name) {
   setTimeout(() => URL.revokeObjectURL(href), 60_000);
 }
 
+/** Returns the part of a text that is not learned from. */
+const unreadOf = ({ val, characters }) => Array.from(val, (id) => characters[id]).join('');
+
+/** Returns a text from its first whole word on, where there is one. */
+const wholeWords = (text) => text.replace(/^\S*\s+(?=\S)/, '');
+
 /** Returns what a page of a model that was learned here knows. */
 function learnedFacts({ text, plan, memory, weights, points, seconds, loss }) {
   const known = new Set(text.characters);
   const near = Object.entries(app.facts.nearest);
   const sizes = Object.entries(weights).filter(([name]) => name !== NGRAM_KEYS);
-  const unread = Array.from(text.val, (id) => text.characters[id]).join('');
+  const unread = unreadOf(text);
   const passages = passagesOf(unread);
-  const example = passages[0]?.[1] ?? unread.trimStart().slice(0, COMPARED);
+  const example = passages[0]?.[1] ?? wholeWords(unread).slice(0, EXAMPLE);
   return {
     taught: { name: $('nombre').value.trim(), letters: text.train.length + text.val.length, example },
     config: plan.config,
@@ -188,13 +221,8 @@ function learnedFacts({ text, plan, memory, weights, points, seconds, loss }) {
 
 const learnedPage = (learned) => pageOf(learned.weights, learnedFacts(learned));
 
-async function keepPage(learned) {
-  saveAs(await learnedPage(learned), `${learned.text.name}.html`);
-  learned.isSaved = true;
-}
 
-async function keepCheckpoint(learned) {
-  const { text, plan, memory, weights } = learned;
+async function learnedCheckpoint({ text, plan, memory, weights }) {
   const { head_size, hidden_size, is_gated, ...model } = plan.config;
   const { ngram_dropout, ...options } = plan.options;
   const content = {
@@ -206,6 +234,22 @@ async function keepCheckpoint(learned) {
     corpus: { name: '', sha256: '' },
     proof: await proofOf(new GPT(plan.config, { ...weights })),
   };
-  saveAs(await checkpointOf(weights, plan.config, content), `${text.name}.safetensors`);
-  learned.isSaved = true;
+  return checkpointOf(weights, plan.config, content);
 }
+
+/** Saves what is made of what was learned, and says when and where; ending: of the file. */
+async function keepAs(learned, ending, make) {
+  const file = fileName(learned.text.name, ending);
+  let said = '';
+  $('guardado').textContent = say('being_kept', { file });
+  try {
+    saveAs(await make(learned), file);
+    learned.isSaved = true;
+    said = say('is_kept', { file });
+  } finally {
+    $('guardado').textContent = said;
+  }
+}
+
+const keepPage = (learned) => keepAs(learned, 'html', learnedPage);
+const keepCheckpoint = (learned) => keepAs(learned, 'safetensors', learnedCheckpoint);

@@ -7,12 +7,16 @@ from sancho.checkpoint import Checkpoint
 from sancho.convert.page.packing import own_text
 
 MOST = 12
-CONTEXT = 200
-"""Characters that are shown before a passage, at most; a window of 512 holds both."""
+PIECE = 500
+"""Characters of a text for each passage, at least: a short text has fewer passages."""
 SEARCHED = 20_000
 """Characters in which a passage is looked for."""
 # Whole sentences in one paragraph, so no title, which a table of contents may repeat.
-PASSAGE = re.compile(r"(?<=[.!?]\s)[^\W\d_](?:(?!\n\n).){200,299}?[.!?](?=\s)", re.DOTALL)
+SENTENCES = re.compile(r"(?<=[.!?]\s)[^\W\d_](?:(?!\n\n).){200,299}?[.!?](?=\s)", re.DOTALL)
+# Chats, poems and dialogues have none: shorter ones, or lines, over several paragraphs.
+LINES = re.compile(r"(?:(?<=\n)|(?<=[.!?]\s))\S.{80,299}?(?:[.!?](?=\s)|(?=\n))", re.DOTALL)
+KINDS = ((SENTENCES, 200), (LINES, 100))
+"""What passages are, the better kind first, and how many characters come before them, at most."""
 
 
 def find_passages(saved: Checkpoint, data: str | Path) -> list[tuple[str, str]]:
@@ -28,17 +32,19 @@ def find_passages(saved: Checkpoint, data: str | Path) -> list[tuple[str, str]]:
 
 def passages_of(text: str) -> list[tuple[str, str]]:
     """Return up to 12 passages of a text, spread evenly, each after the text before it."""
-    step = max(1, len(text) // MOST)
-    pieces = (text[start : start + step][:SEARCHED] for start in range(0, len(text), step))
+    count = min(MOST, max(1, len(text) // PIECE))
+    step = len(text) // count
+    pieces = (text[n * step :][: min(step, SEARCHED)] for n in range(count))
     found = (first_passage(piece) for piece in pieces)
     return [passage for passage in found if passage]
 
 
 def first_passage(text: str) -> tuple[str, str] | None:
     """Return what comes before the first passage of a text, and the passage."""
-    for match in PASSAGE.finditer(text, CONTEXT):
-        if match[0][0].isupper():
-            before = text[match.start() - CONTEXT : match.start()]
-            whole_words = before.split(maxsplit=1)[-1]
-            return whole_words, match[0]
+    for kind, context in KINDS:
+        for match in kind.finditer(text, context):
+            if kind is LINES or match[0][0].isupper():
+                before = text[match.start() - context : match.start()]
+                whole_words = re.sub(r"^\S+\s+", "", before.lstrip())
+                return whole_words, match[0]
     return None

@@ -39,6 +39,7 @@ async function openPage() {
   openTeaching();
   if (!('Worker' in window)) $('ensena-titulo').after(element('p', { class: 'notice' }, say('no_worker')));
   openAbout();
+  openDrafts();
 }
 
 /** Says whose the page is, and what its model has read. */
@@ -49,19 +50,11 @@ function introduce({ taught, corpus, characters, progress }) {
     document.title = document.querySelector('h1').textContent = title;
     said.letters = say('letters', { n: taught.letters });
     said.time = duration(progress.seconds);
-    said.doubts = say('doubts', { n: Math.round(Math.exp(progress.val_loss)) });
+    const { val_loss: loss } = progress;
+    said.doubts = loss === null ? '' : say('doubts', { n: Math.round(Math.exp(loss)) });
   }
   const motto = say(taught ? 'taught_motto' : 'motto_of', said);
   $('lema').textContent = motto + (characters.includes('¿') ? say('in_spanish') : '');
-}
-
-/** Returns what is done with what the browser keeps for the next visit; null where it refuses. */
-function withStore(act) {
-  try {
-    return act(localStorage);
-  } catch {
-    return null;
-  }
 }
 
 /** Lets a button say whether the colours for the dark hold, which the system decides until then. */
@@ -175,6 +168,8 @@ window.sancho.ready.then(async () => {
   $('estado').textContent = '';
   addEventListener('hashchange', heedAddress);
   history.replaceState(SEEN, '');
-  await writeFirst();
+  const writing = writeFirst();
+  restoreDrafts();
+  await writing;
   await compareOn().catch(refuse);
 }, refuse);

@@ -15,6 +15,7 @@ const lesson = {
   kept: null, // the key of a state in the store
   keeping: Promise.resolve(), // a promise that no state is on its way there
   isRefused: false, // whether the browser keeps none
+  titled: null, // the text whose title is in its field
   drawn: null, // the newest of what it wrote that is shown
   says: { kind: '', line: '' },
   spoken: { kind: '', at: 0 }, // what of it was read aloud, and when
@@ -53,6 +54,10 @@ function showLesson() {
     aprendizaje: lesson.says.line,
   };
   for (const [id, text] of Object.entries(words)) putWords(id, text);
+  if (learned && lesson.titled !== learned.text) {
+    lesson.titled = learned.text;
+    $('titulo').value = learned.text.name;
+  }
   $('aprender').disabled = !given?.text;
   if (run?.part) $('progreso').value = run.part;
   else $('progreso').removeAttribute('value'); // it moves by itself until the pace is known
@@ -126,16 +131,37 @@ async function textOrWhy(given, encoding) {
   if ((source.size ?? source.length) > LARGEST_TEXT) {
     return { about: say('text_too_large', { name, n: LARGEST_TEXT / 1e6 }) };
   }
-  const told = await answered(given, { read: source, encoding }).catch(() => ({ refused: 'unreadable' }));
-  const { text, refused, kind, offer } = told;
-  if (refused) return { about: say(refused, { name, kind: kind && say(kind), encoding: offer }), offer };
+  const question = { read: source, encoding, rules: app.facts.teaching.text };
+  const told = await answered(given, question).catch(() => ({ refused: 'unreadable' }));
+  const { text, odd, refused, kind, offer: encodingFound, damaged } = told;
+  if (refused) {
+    const said = { name, kind: kind && say(kind), encoding: encodingFound, n: damaged };
+    return { about: say(refused, said), offer: canDecode(encodingFound) ? encodingFound : null };
+  }
   const letters = text.train.length + text.val.length;
   if (letters < LEAST_LETTERS) {
     return { about: say('text_too_short', { n: letters, least: LEAST_LETTERS }) };
   }
   const title = name.replace(/\.\w+$/, '');
   const about = say('text_taken', { name: title, n: letters, kinds: text.characters.length });
-  return { text: { name: title, ...text }, about: about + shortInWords(text) };
+  const more = [oddInWords(odd), shortInWords(text), noGameInWords(text)];
+  return { text: { name: title, ...text }, about: about + more.join('') };
+}
+
+/** Returns whether the browser reads an encoding. */
+function canDecode(encoding) {
+  try {
+    return Boolean(encoding && new TextDecoder(encoding));
+  } catch {
+    return false;
+  }
+}
+
+/** Returns what in a text can't be seen or is seldom meant; nothing of others. */
+function oddInWords(odd) {
+  if (!odd.length) return '';
+  const found = odd.map(([name, n]) => `${thousands(n)} ${say(name)}`).join(', ');
+  return ` ${say('odd_in_text', { found })}`;
 }
 
 /** Returns what is said before a lesson that ends before the time does; nothing of a longer text. */
@@ -144,6 +170,9 @@ function shortInWords({ train: ids }) {
   const steps = mostSteps(ids.length, teaching.models[0], teaching);
   return steps < SHORT_STEPS ? ` ${say('short_text', { n: steps })}` : '';
 }
+
+/** Returns why a page that learned a text has no game; nothing where it has one. */
+const noGameInWords = (text) => (passagesOf(unreadOf(text)).length ? '' : ` ${say('no_game')}`);
 
 async function takeSample() {
   const { sample, sample_name } = app.facts.teaching;
@@ -225,11 +254,10 @@ function showStep(run, { step, loss }) {
 /** Takes the state of a run for what was learned, and keeps it for another visit, if the browser does. */
 function keepState(run, { loss = null, options = run.plan.options, memory, weights }) {
   const { text, points, writings } = run;
-  const last = points.at(-1)?.[1] ?? loss;
-  if (loss !== null) points.push([memory.step, last, loss]);
+  if (loss !== null) points.push([memory.step, points.at(-1)?.[1] ?? loss, loss]);
   const plan = { ...run.plan, options };
   const told = { points: points.slice(), writings: writings.slice(), seconds: secondsOf(run) };
-  const state = { text, plan, ...told, loss: loss ?? last, memory, weights };
+  const state = { text, plan, ...told, loss, memory, weights };
   lesson.learned = state;
   lesson.keeping = lesson.keeping.then(async () => {
     const kept = await keepLesson(state, lesson.kept);
@@ -247,13 +275,18 @@ function finish(run) {
 
 function tellLearned() {
   const { text, plan, seconds, memory, loss } = lesson.learned;
-  const said = { step: memory.step, nats: loss.toFixed(2), time: duration(seconds) };
+  const said = { step: memory.step, time: duration(seconds), loss: unreadInWords(loss) };
   if (!isDone(lesson.learned)) return tell('was_stopped', said);
   const ids = text.train.length;
   const isShort = memory.step >= mostSteps(ids, plan.config, app.facts.teaching) && seconds < 0.8 * plan.asked;
   const enough = 1000 * Math.ceil((ids * plan.asked) / seconds / 1000);
   const more = { n: enough, time: duration(plan.asked) };
   tell('has_learned', said, isShort ? ` ${say('was_short', more)}` : '');
+}
+
+/** Returns what is said of a loss, null where only that of what is read is known. */
+function unreadInWords(loss) {
+  return loss === null ? say('unread_unmeasured') : say('unread_measured', { nats: loss.toFixed(2) });
 }
 
 /** Ends a lesson: after this step, or at once where none is done or somebody asks again. */
@@ -284,8 +317,18 @@ async function takeUp() {
     lesson.kept = null;
     return tell('does_not_fit');
   }
+  // What was kept on the way was not measured yet.
   lesson.learned = state;
-  tellLearned();
+  state.loss = state.points.at(-1)?.[2] ?? null;
+  state.loss ??= await measured(state);
+  if (lesson.learned === state && !lesson.run) tellLearned();
+}
+
+/** Resolves to the loss of a state on the part that is not learned from; to null where it can't be had. */
+async function measured({ text: { val }, plan: { config }, weights }) {
+  tell('measuring');
+  const told = answered({}, { measure: true, config, weights, val, kernel: kernelBytes() });
+  return (await told.catch(() => ({ loss: null }))).loss;
 }
 
 /** Returns whether the letters of a text are those of the model that was kept with it. */
@@ -305,10 +348,28 @@ function keeping(act) {
   return () => act(lesson.learned).catch(refused);
 }
 
+/** Gives the text that was learned another title. */
+function nameText({ target: { value } }) {
+  lesson.learned.text.name = value.trim() || say('your_text_name');
+  showLesson();
+}
+
+/** Takes a file that is dropped on the section; a browser would open it in place of the page. */
+function takeDropped(event) {
+  const [file] = event.dataTransfer.files;
+  if (!file) return; // a text goes where it is dropped
+  event.preventDefault();
+  if (!lesson.run) take(file, file.name);
+}
+
+const allowFiles = (event) => event.dataTransfer.types.includes('Files') && event.preventDefault();
+
 function openTeaching() {
   const listen = (id, act, kind = 'click') => $(id).addEventListener(kind, act);
   listen('muestra', takeSample);
   listen('archivo', ({ target: { files } }) => files[0] && take(files[0], files[0].name), 'change');
+  listen('ensena', allowFiles, 'dragover');
+  listen('ensena', takeDropped, 'drop');
   listen('releer', () => take(lesson.given.source, lesson.given.name, lesson.given.offer));
   let typing = null;
   const takeTyped = () => take($('pegado').value, say('your_text_name'));
@@ -317,6 +378,7 @@ function openTeaching() {
     typing = setTimeout(takeTyped, TYPED);
   };
   listen('pegado', wait, 'input');
+  listen('titulo', nameText, 'input');
   listen('aprender', learn);
   listen('continuar', goOnLearning);
   listen('parar', stopLearning);

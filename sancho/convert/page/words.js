@@ -18,15 +18,25 @@ function say(key, values = {}) {
 
 /** Returns seconds in words, as few as suit their number. */
 function duration(seconds) {
-  if (seconds < 90) return say('seconds', { n: Math.round(seconds) });
+  if (seconds < 90 && seconds !== 60) return say('seconds', { n: Math.round(seconds) });
   if (seconds < 5400) return say('minutes', { n: Math.round(seconds / 60) });
   return say('hours', { n: (seconds / 3600).toFixed(1) });
 }
 
+/** Returns what the page calls its model: in a title, in the middle of a sentence, where one begins. */
+function modelNames() {
+  const { taught } = app.facts;
+  if (!taught) return { whose: 'Sancho', name: 'Sancho', Name: 'Sancho' };
+  const name = say('the_model');
+  const whose = taught.name ? say('model_of', taught) : name;
+  return { whose, name, Name: name[0].toUpperCase() + name.slice(1) };
+}
+
 /** Puts the texts of the skeleton, which are Spanish, into the page's language. */
 function translate() {
+  const names = modelNames();
   const nodes = (name) => document.querySelectorAll(`[data-${name}]`);
-  for (const node of nodes('text')) node.textContent = say(node.dataset.text);
+  for (const node of nodes('text')) node.textContent = say(node.dataset.text, names);
   for (const node of nodes('label')) node.setAttribute('aria-label', say(node.dataset.label));
   const link = $('idioma');
   link.lang = isEnglish() ? 'es' : 'en';

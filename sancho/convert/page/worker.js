@@ -18,7 +18,8 @@ function serveTraining() {
     if (data.stop) run.stopped = true;
     else if (data.planned) run.planned = data.planned;
     else if (data.trial) self.postMessage({ trial: secondsOfWindow(data) });
-    else if ('read' in data) self.postMessage(await readSource(data.read, data.encoding));
+    else if (data.measure) self.postMessage({ loss: measuredLoss(data) });
+    else if ('read' in data) self.postMessage(await readSource(data.read, data.encoding, data.rules));
     else await trainTogether(data, ports, run);
   };
   self.onmessage = ({ data, ports }) => {
@@ -40,6 +41,13 @@ function secondsOfWindow({ config, kernel }) {
   });
   return Math.min(...times) / 1000;
 }
+
+function measuredLoss({ config, weights, kernel, val }) {
+  return unreadLoss(new Learner(config, weights, moduleOf(kernel)), val);
+}
+
+/** Returns the loss on the part of a text that is not learned from. */
+const unreadLoss = (learner, val) => meanLoss(learner, val.subarray(0, EXAMINED_LETTERS + 1));
 
 /** Returns a function to await: the next message of each port, in their order. */
 function listener(ports) {
@@ -113,7 +121,7 @@ async function trainTogether(given, ports, run) {
     await breath(); // a message of the page may wait
   }
   if (rank > 0) return self.close();
-  const loss = meanLoss(learner, val.subarray(0, EXAMINED_LETTERS + 1));
+  const loss = unreadLoss(learner, val);
   const text = await textOf(learner, given.prompt);
   self.postMessage({ done: true, loss, text, memory, options, weights: ownWeights(learner) });
 }

@@ -19,6 +19,7 @@ const story = {
   writer: null,
   running: false,
   past: [],
+  offered: null, // the seed that was taken last for another text
   tell: null,
 };
 
@@ -36,6 +37,28 @@ function seed() {
 function startIds(ids) {
   if (ids.length) return ids;
   return [app.vocabulary.ids.get('\n') ?? 0];
+}
+
+/** Returns what is shown of the ids of a start. */
+const shownStart = (ids) => ids.slice(-Math.max(LONGEST_START, app.model.config.block_size));
+
+/** Returns whether the start, the controls and the seed are those with which the text on show was written. */
+function wouldRepeat() {
+  const given = shownStart(startIds(app.vocabulary.encode($('inicio').value).ids));
+  const isSame = given.length === story.given && given.every((id, i) => id === story.ids[i]);
+  return isSame && story.settings === settingsInLink();
+}
+
+const newSeed = () => Math.floor(Math.random() * 10_000);
+
+/** Begins to write another text, with a new seed where the one in its field has written its own. */
+function beginAnew() {
+  if (wouldRepeat()) {
+    story.offered = newSeed();
+    $('semilla').value = story.offered;
+    $('semilla').dispatchEvent(new Event('input', { bubbles: true }));
+  }
+  begin();
 }
 
 /** Begins to write, or says which letters of the start are unknown. */
@@ -96,7 +119,7 @@ function newStory(ids) {
   if (before.length) story.past.push({ ids: before, starts: startsBefore, chosen, given, settings });
   story.chosen = null;
   const B = app.model.config.block_size;
-  const cut = ids.slice(-Math.max(LONGEST_START, B));
+  const cut = shownStart(ids);
   const first = Math.max(0, cut.length - B);
   // What came before the model's context was never read by it; it gets contexts of its own.
   const starts = cut.map((_, i) => (i > first ? first : Math.max(0, Math.floor((i - 1) / B) * B)));
@@ -208,13 +231,24 @@ function paceInWords(n, began) {
 
 function showRunning() {
   document.body.classList.toggle('running', story.running); // the mills turn meanwhile
-  $('escribir').textContent = say(story.running ? 'stop' : 'write');
+  showWhatIsBegun();
   $('seguir').disabled = story.running || !story.ids.length;
   $('enlace').disabled = !story.ids.length;
   $('volver').hidden = !story.past.length;
   // A screen reader is told the last figure, not each on the way.
   $('estado').setAttribute('aria-live', story.running ? 'off' : 'polite');
 }
+
+/** Lets the buttons say whether another text is written, or the same one again. */
+function showWhatIsBegun() {
+  const repeats = !story.running && wouldRepeat();
+  $('escribir').textContent = say(story.running ? 'stop' : repeats ? 'write_another' : 'write');
+  $('otra-vez').textContent = say('write_again', { seed: seed() });
+  $('otra-vez').hidden = !repeats || !isNewSeed();
+}
+
+/** Returns whether the page took the seed in its field itself. */
+const isNewSeed = () => $('semilla').value === String(story.offered);
 
 function goBack() {
   stop();
@@ -248,12 +282,15 @@ function openWriting(tell) {
   story.controls = new Controls($('mandos').querySelector('.controls'), app.facts.sampling);
   $('semilla').value = app.facts.seed;
   $('semilla-mal').textContent = say('wrong_seed', { seed: String(app.facts.seed) });
+  if (!app.facts.exact) $('semilla-nota').textContent = say('seed_hint_here');
   $('inicio').value = app.facts.start;
-  $('escribir').addEventListener('click', () => (story.running ? stop() : begin()));
+  $('escribir').addEventListener('click', () => (story.running ? stop() : beginAnew()));
+  $('otra-vez').addEventListener('click', begin);
   $('seguir').addEventListener('click', () => goOn());
   $('volver').addEventListener('click', goBack);
   $('mandos').addEventListener('input', showControls);
   $('semilla').addEventListener('input', () => (story.writer = null));
+  for (const id of ['mandos', 'inicio']) $(id).addEventListener('input', showWhatIsBegun);
   showControls();
   showRunning();
   $('escribir').disabled = false;
