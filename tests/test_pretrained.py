@@ -13,6 +13,7 @@ from sample import SampleOptions
 from sancho import checkpoint, sources
 from sancho.checkpoint import PRETRAINED, Checkpoint
 from sancho.config import SampleConfig, with_values
+from sancho.corpus import read_corpus
 from sancho.generate import continue_texts
 from sancho.loss import validation_loss
 from sancho.plan import shape_options
