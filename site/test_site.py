@@ -194,17 +194,11 @@ def test_a_front_page_begins_with_three_steps_and_leads_to_its_twin(built, name,
 
 
 @pytest.mark.parametrize("name", ["index.md", "english.md"])
-def test_a_front_page_names_every_chapter_and_figures_that_were_measured(name):
+def test_a_front_page_names_every_chapter(name):
     text = (SITE / name).read_text(encoding="utf-8")
     for chapter in curso.CAPITULOS:
         title = f"{chapter}" if name == "index.md" else f"{chapter.numero}."
         assert f"**{title}" in text and f"({'curso/' + chapter.archivo})" in text, chapter
-    sources = ("README.md", "benchmarks/README.md", "sancho/pretrained/README.md")
-    measured = "".join((ROOT / path).read_text("utf-8") for path in sources)
-    figures = re.findall(r"\d+[.:]\d+", text.partition("{.cifras}")[2])
-    derived = ["1.580", "1.780"]  # 1.0950 nats in bits; of measurements
-    assert len(figures) == 12
-    assert [figure for figure in figures if figure not in measured + "".join(derived)] == []
 
 
 # --- in a browser, from a disk, without a network -------------------------------------------

@@ -21,7 +21,7 @@ from test_pages import ALL_PAGES, PAIRS, PARSERS, commands, page, prose
 
 MEASURED = ["benchmarks/README.md", "sancho/pretrained/README.md"]
 """Where figures stand with the command that measures them."""
-QUOTING = ["README.md", "README.es.md", "site/index.md", "site/english.md"]
+QUOTING = ["README.md", "README.es.md"]
 """Pages that quote them."""
 BLOCK = re.compile(r"(<!-- needs: .+ -->\n)?^```(bash|python)\n(.*?)^```", re.MULTILINE | re.DOTALL)
 STEPS = 3

@@ -10,6 +10,7 @@ import pytest
 from conftest import ROOT, SCRIPTS, option_names, parse_train
 
 import convert
+from docs.make_drawing import DRAWINGS, drawing
 from evaluate import EvaluateOptions
 from sample import SampleOptions
 from sancho import cli
@@ -26,7 +27,7 @@ PAIRS = {
 """English page → the same in Spanish."""
 PAGES = [*PAIRS, *PAIRS.values()]
 REPORTS = ["benchmarks/README.md", "data/README.md", "sancho/pretrained/README.md"]
-"""In English alone."""
+"""In English alone. What docs/changing.md says is run by test_changing.py."""
 COURSE = ["notebooks", "notebooks/docente", "notebooks/taller"]
 ALL_PAGES = sorted(
     path.relative_to(ROOT).as_posix()
@@ -135,7 +136,8 @@ def test_every_option_that_a_page_names_exists(name):
     every = [TrainOptions(), *OPTIONS.values(), *COMMANDS.values()]
     ours = {f"--{option}" for options in every for option in option_names(options)}
     named = named_options(page(name))
-    assert named <= {"--help"} | ours | {option.replace("--", "--no_") for option in ours}
+    theirs = {"--help", "--extra_index_url"}  # argparse's and pip's
+    assert named <= theirs | ours | {option.replace("--", "--no_") for option in ours}
 
 
 def figures(text: str) -> list[list[str]]:
@@ -156,3 +158,51 @@ def test_both_languages_say_the_same_and_lead_to_each_other(english, spanish):
     for here, there in ((english, spanish), (spanish, english)):
         folder = (ROOT / here).parent
         assert ROOT / there in {(folder / link).resolve() for link in LINK.findall(page(here))}
+
+
+@pytest.mark.parametrize("name", ["README.md", "README.es.md"])
+def test_a_reader_needs_two_commands(name):
+    lines = page(name).splitlines()
+    begun, run = (line for _, line in commands("\n".join(lines[:25])))
+    assert begun.startswith("python3 -m venv .venv && ") and begun.endswith("/python train.py")
+    assert run.startswith(".venv/bin/python -m pytest")
+    assert "nanoGPT?**" in "\n".join(lines[:45])  # why this one
+
+
+INSTALL = re.compile(r"^(?:python3 -m venv .venv && )?.venv/bin/pip install (.*)$")
+RECIPE = re.compile(
+    r"(-r requirements\.txt|-e \"\.\[\w+\]\") "
+    r"--extra-index-url https://download\.pytorch\.org/whl/cpu( && .*)?"
+)
+
+
+@pytest.mark.parametrize("name", [*ALL_PAGES, "site/index.md", "site/english.md"])
+def test_pages_know_one_way_to_install(name):
+    """The same options everywhere; what needs no PyTorch needs none of them."""
+    lines = [line for _, line in commands(page(name))]
+    lines += re.findall(r"`([^`\n]+)`", prose(page(name)))
+    given = [match[1] for line in lines if (match := INSTALL.match(line))]
+    assert [
+        each for each in given if not RECIPE.fullmatch(each) and "safetensors" not in each
+    ] == []
+
+
+@pytest.mark.parametrize(("name", "words"), DRAWINGS.items())
+def test_the_drawing_is_the_script_s_and_its_boxes_lead_to_files(name, words):
+    path = ROOT / "docs" / name
+    text = path.read_text(encoding="utf-8")
+    assert text == drawing(name, words)
+    links = re.findall(r'href="([^"]+)"', text)
+    assert len(links) >= 10
+    assert all((path.parent / link).is_file() for link in links)
+
+
+def test_a_citation_has_the_version_of_the_project():
+    versions = [
+        re.search(pattern, page(name), re.MULTILINE)[1]
+        for name, pattern in (
+            ("pyproject.toml", r'^version = "(.+)"'),
+            ("CITATION.cff", r"^version: (.+)"),
+        )
+    ]
+    assert versions[0] == versions[1]

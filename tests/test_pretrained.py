@@ -10,9 +10,10 @@ import safetensors
 from conftest import ROOT, parse_train, succeed
 
 from sample import SampleOptions
-from sancho import checkpoint, corpus
+from sancho import checkpoint, sources
 from sancho.checkpoint import PRETRAINED, Checkpoint
 from sancho.config import SampleConfig, with_values
+from sancho.corpus import read_corpus
 from sancho.generate import continue_texts
 from sancho.loss import validation_loss
 from sancho.plan import shape_options
@@ -49,7 +50,7 @@ def test_it_is_a_plain_gpt_with_the_losses_that_are_stated(box):
 
 def loss_on(box: Checkpoint, path: Path, folder: Path) -> float:
     """Return the loss on the last tenth of a text."""
-    text = corpus.prepare_files([path], folder)
+    text = sources.prepare_files([path], folder)
     ids = box.tokenizer.encode(text.tokenizer.decode(np.asarray(text.val)))
     return validation_loss(box.build_model(), ids)
 
@@ -63,7 +64,7 @@ def test_its_loss_on_the_sample_text(box, tmp_path):
 @pytest.mark.slow
 def test_its_loss_on_the_book(box, book, tmp_path):
     found = loss_on(box, book, tmp_path)
-    assert corpus.read_corpus(tmp_path).sha256 == box.corpus_sha256
+    assert read_corpus(tmp_path).sha256 == box.corpus_sha256
     assert found == pytest.approx(stated("validation loss, as it is here"), abs=2e-4)
 
 
