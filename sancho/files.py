@@ -103,7 +103,7 @@ class FolderLock:
         """
         if self._identity is None:
             return self.folder.exists()
-        return identity_of(self.path) == self._identity
+        return identity_of(self.folder / ".lock") == self._identity
 
     def release(self) -> None:
         """Let others in again."""

@@ -5,6 +5,7 @@ import io
 import json
 import multiprocessing
 import os
+import runpy
 import shutil
 import sys
 import threading
@@ -276,6 +277,15 @@ def train_quietly(project: Path, out: Path, max_iters: int, *more: str) -> int:
     args = instead([*ARGS, *how], *more)
     with open(os.devnull, "w") as nowhere, redirect_stdout(nowhere), redirect_stderr(nowhere):
         return train.main(args)
+
+
+def be_train(project: Path, name: str, *args: str) -> None:
+    """Be a process that runs the file train.py; what it says goes to project/NAME.txt."""
+    sources.DATA = project / "data"
+    sys.argv = ["train.py", *args]
+    path = project / f"{name}.txt"
+    with path.open("w", encoding="utf-8") as said, redirect_stdout(said), redirect_stderr(said):
+        runpy.run_path(str(ROOT / "train.py"), run_name="__main__")
 
 
 def watch_reports(patch: pytest.MonkeyPatch, act: Callable[[Report], object]) -> None:

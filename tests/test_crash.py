@@ -2,13 +2,27 @@
 
 import multiprocessing
 import random
+import signal
 import sys
 import time
+from functools import partial
 from pathlib import Path
 
 import pytest
-from conftest import assert_same_run, folder_at, start_process, train_quietly, what_was_saved
+from conftest import (
+    ARGS,
+    assert_same_run,
+    be_train,
+    folder_at,
+    instead,
+    metrics_of,
+    start_process,
+    succeed,
+    train_quietly,
+    what_was_saved,
+)
 from runs import slow
+from test_distributed import at_step, send
 
 posix = pytest.mark.skipif(sys.platform == "win32", reason="here: no SIGKILL of POSIX")
 
@@ -51,17 +65,23 @@ def test_kills_lose_nothing(project, preset, kills):
     assert under_way > kills * 2 // 5
 
 
+def be_killed(project: Path, *args: str) -> None:
+    """Train until the seventh step begins."""
+    at_step(6, {0: partial(send, signal.SIGKILL)}, 0)
+    be_train(project, "killed", *args)
+
+
 @posix
-@pytest.mark.usefixtures("server_of_processes")
-def test_a_run_that_is_killed_goes_on_to_the_same_bits(project):
-    """One kill, in the fast suite; above there are many."""
-    out = project / "out"
-    steps = 20
-    process = start_process(train_quietly, project, out, steps)
-    assert wait_for_a_save(process, out)
-    process.kill()
-    process.join()
-    assert 0 < what_was_saved(out)[-1].progress.step < steps
-    for folder in (out, project / "expected"):
-        train_quietly(project, folder, steps)
-    assert_same_run(out, project / "expected")
+def test_a_run_that_is_killed_goes_on_to_the_same_bits(project, server_of_processes):
+    """One kill in the fast suite: two steps after the last save, whose lines are there already."""
+    line = instead(ARGS, "--max_iters=9", "--eval_interval=4")
+    process = start_process(be_killed, project, *line)
+    process.join(60)
+    assert process.exitcode == -signal.SIGKILL
+    saved = what_was_saved(project / "out")
+    assert [each.progress.step for each in saved] == [4, 4]
+    assert [line["step"] for line in metrics_of(project / "out")] == [1, 2, 3, 4, 5, 6]
+    said = succeed("train.py", "--resume", "--device=cpu").err
+    assert said.startswith("going on with the run in out after step 4\n")
+    succeed("train.py", *line, "--out_dir=whole")
+    assert_same_run(project / "out", project / "whole")

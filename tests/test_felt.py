@@ -1,28 +1,39 @@
 """Small things that a user would feel: lines of a log, what is counted, locks, what is read."""
 
+import errno
 import io
 import os
-import re
 import signal
 import subprocess
 import sys
 import threading
 import time
 import unicodedata
+from contextlib import nullcontext
+from pathlib import Path
 
 import numpy as np
 import pytest
-from conftest import ARGS, ROOT, run, succeed
+import torch.distributed as dist
+from conftest import (
+    ARGS,
+    ROOT,
+    assert_refused,
+    be_train,
+    contents,
+    run,
+    start_process,
+    succeed,
+)
 from tqdm import tqdm
 
-from sancho import ngrams, sources, terminal
+from sancho import checkpoint, ngrams, sources, terminal
 from sancho.config import TrainConfig
 from sancho.counting import kneser_ney_losses
 from sancho.distributed import World, process_group
 from sancho.errors import LOG, UserError
-from sancho.files import FolderLock, locked
-from sancho.measures import copied, longest_copy
-from sancho.text import what_is_odd
+from sancho.files import locked
+from sancho.folder import RunFolder
 from sancho.threads import thread_pool
 from sancho.training import Report
 
@@ -79,14 +90,6 @@ def test_the_bar_counts_steps_from_where_the_run_goes_on(monkeypatch):
 # --- what is counted ------------------------------------------------------------------------
 
 
-def test_a_passage_of_32_characters_is_copied_and_one_of_31_is_not():
-    source = "".join(chr(0x100 + i) for i in range(200))
-    for length in (31, 32):
-        text = "x" * 9 + source[50 : 50 + length] + "y" * 9
-        assert copied(text, source).sum() == (32 if length == 32 else 0)
-        assert len(longest_copy(text, source)) == (32 if length == 32 else 0)
-
-
 def test_sequences_of_eight_characters_are_counted():
     """The eighth is sure after these seven, and after no six."""
     random = np.random.default_rng(3)
@@ -110,9 +113,12 @@ def test_ngrams_of_all_of_a_book_are_counted():
     assert wanted[0, 0] in keys
 
 
-def test_what_is_odd_is_looked_for_in_all_of_a_text():
-    text = "abc\n" * 5000 + "\ufeff\0" + "abc\n" * 5000 + "\xad"
-    assert what_is_odd(text) == "1 NUL, 1 byte order marks (U+FEFF), 1 soft hyphens (U+00AD)"
+def test_what_is_odd_anywhere_in_a_long_text_is_told_when_it_is_prepared(project):
+    text = "Sancho\n" * 3000 + "\ufeff\0\n" + "Sancho\n" * 3000 + "\xad\n"
+    (project / "long.txt").write_text(text, encoding="utf-8")
+    done = succeed("prepare.py", "--name", "new", "--input", "long.txt")
+    odd = "1 NUL, 1 byte order marks (U+FEFF), 1 soft hyphens (U+00AD)"
+    assert f"note: new has {odd}\n" in done.err
 
 
 def test_the_note_on_a_licence_says_how_many_characters_go(project):
@@ -123,19 +129,11 @@ def test_the_note_on_a_licence_says_how_many_characters_go(project):
     assert f"book.txt: {len(before + after)} characters around Project Gutenberg's" in done.err
 
 
-def test_a_stop_text_may_be_typed_with_an_accent_of_its_own(project):
-    succeed("train.py", *ARGS, "--max_iters", "2")
+def test_a_stop_text_may_be_typed_with_an_accent_of_its_own():
+    line = ["--checkpoint=pretrained", "--start=no tenía la raz", "--max_new_tokens=12"]
+    assert succeed("sample.py", *line).out.startswith("no tenía la razón, ")
     for accent in ("ó", unicodedata.normalize("NFD", "ó")):
-        done = run(
-            "sample.py",
-            "--checkpoint",
-            "pretrained",
-            "--stop",
-            f"raz{accent}n",
-            "--max_new_tokens=100",
-        )
-        assert done.status == 0, done.err
-        assert "razón" not in done.out
+        assert succeed("sample.py", *line, "--stop", f"{accent}n").out == "no tenía la raz\n"
 
 
 # --- locks ----------------------------------------------------------------------------------
@@ -143,29 +141,27 @@ def test_a_stop_text_may_be_typed_with_an_accent_of_its_own(project):
 
 @posix
 def test_a_link_to_a_folder_is_the_folder(tmp_path):
+    """To other processes, and to this one: else it would wait for itself."""
     (tmp_path / "link").symlink_to(tmp_path / "folder")
     code = f"from sancho.files import FolderLock; FolderLock({str(tmp_path / 'link')!r}).acquire()"
     command = [sys.executable, "-c", f"import sys; sys.path.insert(0, {str(ROOT)!r}); {code}"]
-    with locked(tmp_path / "folder"):
+    with locked(tmp_path / "folder"), locked(tmp_path / "link"):
         done = subprocess.run(command, capture_output=True, text=True)
     assert "is in use by another process" in done.stderr
     assert subprocess.run(command).returncode == 0
 
 
 @posix
-@pytest.mark.parametrize("name", ["EROFS", "EACCES"])
-def test_a_folder_that_cannot_be_written_is_an_error_and_no_note(tmp_path, monkeypatch, name):
-    import errno
-    import os
-
-    number = getattr(errno, name)
-
+@pytest.mark.parametrize("number", [errno.EROFS, errno.EACCES], ids=errno.errorcode.get)
+def test_a_folder_that_cannot_be_written_is_an_error_and_no_note(project, monkeypatch, number):
     def refusing(*_: object, **__: object) -> None:
         raise OSError(number, os.strerror(number))
 
     monkeypatch.setattr("filelock.FileLock.acquire", refusing)
-    with pytest.raises(UserError, match=f"can't be written \\({os.strerror(number)}\\)"):
-        FolderLock(tmp_path / "x").acquire()
+    done = run("train.py", *ARGS, "--max_iters=2")
+    words = f"out can't be written ({os.strerror(number)}); choose another folder"
+    assert_refused(done, "train.py", words)
+    assert contents(project / "out") == {}
 
 
 def test_preparing_a_text_locks_its_folder(project, monkeypatch):
@@ -183,31 +179,46 @@ def test_preparing_a_text_locks_its_folder(project, monkeypatch):
     assert "in use by another process" in seen[0]
 
 
+def wait_for(*paths: Path) -> None:
+    """Wait until one of them is there."""
+    end = time.monotonic() + 60
+    while not any(path.exists() for path in paths):
+        assert time.monotonic() < end, paths
+        time.sleep(0.001)
+
+
+def begin_beside(project: Path, me: int) -> None:
+    """Begin a run when the other one is about to, and make no step until that has begun or ended.
+
+    Neither sees anything of the other in the folder, whichever is the faster one.
+    """
+    mine, others = (str(project / f"{number} ") for number in (me, 1 - me))
+    begin = RunFolder.begin
+
+    def begin_together(*args: object, **options: object) -> None:
+        Path(f"{mine}is ready").touch()
+        wait_for(Path(f"{others}is ready"))
+        begin(*args, **options)
+        Path(f"{mine}has begun").touch()
+        wait_for(Path(f"{others}has begun"), Path(f"{others}has ended"))
+
+    RunFolder.begin = begin_together
+    try:
+        be_train(project, str(me), *ARGS, "--max_iters=2", f"--out_dir={project / 'both'}")
+    finally:
+        Path(f"{mine}has ended").touch()
+
+
 @posix
-def test_of_two_runs_in_one_new_folder_one_is_refused(project):
-    """Two real processes, started at once."""
-    command = [sys.executable, "-c", TWO_RUNS, *ARGS, "--max_iters", "5", "--out_dir", "both"]
-    processes = [
-        subprocess.Popen(command, cwd=project, stderr=subprocess.PIPE, stdout=subprocess.DEVNULL)
-        for _ in range(2)
-    ]
-    said = [process.communicate(timeout=120)[1].decode() for process in processes]
-    statuses = [process.returncode for process in processes]
-    assert sorted(statuses) == [0, 2], said
-    refused = said[statuses.index(2)].splitlines()[-1]
-    assert re.search("both (is in use by another process|holds a run already)", refused)
-
-
-TWO_RUNS = f"""
-import sys
-from pathlib import Path
-sys.path.insert(0, {str(ROOT)!r})
-import train
-from sancho import sources, terminal
-sources.DATA = Path("data")
-sys.argv[0] = "train.py"
-terminal.run_script(train.main)
-"""
+def test_of_two_runs_in_one_new_folder_one_is_refused(project, server_of_processes):
+    processes = [start_process(begin_beside, project, me) for me in range(2)]
+    for process in processes:
+        process.join(120)
+    assert sorted(process.exitcode for process in processes) == [0, 2]
+    refused = [process.exitcode for process in processes].index(2)
+    said = (project / f"{refused}.txt").read_text(encoding="utf-8").splitlines()[-1]
+    assert "both is in use by another process" in said
+    assert checkpoint.load(project / "both" / "last.safetensors").progress.step == 2
 
 
 # --- several threads and processes ----------------------------------------------------------
@@ -220,24 +231,24 @@ def test_a_pool_has_as_many_threads_as_were_asked_for():
     assert len(set(names)) == 3
 
 
-@pytest.mark.parametrize("place", [0, 7, 14])
-def test_texts_whose_digests_differ_anywhere_are_different(monkeypatch, place):
-    """Of two processes the other one has a text of another digest."""
-    ours = "0" * 64
-    theirs = ours[:place] + "1" + ours[place + 1 :]
-    other = int(theirs[:15], 16)
-
-    calls = iter([other, -other])
-    monkeypatch.setattr(World, "max", lambda self, number: max(number, next(calls)))
-    with pytest.raises(UserError, match="different texts"):
+@pytest.mark.parametrize("place", [None, *range(15)])
+def test_texts_whose_digests_differ_in_a_digit_are_different(monkeypatch, place):
+    """Of two processes, each of which gives its numbers to the other."""
+    ours = "0123456789abcdef" * 4
+    theirs = ours if place is None else f"{ours[:place]}f{ours[place + 1 :]}"
+    given = []
+    monkeypatch.setattr(World, "max", lambda self, number: given.append(number) or number)
+    World(1, 2).require_same_text(theirs)
+    others = iter(given)
+    monkeypatch.setattr(World, "max", lambda self, number: max(number, next(others)))
+    expected = nullcontext() if place is None else pytest.raises(UserError, match="different texts")
+    with expected:
         World(0, 2).require_same_text(ours)
 
 
 @pytest.fixture
 def second_of_two(monkeypatch) -> dict:
     """This process is the second of two that torchrun started for a third attempt."""
-    import torch.distributed as dist
-
     seen: dict = {"slept": []}
     names = {"RANK": "1", "LOCAL_RANK": "1", "WORLD_SIZE": "2", "MASTER_PORT": "1"}
     for name, value in (names | {"TORCHELASTIC_RESTART_COUNT": "3"}).items():
@@ -270,15 +281,16 @@ def test_an_attempt_of_torchrun_does_not_read_what_the_one_before_has_left(secon
 @pytest.mark.parametrize("alone", [True, False])
 def test_after_the_block_only_a_run_of_one_process_hears_signals(alone):
     """None of several is killed while another one still saves."""
-    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    after = []
+    numbers = [signal.SIGINT, signal.SIGTERM, signal.SIGHUP]
+    ours = {number: signal.signal(number, lambda n, _: after.append(n)) for number in numbers}
     try:
         with terminal.stop_signals(alone=alone) as received:
-            os.kill(os.getpid(), signal.SIGTERM)
-        if not alone:
-            os.kill(os.getpid(), signal.SIGTERM)
-        assert received == [signal.SIGTERM] * (1 if alone else 2)
-        same = {number: signal.getsignal(number) for number in before} == before
-        assert same == alone
+            signal.raise_signal(signal.SIGTERM)
+        for number in numbers:
+            signal.raise_signal(number)
     finally:
-        for number, handler in before.items():
+        for number, handler in ours.items():
             signal.signal(number, handler)
+    assert received[0] == signal.SIGTERM
+    assert after == (numbers if alone else [])

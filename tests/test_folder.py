@@ -175,9 +175,6 @@ def test_a_run_goes_on_without_metrics_and_best_model(out, corpus):
     assert sorted(contents(out)) == ["best.safetensors", "last.safetensors", "metrics.jsonl"]
 
 
-REFUSALS = [errno.ENOSPC, errno.EIO]
-
-
 def refuse(patch: pytest.MonkeyPatch, number: int, is_refused: Callable[[Path], bool]) -> None:
     """Let the system refuse to let some files take their places."""
     replace_file = Path.replace
@@ -190,10 +187,30 @@ def refuse(patch: pytest.MonkeyPatch, number: int, is_refused: Callable[[Path], 
     patch.setattr(Path, "replace", refusing)
 
 
-@pytest.mark.parametrize("number", REFUSALS, ids=errno.errorcode.get)
-@pytest.mark.parametrize("name", FILES[:3])
+def refuse_to_sync(patch: pytest.MonkeyPatch, number: int, path: Path) -> None:
+    """Let the system refuse to bring a file to the disk. Such an error names no file."""
+    sync = os.fsync
+
+    def refusing(descriptor: int) -> None:
+        written = path.with_name(f"{path.name}.sancho-tmp")
+        if written.exists() and os.path.samestat(os.fstat(descriptor), written.stat()):
+            raise OSError(number, os.strerror(number))
+        sync(descriptor)
+
+    patch.setattr(os, "fsync", refusing)
+
+
+@pytest.mark.parametrize(
+    ("name", "way", "number"),
+    [
+        *((name, "replace", errno.ENOSPC) for name in FILES[:3]),
+        ("last.safetensors", "replace", errno.EIO),
+        ("best.safetensors", "fsync", errno.EIO),
+        ("last.safetensors", "fsync", errno.ENOSPC),
+    ],
+)
 def test_a_save_that_is_refused_is_a_note_and_made_up_for(
-    out, corpus, monkeypatch, caplog, number, name
+    out, corpus, monkeypatch, caplog, name, way, number
 ):
     """A best model that was refused does not keep a worse one out that is better than the saved."""
     folder, state = going_on(out)
@@ -202,7 +219,10 @@ def test_a_save_that_is_refused_is_a_note_and_made_up_for(
     state.progress.step = 7
     state.progress.val_loss = lowest - 0.2
     with monkeypatch.context() as patch:
-        refuse(patch, number, lambda path: path.name == name)
+        if way == "fsync":
+            refuse_to_sync(patch, number, out / name)
+        else:
+            refuse(patch, number, lambda path: path.name == name)
         folder.save(state, corpus)
         assert (out / name).read_bytes() == before
         with pytest.raises(UserError, match=rf"at step 7 \({os.strerror(number)}.*--resume"):

@@ -98,6 +98,24 @@ def test_the_report_says_nats_bits_and_every_measure(corpus, model, found):
     assert "That is 0.2500 better than counting" in better
 
 
+def test_the_report_says_what_counts_as_copied_and_how_far_counting_looks_back(tmp_path):
+    """In letters at random no passage of 16 comes twice by chance."""
+    text = random_text(10_000, 7, "abcdefghijklmnop")
+    train, val = text[:9000], text[9000:]
+    val = f"{train[500:531]}q{val[32:500]}q{train[700:732]}q{val[534:999]}\n"
+    corpus = prepared(train + val, tmp_path / "letters")
+    shape = SMALL | {"ngram_size": 1, "embedding_skip": False}
+    model = random_gpt(ModelConfig(vocab_size=corpus.tokenizer.vocab_size, **shape))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(evaluate, "SAMPLE_LENGTH", 20)
+        report = as_text(evaluate.measure(model, corpus, lambda: None), 16)
+    assert "than counting what follows up to 7 characters, which" in report
+    (copied_line,) = re.findall(r"^  copied, in passages of 32 or more .*", report, re.MULTILINE)
+    assert copied_line.split()[-1] == "3.2%"  # 32 characters of 1,000, but not the 31
+    (longest_line,) = re.findall(r"^  longest copied passage .*", report, re.MULTILINE)
+    assert longest_line.split()[-1] == "32"
+
+
 @pytest.mark.parametrize(
     ("val", "train", "words"),
     [(999, 9000, "999 characters are too few, it takes 1,000"), (1000, 0, "not prepared here")],

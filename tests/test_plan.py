@@ -158,6 +158,12 @@ def test_how_often_a_text_is_read(name):
         assert read - options.train.characters_per_step(options.model) < wanted <= read
 
 
+def test_a_text_of_600_000_characters_takes_as_long_as_the_book():
+    """README says so of mini."""
+    assert "max_iters" not in follow_text(options_of("mini"), corpus_of(600_000))
+    assert 1650 < follow_text(options_of("mini"), corpus_of(590_000))["max_iters"] < 1700
+
+
 @pytest.mark.parametrize(
     ("length", "steps", "interval", "dropped", "scale"),
     [

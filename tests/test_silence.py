@@ -235,6 +235,21 @@ def test_a_folder_that_is_made_again_is_locked(runs):
 
 
 @posix
+def test_a_link_that_was_turned_to_another_run_is_left_to_it(runs, caplog):
+    """As by ln -sfn second out, while the run in first goes on by the name out."""
+    Path("out").symlink_to("first")
+    folder, state, text = begun(Path("out"))
+    Path("out").unlink()
+    Path("out").symlink_to("second")
+    before = everything(Path("second"))
+    folder.save(state, text)
+    assert everything(Path("second")) == before
+    assert caplog.messages == ["note: out is another run's now; this one goes on in out-2"]
+    assert LAST in names_in(Path("out-2"))
+    folder.close()
+
+
+@posix
 def test_a_lock_that_somebody_removed_drives_no_run_away(runs, caplog):
     folder, state, text = begun(Path("first"))
     Path("first/.lock").unlink()

@@ -3,16 +3,14 @@
 Where there is none, too: python -m pytest --noconftest tests/test_without_torch.py
 """
 
-import json
 import os
 import shutil
 import subprocess
 import sys
 from pathlib import Path
 
-import numpy as np
 import pytest
-from golden.writing import assert_writes
+from golden.writing import assert_is_golden
 
 from sancho import checkpoint, require
 
@@ -151,14 +149,8 @@ def test_a_python_of_the_system_is_told_to_have_an_environment(monkeypatch, caps
     assert f" -m venv .venv && {own} -m pip install -r " in said and said.endswith(f"{own}\n")
 
 
-@pytest.mark.parametrize("path", sorted(GOLDEN.glob("*.json")), ids=lambda path: path.stem)
+@pytest.mark.parametrize("path", sorted(GOLDEN.glob("*.safetensors")), ids=lambda path: path.stem)
 def test_numpy_computes_and_writes_what_the_golden_files_say(path):
-    saved = checkpoint.load(path.with_suffix(".safetensors"))
+    saved = checkpoint.load(path)
     model = saved.build_numpy()
-    golden = json.loads(path.read_text(encoding="utf-8"))
-    logits = model.logits(np.array([golden["ids"]]))
-    np.testing.assert_allclose(logits, [golden["logits"]], rtol=0, atol=1e-4)
-    assert logits.dtype == np.float32
-    start = golden["start"]
-    for temperature, text in ((0, golden["greedy"]), (golden["temperature"], golden["seeded"])):
-        assert_writes(model, saved.tokenizer, start, temperature, golden["seed"], text)
+    assert_is_golden(path, model.logits, model, saved.tokenizer)
