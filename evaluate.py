@@ -18,7 +18,6 @@ from tqdm import tqdm
 from sancho import checkpoint, cli, sources, terminal
 from sancho.checkpoint import Checkpoint
 from sancho.config import DEFAULT_SAMPLING, EvaluateOptions, SampleConfig
-from sancho.convert.page.packing import own_text
 from sancho.corpus import Corpus, remap_ids, require_length
 from sancho.counting import MAX_ORDER, kneser_ney_losses
 from sancho.device import open_device
@@ -115,10 +114,9 @@ def scored_corpus(options: EvaluateOptions, saved: Checkpoint) -> Corpus:
     if options.corpus is not None:
         own = sources.unprepared(sources.DATA, options.corpus, options.encoding)
         own = remap_ids(own, saved.tokenizer)
-        learned = own_text(saved, sources.DATA)
+        learned = sources.learned_corpus(sources.DATA, saved.corpus_name, saved.corpus_sha256)
         if learned is None:
             return own
-        learned.check()
         return replace(own, train=remap_ids(learned, saved.tokenizer).train)
     name = options.dataset or saved.corpus_name
     if not name:

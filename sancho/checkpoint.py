@@ -92,7 +92,7 @@ class Checkpoint:
     optimizer: Arrays = field(default_factory=dict)
     """By "weight.state"; empty where training can't go on."""
     proof: np.ndarray | None = None
-    """Of the model that was trained, as `proof_of` returns it; None in a file of before 3.0.0."""
+    """Of the model that was trained, as `proof_of` returns it; None in a file without one."""
 
     @property
     def tokenizer(self) -> CharTokenizer:

@@ -5,7 +5,7 @@ import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
-from itertools import count
+from itertools import chain, count
 from pathlib import Path
 from typing import Any
 
@@ -222,9 +222,10 @@ class RunFolder(ExitStack):
             return
         was_there = self.path.exists()
         self._lock.release()
-        name = self.options.out_dir.name
-        for number in count(1):
-            path = self.options.out_dir.with_name(f"{name}-{number}" if number > 1 else name)
+        first = self.options.out_dir
+        first = first if first.name else first.absolute()  # "." has no name
+        beside = (first.with_name(f"{first.name}-{number}") for number in count(2))
+        for path in chain([self.path], beside):
             lock = FolderLock(path)
             if lock.try_acquire():
                 if stamps_of(path) <= self._own:  # no checkpoint of another run is there

@@ -69,6 +69,8 @@ def _reason(error):
 
 def _pip(how, packages):
     """Return the command that installs packages for this Python."""
+    if _is_managed():
+        return "make an environment of your own: %s; then start %s" % (_environment(), OWN_PYTHON)
     command = "%s -m pip install %s%s" % (_python(), how, packages)
     return command + FOR_A_CPU if "torch" in packages else command
 

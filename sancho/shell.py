@@ -31,20 +31,21 @@ def python() -> str:
     return quoted(ours)
 
 
-def command(script: str, *words: str | Path) -> str:
-    """Return what is typed to start a script of this project, as "sample.py", with its options."""
+def command(script: str, *words: str | Path, launcher: str = "") -> str:
+    """Return what is typed to start a script of this project, as "sample.py", with its options.
+
+    launcher: what stands between the interpreter and the script.
+    """
     path = str(ROOT / script)
     with suppress(ValueError):  # on another drive
         path = min(os.path.relpath(path), path, key=len)
-    return " ".join([python(), quoted(path), *map(quoted, words)])
+    parts = [python(), launcher, quoted(path), *map(quoted, words)]
+    return " ".join(part for part in parts if part)
 
 
 def resume_command(out_dir: Path, processes: int) -> str:
     """Return how a run of train.py is started again, by itself or by torchrun."""
-    options = ("--resume", "--out_dir", out_dir)
-    if processes == 1:
-        return command("train.py", *options)
-    if os.environ.get("GROUP_WORLD_SIZE", "1") != "1":
+    if os.environ.get("GROUP_WORLD_SIZE", "1") != "1" and processes > 1:
         return "start it again as before on each machine, with --resume"
-    launcher = f"{python()} -m torch.distributed.run --nproc_per_node {processes} "
-    return launcher + command("train.py", *options).removeprefix(f"{python()} ")
+    torchrun = f"-m torch.distributed.run --nproc_per_node {processes}" if processes > 1 else ""
+    return command("train.py", "--resume", "--out_dir", out_dir, launcher=torchrun)

@@ -2,6 +2,7 @@
 
     corpus_of(options)   what --corpus or --dataset asks for, prepared on the way
     unprepared(path)     what --corpus asks for, to be scored, and nothing is prepared
+    learned_corpus(name) data/NAME, if it is the text that a checkpoint's model learned from
     find_corpus(name)    data/NAME, prepared from data/NAME.txt or from the network if it is missing
     prepare_files(paths) some text files, as one corpus in a folder
     prepare_named(name)  data/NAME anew
@@ -21,7 +22,7 @@ from pathlib import Path
 
 from sancho.config import CorpusConfig
 from sancho.corpus import Corpus, is_prepared, read_corpus, write_corpus
-from sancho.errors import UserError, note, say
+from sancho.errors import MissingFile, UserError, note, say
 from sancho.files import existing_file, locked
 from sancho.shell import command
 from sancho.text import beginning, clean_text, codec_name, read_text, what_is_odd, without_licence
@@ -77,7 +78,8 @@ def corpus_of(data: str | Path, options: CorpusConfig) -> Corpus:
     """Return the corpus that the options ask for, prepared on the way where it has to be.
 
     A text file FILE.txt is prepared in data/FILE-1a2b3c4d: eight digits of the sha256 of its
-    encoding and its bytes, so no other text is ever prepared in that folder.
+    encoding and its bytes, of several files with their lengths. So no other text is ever prepared
+    in that folder.
     """
     text_file = options.corpus
     if text_file is None:
@@ -214,6 +216,24 @@ def find_corpus(data: str | Path, name: str) -> Corpus:
             "or move it away to go on with the text as it was"
         )
     return corpus
+
+
+def learned_corpus(data: str | Path, name: str, sha256: str) -> Corpus | None:
+    """Return the text that a model learned from, by what its checkpoint says; else None.
+
+    Where its folder was changed since, a note says so.
+    """
+    folder = Path(data, Path(name).name)  # a name from a checkpoint leads to no other folder
+    try:
+        found = read_corpus(folder)
+        if found.sha256 == sha256:
+            found.check()
+            return found
+    except (MissingFile, OSError):
+        return None
+    except UserError as why:
+        note(str(why))
+    return None
 
 
 def prepare_named(data: str | Path, name: str) -> Corpus:

@@ -80,7 +80,7 @@ class ReaderGone(Exception):
 
 
 class _Stream:
-    """A stream to write to, which makes something of a reader that goes."""
+    """A stream whose class decides what it means that a write was refused."""
 
     def __init__(self, stream: Any) -> None:
         self.stream = stream

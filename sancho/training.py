@@ -195,11 +195,10 @@ class TrainingState:
 
 
 class Batches:
-    """Windows of a text in random order; in an epoch each is read once. The one
-    that reaches past the end of the text goes on at its beginning.
+    """Windows of a text in random order; in an epoch each is read once.
 
-    Every epoch cuts the text at other places. Which windows a batch has depends on the seed and on
-    how many windows come before it.
+    Every epoch cuts the text at other places, and the window that reaches past its end goes on at
+    its beginning. Which windows a batch has depends on the seed and on how many come before it.
     """
 
     def __init__(
@@ -430,7 +429,8 @@ class TrainingLoop:
 
         ids, targets = self.batches.get(step, micro_step)
         if self.device.on_cpu:
-            require_ids(targets.numpy(), self.corpus)
+            for part in (ids, targets):
+                require_ids(part.numpy(), self.corpus)
         numbers = torch.arange(len(ids))
         parts = [each.tensor_split(self.threads) for each in (ids, targets, numbers)]
         losses, by_thread = zip(*self.parallel_map(gradients, *parts), strict=True)

@@ -27,11 +27,13 @@ from conftest import (
     train_quietly,
     watch_reports,
 )
+from runs import corpus_of, start, train_config
 
 from sancho import checkpoint, corpus, sources
 from sancho.config import CorpusConfig
+from sancho.errors import UserError
 from sancho.files import FolderLock
-from sancho.training import TrainingState
+from sancho.training import Batches, TrainingState, fit
 
 TRAIN = [*ARGS, "--max_iters", "2"]
 BEST, LAST = "best.safetensors", "last.safetensors"
@@ -250,6 +252,21 @@ def test_a_link_that_was_turned_to_another_run_is_left_to_it(runs, caplog):
 
 
 @posix
+def test_a_run_that_went_on_beside_may_have_to_move_again(runs, caplog):
+    folder, state, text = begun(Path("first"))
+    Path("first").rename("moved")
+    shutil.copytree("second", "first")
+    folder.save(state, text)
+    for name in ("first", "first-2"):
+        shutil.rmtree(name)
+    folder.save(state, text)
+    assert folder.path == Path("first-2") and LAST in names_in(folder.path)
+    *_, said = caplog.messages
+    assert said.startswith("note: first-2 is gone: it is made again")
+    folder.close()
+
+
+@posix
 def test_a_lock_that_somebody_removed_drives_no_run_away(runs, caplog):
     folder, state, text = begun(Path("first"))
     Path("first/.lock").unlink()
@@ -307,13 +324,24 @@ def test_in_a_corpus_too_long_to_be_counted_ids_are_looked_at_as_they_are_read(
     assert "there is an id 255, but no such character" in done.err.splitlines()[-1]
 
 
+def test_the_first_id_of_a_window_is_looked_at_too():
+    """No target of its window is that id."""
+    text = corpus_of("En un lugar de la Mancha, de cuyo nombre no quiero acordarme.\n" * 9)
+    config = train_config(batch_size=1, threads=1)
+    state = start(text, config)
+    batches = Batches(text.train, state.model.config.block_size, config, CPU.torch_device)
+    text.train[batches.window_start(0)] = 255
+    with pytest.raises(UserError, match="there is an id 255, but no such character"):
+        next(fit(state, text))
+
+
 def test_counting_takes_pieces(project, monkeypatch):
     monkeypatch.setattr(corpus, "PIECE", 7)
     found = corpus.read_corpus("data/tiny")
     found.check()
     assert found.counts.sum() == len(found.train) + len(found.val)
     found.train[3] = (found.train[3] + 1) % found.tokenizer.vocab_size  # a copy in memory
-    with pytest.raises(corpus.UserError, match="does not occur as often"):
+    with pytest.raises(UserError, match="does not occur as often"):
         found.check()
 
 

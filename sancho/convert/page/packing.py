@@ -16,8 +16,8 @@ import numpy as np
 
 from sancho.checkpoint import Checkpoint
 from sancho.config import ModelConfig
-from sancho.corpus import Corpus, read_corpus
 from sancho.errors import UserError
+from sancho.sources import learned_corpus
 from sancho.weights import NGRAM_KEYS, weight_shapes
 
 PagePrecision = Literal["float16", "float32"]
@@ -119,22 +119,12 @@ def _cross_entropy(logits: np.ndarray, targets: np.ndarray) -> float:
     return float((normaliser - logits[np.arange(len(targets)), targets]).sum())
 
 
-def own_text(saved: Checkpoint, data: str | Path) -> Corpus | None:
-    """Return the text that the model has learned from if it is prepared in `data`."""
-    name = Path(saved.corpus_name).name  # a name from a checkpoint leads to no other folder
-    try:
-        found = read_corpus(Path(data) / name)
-    except (UserError, OSError):
-        return None
-    return found if found.sha256 == saved.corpus_sha256 else None
-
-
 def measuring_text(saved: Checkpoint, data: str | Path) -> tuple[str, np.ndarray] | None:
     """Return a name and ids, (n,): of the model's own validation part if its text is in `data`.
 
     Else of the sample text there; None where that is missing too.
     """
-    if own := own_text(saved, data):
+    if own := learned_corpus(data, saved.corpus_name, saved.corpus_sha256):
         text = own.tokenizer.decode(own.val[:MEASURED])
         # The model may have its characters in another order than its text.
         return own.name, saved.tokenizer.look_up(text)

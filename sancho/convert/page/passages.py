@@ -4,7 +4,7 @@ import re
 from pathlib import Path
 
 from sancho.checkpoint import Checkpoint
-from sancho.convert.page.packing import own_text
+from sancho.sources import learned_corpus
 
 MOST = 12
 PIECE = 500
@@ -24,7 +24,7 @@ def find_passages(saved: Checkpoint, data: str | Path) -> list[tuple[str, str]]:
 
     Empty where the model's own text is not in `data`, or has no such sentences.
     """
-    own = own_text(saved, data)
+    own = learned_corpus(data, saved.corpus_name, saved.corpus_sha256)
     if own is None:
         return []
     return passages_of(own.tokenizer.decode(own.val))
