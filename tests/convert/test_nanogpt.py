@@ -4,6 +4,7 @@ nanogpt.json has the logits of nanoGPT's own code for the models below.
 """
 
 import codecs
+import io
 import json
 import pickle
 import sys
@@ -44,6 +45,10 @@ def executed() -> list[str]:
     asked: list[str] = []
     for name in ("latin1", "raw_unicode_escape", "cp437"):
         codecs.lookup(name)  # so that texts in an old pickle or a zip file import nothing more
+    for is_zip in (True, False):  # PyTorch imports some of its modules when it first reads a file
+        file = io.BytesIO()
+        torch.save({}, file, _use_new_zipfile_serialization=is_zip)
+        torch.load(io.BytesIO(file.getvalue()), weights_only=True)
     sys.addaudithook(lambda event, args: event in EXECUTES and asked.append(event))
     return asked
 
