@@ -1,4 +1,4 @@
-"""Take a trained model elsewhere, or bring one in: python convert.py to-page [--help]."""
+"""Export a trained model to other programs, or import one: python convert.py to-page [--help]."""
 
 from sancho import preflight
 
@@ -26,40 +26,40 @@ COMMANDS: dict[str, Command] = {  # Python 2 stops at this line: 3.10 or later i
 }
 
 
+DESCRIPTION = "Export a trained model to other programs, or import one that nanoGPT trained."
 NO_GGUF = (
-    "no model becomes a GGUF file, so neither llama.cpp nor Ollama opens one; to-huggingface is "
+    "models can't be exported as GGUF, for llama.cpp or Ollama; to-huggingface is "
     "for transformers, to-onnx for onnxruntime, to-page for a browser"
 )
 ELSEWHERE = {
     **dict.fromkeys(("to-gguf", "to-ollama", "to-llama-cpp", "to-llama.cpp", "gguf"), NO_GGUF),
     "info": "evaluate.py says what a checkpoint learned from, and with which options",
 }
-"""What is no command, and what there is instead."""
+"""Words that people try and that are no commands, and what to use instead."""
 
 
 def parse_command(commands: Mapping[str, Any], args: Sequence[str]) -> tuple[str, Any]:
     """Return the command that comes first in `args`, and its options.
 
-    Raises UserError for none or an unknown one. --help in its place lists them and exits.
+    Raises UserError if there is none, or an unknown one. --help alone lists all commands and exits.
     """
     name = args[0].replace("_", "-") if args else ""
     if name in commands:
         return name, cli.parse(commands[name], args[1:], name)
     if name in ("-h", "--help", "help"):
         lines = [f"  {name:20} {cli.summary(options)}" for name, options in commands.items()]
-        print(
-            f"usage: {Path(sys.argv[0]).name} COMMAND [--help]", "", "commands:", *lines, sep="\n"
-        )
+        usage = f"usage: {Path(sys.argv[0]).name} COMMAND [--help]"
+        print(usage, "", DESCRIPTION, "", "commands:", *lines, sep="\n")
         sys.exit(0)
     if name in ELSEWHERE:
         raise UserError(f"unknown command {args[0]}; {ELSEWHERE[name]}")
     first = "the command comes first: " if name.startswith("-") else ""
-    hint = cli.nearest(name, commands, otherwise=f"{first}there is {', '.join(commands)}")
+    hint = cli.nearest(name, commands, otherwise=f"{first}one of {', '.join(commands)}")
     raise UserError(f"{f'unknown command {args[0]}' if args else 'give a command'}; {hint}")
 
 
 def main(args: Sequence[str]) -> None:
-    """Command → model → what others read, or what we read."""
+    """Command → model → exported files, or an imported checkpoint."""
     defaults = {name: options for name, (options, _) in COMMANDS.items()}
     name, options = parse_command(defaults, args)
     for line in COMMANDS[name][1](options):

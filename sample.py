@@ -35,16 +35,16 @@ from sancho.text import read_text
 from sancho.tokenizer import CharTokenizer
 
 SAMPLES_AT_ONCE = 8
-"""Samples in a batch, whose caches take memory."""
+"""Samples that are written together in a batch; the cache of each takes memory."""
 
 
 class Number(int):
-    """A whole number, or one that is drawn, for "random"."""
+    """A whole number; the word "random" draws one."""
 
     is_drawn: bool  # Python 2 stops at this line: 3.10 or later is needed
 
     def __new__(cls, number: str | int) -> "Number":
-        """Return the number that a word means. Raises ValueError for another word."""
+        """Return the number that a word stands for. Raises ValueError if it is neither."""
         is_drawn = number == "random"
         found = super().__new__(cls, secrets.randbits(32) if is_drawn else number)
         found.is_drawn = is_drawn
@@ -56,25 +56,28 @@ SEED = Number(1605)
 
 @dataclass(frozen=True, kw_only=True)
 class SampleOptions(CheckpointOption):
-    """Let a trained model go on with a text, which goes to stdout, and all else to stderr.
+    """Let a trained model continue a text.
 
-    Where stdout is no terminal, a line as "--- 2 of 3" stands before each of several texts.
+    The text is printed on standard output, and everything else on standard error. If there are
+    several texts, a line such as "--- 2 of 3" comes before each; where standard output is not a
+    terminal, that line is part of it.
     """
 
     start: str = "\n"
-    """The text to go on with; FILE:path takes it from a file, - from standard input."""
+    """The text to continue; FILE:path reads it from a file, and - from standard input."""
     num_samples: Count = 1
-    """How many continuations."""
+    """Number of continuations to write."""
     max_new_tokens: CountOrZero = 500
-    """Most characters in each continuation."""
+    """Largest number of characters in each continuation."""
     stop: tuple[str, ...] = ()
-    """End before any of these texts."""
+    """End a continuation as soon as one of these texts comes up; that text is left out."""
     unknown: UnknownPolicy = "error"
     """What to do with characters of the start that the model has never seen."""
     until_sentence: bool = False
-    """Go on after max_new_tokens until a sentence ends, for as many characters again at most."""
+    """After max_new_tokens, continue until a sentence ends, for at most as many characters
+    again."""
     seed: Annotated[Number, SEEDS] = SEED
-    """The same seed gives the same text; random: draw one, and say which."""
+    """The same seed gives the same text; random draws a seed and tells you which."""
     sampling: SampleConfig = DEFAULT_SAMPLING
     device: DeviceConfig = field(default_factory=DeviceConfig)
 
@@ -87,7 +90,7 @@ def main(args: Sequence[str]) -> None:
     """Options → checkpoint → prompt → model → text."""
     options = cli.parse(SampleOptions(), args)
     if options.seed.is_drawn:
-        note(f"a seed is drawn; --seed {options.seed} gives the same text again")
+        note(f"the seed was drawn at random; --seed {options.seed} gives the same text again")
     saved = checkpoint.load(checkpoint.find_checkpoint(options.checkpoint))
     prompt = read_prompt(options, saved.tokenizer)
     for text in options.stop:
@@ -100,10 +103,12 @@ def main(args: Sequence[str]) -> None:
 
 
 def read_prompt(options: SampleOptions, tokenizer: CharTokenizer) -> np.ndarray:
-    """Return the ids of the start, (T,). Raises UserError where there are none."""
+    """Return the ids of the start, (T,). Raises UserError if there are none."""
     prompt = tokenizer.encode(read_start(options.start), options.unknown)
     if not len(prompt):
-        raise UserError("--start is empty, or nothing of it is known; give at least one character")
+        raise UserError(
+            "--start is empty, or the model knows none of its characters; give one that it knows"
+        )
     return prompt
 
 
@@ -114,7 +119,7 @@ def write(
     options: SampleOptions,
     samples: range,
 ) -> None:
-    """Print continuations of the prompt: the first as it comes, the others when all have ended."""
+    """Print continuations of the prompt: the first as it comes, the others at the end."""
     steps = stream_texts(
         model,
         tokenizer,
@@ -140,18 +145,18 @@ def write(
 
 
 def open_model(saved: Checkpoint, options: DeviceConfig) -> tuple[Model, AbstractContextManager]:
-    """Return the model and the context to write in: what writes on a CPU, or PyTorch's model."""
-    if options.device in ("auto", "cpu"):  # a GPU only if it is asked for by name
+    """Return the model and the context to write in: on a CPU NumPy's model if that is possible."""
+    if options.device in ("auto", "cpu"):  # on a GPU only if --device names it
         return saved.build_implementation(), nullcontext()
     checkpoint.require_torch()
-    from sancho.device import open_device  # to import PyTorch takes longer than to write a page
+    from sancho.device import open_device  # importing PyTorch takes longer than writing a page
 
     device = open_device(options)
     return saved.build_model().to(device.torch_device), device.autocast()
 
 
 def introduce(sample: int, num_samples: int) -> None:
-    """Say which sample comes, where there are several: on stderr, or in the file that they fill."""
+    """Say which of several samples follows, on stdout, or on stderr if stdout is a terminal."""
     if num_samples > 1:
         line = f"--- {sample + 1} of {num_samples}"
         if sys.stdout.isatty():
@@ -161,9 +166,9 @@ def introduce(sample: int, num_samples: int) -> None:
 
 
 def read_start(start: str) -> str:
-    """Return the prompt: the text itself, FILE:path's, or standard input's for "-".
+    """Return the prompt: the text itself, that of the file in FILE:path, or standard input for "-".
 
-    Of the last two the line break at the end is left out, which an editor or echo puts there.
+    A line break at the end of the last two is left out, because an editor or echo puts it there.
     """
     if start == "-":
         text = read_text(sys.stdin.buffer.read(), "standard input")
@@ -172,7 +177,9 @@ def read_start(start: str) -> str:
         text = read_text(path.read_bytes(), str(path))
     else:
         if re.fullmatch(r"file:.*|\S+\.txt", start, re.IGNORECASE):
-            note(f"the text begins with these letters; a file is given as --start FILE:{start}")
+            note(
+                f"the model continues these letters; to continue a file, give --start FILE:{start}"
+            )
         return start
     return text if text == "\n" else text.removesuffix("\n")
 

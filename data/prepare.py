@@ -21,29 +21,29 @@ from sancho.errors import UserError
 class PrepareOptions:
     """Clean and encode a text, so that train.py --dataset NAME can learn from it.
 
-    Without --input: quijote or shakespeare, which is fetched.
+    Without --input, the text is quijote or shakespeare, which is downloaded.
     """
 
     input: tuple[Path, ...] = ()  # Python 2 stops at this line: 3.10 or later is needed
-    """Text files, taken as one text in this order; - is standard input."""
+    """Text files, which are joined in this order into one text; - means standard input."""
     encoding: str = "UTF-8"
-    """The encoding of these files, as windows-1252 or UTF-16."""
+    """Encoding of the input files, such as windows-1252 or UTF-16."""
     name: str = ""
-    """The folder under data/ that the prepared corpus goes to; without --input, quijote or
-    shakespeare; where nothing is said, quijote."""
+    """Name of the folder under data/ for the prepared text. It is required with --input; without
+    --input it is quijote or shakespeare (default: quijote)."""
     overwrite: bool = False
-    """Replace the corpus of that name."""
+    """Replace the prepared text of that name."""
 
 
 def main(args: Sequence[str]) -> None:
-    """Prepare what `args` ask for and say what came of it."""
+    """Prepare the text that `args` ask for, and say how long it is."""
     options = cli.parse(PrepareOptions(), args)
     name = options.name or sources.BOOK
     if not sources.is_folder_name(name):
         raise UserError(f"--name is {name!r}; it must be the name of a folder")
     if options.input:
         if not options.name:
-            raise UserError("--input needs --name: what is the text to be called?")
+            raise UserError("--input needs --name, the name for the prepared text")
         folder = sources.folder_of(sources.DATA, name)
         if not options.overwrite:
             sources.require_unprepared(folder)  # before a pipe is read
@@ -55,7 +55,9 @@ def main(args: Sequence[str]) -> None:
         )
     else:
         if options.encoding != "UTF-8":
-            raise UserError(f"--encoding {options.encoding} needs --input: which file is it?")
+            raise UserError(
+                f"--encoding {options.encoding} needs --input, the file that has this encoding"
+            )
         if name not in sources.ONLINE:
             fetched = " and ".join(sources.ONLINE)
             raise UserError(f"--name {name} needs --input; only {fetched} can be fetched")

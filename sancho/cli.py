@@ -1,4 +1,4 @@
-"""The command line: dataclasses of options in, values or one clear line out."""
+"""The command line: options are read into a dataclass, or one clear line says what is wrong."""
 
 import argparse
 import ast
@@ -43,14 +43,14 @@ OTHER_NAMES = {
     "--device": "gpu cuda cpu",
     "--stop": "stop_token end",
 }
-"""Our options, and what other programs call them; the first that a script has is meant."""
+"""Our options and their names in other programs; the first one that the script has is suggested."""
 NOT_HERE = "eval_iters vocab_size min_lr lr_decay_iters wandb_log eval_only".split()
-"""Options of other programs of which there is none here."""
+"""Options of other programs that have no counterpart here."""
 ADVICE = {
     "validation validation_file validation_split validation_fraction val val_file val_data "
     "val_corpus val_dataset val_fraction val_split test_file test_size": (
-        "the validation part is always the last tenth of the text, of several files the last tenth "
-        "of each; evaluate.py --corpus FILE scores another text"
+        "the validation part is always the last tenth of the text (of several files, the last "
+        "tenth of each); evaluate.py --corpus FILE scores another text"
     ),
     "save_interval save_every save_steps save_freq always_save_checkpoint checkpoint_interval": (
         "train.py saves by itself every minute and at evaluations"
@@ -60,39 +60,39 @@ ADVICE = {
     ),
     "info": "evaluate.py says what a checkpoint learned from, and with which options",
     "lowercase lower lower_case": (
-        "a text is learned as it stands; make its capitals small in an editor first"
+        "the model learns a text exactly as it is; change it to lower case in an editor first"
     ),
     "prompts starts": "sample.py --start takes one text; call it once for each",
-    "last": "the last checkpoint of a run is given as --checkpoint out/last.safetensors",
+    "last": "give the last checkpoint of a run as --checkpoint out/last.safetensors",
 }
-"""What other programs, or readers, ask for that no option does, and what there is instead."""
+"""Words that people look for and that are no options here, and what to do instead."""
 SEVERAL = {
     "--corpus": (
-        "several files are given as their folder, or made one text by data/prepare.py --input "
+        "for several files, give their folder, or make them one text with data/prepare.py --input "
         "a.txt b.txt"
     ),
-    "--dataset": "several files are made one text by data/prepare.py --input a.txt b.txt",
-    "--start": "each call goes on with one text",
+    "--dataset": "for several files, make them one text with data/prepare.py --input a.txt b.txt",
+    "--start": "each call continues one text",
 }
-"""Options that are given twice where several are meant, and how several are given."""
-SWITCH = "a switch has no value: give it alone, or as --no-NAME"
+"""Options that people give twice to name several texts, and how to name several."""
+SWITCH = "a switch takes no value: give --NAME to turn it on, or --no-NAME to turn it off"
 LONGEST_SHOWN = 60  # characters of a value in an error line
 WRONG_VALUES = {  # what argparse says of a value, and what to do
-    "expected": "one that begins with - is given as --name=VALUE",
+    "expected": "give a value that begins with - as --name=VALUE",
     "ignored explicit argument": SWITCH,
-    "invalid .* value: 'auto'": "leave it out, and a rule decides",
-    "invalid float value: '.*,.*'": "a decimal point is wanted, and no other",
-    "invalid int value: 'random'": "a whole number is wanted, as $RANDOM of bash is one",
-    r"invalid (int|Number) value: '\d[\d.,e]*'": "a whole number is wanted, of digits alone",
+    "invalid .* value: 'auto'": "leave the option out to have its value chosen for you",
+    "invalid float value: '.*,.*'": "write the number with a decimal point, not a comma",
+    "invalid int value: 'random'": "give a whole number, such as $RANDOM in bash",
+    r"invalid (int|Number) value: '\d[\d.,e]*'": "give a whole number, written with digits only",
 }
 
 
 def parse(default: Options, args: Sequence[str], command: str = "") -> Options:
     """Return `default`, a dataclass, with the values that `args` give to its options.
 
-    They are its fields and those of the dataclasses in it; --help prints them and exits. Raises
-    UserError for an unknown one, for one that is given two values, and for a value that is missing,
-    of the wrong type or out of range.
+    The options are the fields of `default` and of the dataclasses in it; --help prints them and
+    exits. Raises UserError for an unknown option, for one that is given two values, and for a value
+    that is missing, of the wrong type or out of range.
     """
     return _with_found(default, _Parser(default, command).read(args))
 
@@ -103,7 +103,7 @@ def check(default: object, args: Sequence[str]) -> None:
 
 
 def parse_known(default: Options, args: Sequence[str]) -> Options:
-    """Return as `parse` what concerns `default`, and leave the rest of `args` to another parse."""
+    """Parse only the options that `default` has, and ignore the others in `args`."""
     return _with_found(default, vars(_Parser(default).parse_known_args(args)[0]))
 
 
@@ -117,7 +117,7 @@ def _with_found(default: Any, found: dict[str, Any]) -> Any:
 
 
 class _Parser(argparse.ArgumentParser):
-    """Options for the fields of dataclasses; what is not on the command line is left out."""
+    """A parser of options for the fields of dataclasses; it returns only what is typed."""
 
     def __init__(self, options: object, command: str = "") -> None:
         super().__init__(
@@ -155,11 +155,11 @@ class _Parser(argparse.ArgumentParser):
             raise UserError(f"{unknown[0]} belongs to no option; {self._hint_at_word(unknown[0])}")
         if "dataset" in found and "corpus" in found:
             both = f"--dataset {_shown(found.dataset)} and --corpus {_shown(found.corpus)}"
-            raise UserError(f"{both} are two texts; give one of them")
+            raise UserError(f"{both} name two texts; give only one of them")
         return vars(found)
 
     def take(self, place: str, option: str, value: object) -> None:
-        """Raise UserError for a second value of an option, which would undo the first unheard."""
+        """Raise UserError for a second value of an option; it would silently replace the first."""
         first, other = self.given.setdefault(place, (option, value))
         if value == other:
             return
@@ -178,7 +178,7 @@ class _Parser(argparse.ArgumentParser):
             return f"did you mean --{word}?"
         for option in meant:
             if option.split()[0] in self.known:
-                return f"here it is {option}"
+                return f"here it is called {option}"
         for words, advice in ADVICE.items():
             if word in words.split():
                 return advice
@@ -199,7 +199,7 @@ class _Parser(argparse.ArgumentParser):
             if option.split()[0] in self.known:
                 return f"give it as {option}{quoted(word)}"
         if "--start" in self.known:
-            return 'a text with blanks is given in quotation marks, as --start "En un lugar"'
+            return 'put a text with spaces in quotation marks, as in --start "En un lugar"'
         return "each value comes after its option; --help lists all options"
 
     def error(self, message: str) -> NoReturn:
@@ -244,9 +244,9 @@ def summary(options: object) -> str:
 
 
 def _groups(options: Any) -> Iterator[tuple[str, Any, list[Field[Any]]]]:
-    """Yield a dataclass and those in it, each with its place there and those of its options.
+    """Yield a dataclass and those in it, each with the name of its field and its own options.
 
-    Of two fields of one name the first is the option.
+    If two of them have a field of the same name, the first one is the option.
     """
     inner = [field for field in fields(options) if is_dataclass(getattr(options, field.name))]
     seen = {"vocab_size"}
@@ -259,10 +259,10 @@ def _groups(options: Any) -> Iterator[tuple[str, Any, list[Field[Any]]]]:
 
 def _add(target: argparse._ActionsContainer, option: Field[Any], default: Any, text: str) -> None:
     kind: Any = option.type
-    if default is None and "auto:" in text:
+    if default is None and " auto " in text:
         default = "auto"
     while type(None) in get_args(kind) or get_origin(kind) is Annotated:
-        kind = get_args(kind)[0]  # without its range, or the None that it may be instead
+        kind = get_args(kind)[0]  # without its range, or its None
     if default not in ((), None, ""):
         text += f" (default: {default if str(default).isprintable() else repr(default)})"
     how: dict[str, Any] = {"help": text.replace("%", "%%")}
@@ -282,7 +282,7 @@ def _add(target: argparse._ActionsContainer, option: Field[Any], default: Any, t
 
 
 def _path(word: str) -> Path:
-    """Return a path as a shell would: it leaves the ~ of --name=~/x to us."""
+    """Return a path with its ~ expanded, which a shell does not do in --name=~/x."""
     if not word:
         raise argparse.ArgumentTypeError("the path is empty")
     with suppress(RuntimeError):  # nobody's home is known
@@ -292,7 +292,7 @@ def _path(word: str) -> Path:
 
 @cache
 def _helps(cls: type) -> dict[str, str]:
-    """Return the help of each field, those of base classes too: the text that stands under it."""
+    """Return the help of each field, inherited ones included: the string below it in the source."""
     helps = {}
     for owner in filter(is_dataclass, reversed(cls.__mro__)):
         (definition,) = ast.parse(inspect.getsource(owner)).body
@@ -304,14 +304,14 @@ def _helps(cls: type) -> dict[str, str]:
 
 
 def _shown(value: object) -> str:
-    """Return a value as an error line shows it: a long one cut off, an odd one in its escapes."""
+    """Return a value for an error line: cut off if it is long, escaped if it has odd characters."""
     text = str(value)
     shown = text if text.isprintable() and " " not in text else repr(text)
     return shown if len(shown) <= LONGEST_SHOWN else f"{shown[: LONGEST_SHOWN - 1]}…"
 
 
 def nearest(name: str, known: Iterable[str], otherwise: str) -> str:
-    """Return a hint at the name that is most like `name`, if any is."""
+    """Return a hint with the name that is most like `name`, or `otherwise` if none is."""
     words = {each.strip(DASHES): each for each in known}
     near = difflib.get_close_matches(name.strip(DASHES).lower(), words, n=1, cutoff=0.65)
     return f"did you mean {words[near[0]]}?" if near else otherwise

@@ -1,7 +1,7 @@
-"""The options of model, training and sampling: default, range and help of each, once.
+"""The options of the model, of training and of sampling: the default, range and help of each.
 
-The command lines are made from these classes. Making one with a value out of range raises
-UserError. What only one script takes stands in that script.
+The scripts make their command lines from these classes. A value out of range raises UserError as
+soon as the object is made. An option that only one script has is defined in that script.
 """
 
 import sys
@@ -22,7 +22,7 @@ DType = Literal["auto", "float32", "bfloat16"]
 
 @dataclass(frozen=True)
 class Range:
-    """The finite numbers from `lowest` to `highest`; it prints as the rule of an error line."""
+    """The finite numbers from `lowest` to `highest`; str() gives the rule for an error line."""
 
     lowest: float
     highest: float = sys.float_info.max
@@ -36,7 +36,7 @@ class Range:
         return f"at least {self.lowest} and at most {self.highest}"
 
 
-# Some upper ends only keep a mistyped or forged number from taking all memory.
+# Some upper limits are only there so that a mistyped or forged number can't fill the memory.
 Count = Annotated[int, Range(1, 2**31 - 1)]
 CountOrZero = Annotated[int, Range(0, 2**31 - 1)]
 Size = Annotated[int, Range(1, 65536)]
@@ -49,7 +49,8 @@ Scale = Annotated[float, Range(1e-3, 1e3)]
 
 @dataclass(frozen=True, kw_only=True)
 class Checked:
-    """Options whose values are among their choices, or in their range, or making them fails."""
+    """Options that raise UserError for a value that is no choice of theirs, or out of their
+    range."""
 
     def __post_init__(self) -> None:
         for option in fields(self):
@@ -69,40 +70,45 @@ class Checked:
 
 @dataclass(frozen=True, kw_only=True)
 class ModelConfig(Checked):
-    """The shape of a GPT; as it stands, that of mini."""
+    """The shape of the model.
+
+    The defaults of this class are those of the preset mini.
+    """
 
     vocab_size: Size = 92
-    """Number of different characters. The corpus decides it (92 in Don Quijote)."""
+    """Number of different characters, which the corpus decides (92 in Don Quijote)."""
     block_size: Size = 256
     """Longest context, in characters."""
     n_layer: Annotated[int, Range(1, 1000)] = 4
-    """Number of blocks."""
+    """Number of transformer blocks."""
     n_head: Size = 2
-    """Number of attention heads in a block; divides n_embd."""
+    """Number of attention heads in each block; n_embd must be a multiple of it."""
     n_embd: Size = 64
-    """Width: channels of the residual stream."""
+    """Width of the model: the number of channels of the residual stream."""
     dropout: FractionBelowOne = 0.0
     """Fraction of activations dropped in training."""
     bias: bool = False
-    """Biases in the linear layers and in LayerNorm."""
+    """Use biases in the linear layers and in LayerNorm."""
     norm: Literal["layernorm", "rmsnorm"] = "rmsnorm"
-    """Normalisation before attention, feed-forward and output head. rmsnorm learns no gain."""
+    """Normalisation before attention, feed-forward and output head; rmsnorm has no learned gain."""
     position: Literal["learned", "sinusoidal", "rope"] = "rope"
-    """How the model knows the order of the characters."""
+    """Position encoding, which tells the model the order of the characters."""
     activation: Literal["relu", "gelu", "silu", "relu2", "geglu", "swiglu"] = "relu2"
-    """Activation of the feed-forward layer; relu2 is the square of relu."""
+    """Activation function of the feed-forward layers; relu2 is the square of relu."""
     ngram_size: Annotated[int, Range(1, 16)] = 5
-    """Character n-gram embedding: of n-grams of 2 to this many characters; 1: none."""
+    """Length of the longest n-grams that have embeddings, from 2 characters up; 1 means no
+    n-grams."""
     ngram_rows: Count = 65536
-    """Rows of the n-gram table: one for each of the most frequent n-grams, one for all others."""
+    """Rows of the n-gram table: one for each of the most frequent n-grams, and one that all others
+    share."""
     ngram_dropout: FractionBelowOne = 0.0
-    """Fraction of its vectors dropped in training."""
+    """Fraction of the n-gram table's vectors dropped in training."""
     embedding_skip: bool = True
-    """Learned skip connection from the embedding to every later block."""
+    """Add the embedding, times a learned factor, to the input of every block after the first."""
     qk_norm: bool = True
-    """Normalise queries and keys before their product."""
+    """Normalise queries and keys before they are multiplied in attention."""
     tie_embeddings: bool = False
-    """Use one matrix for the character embedding and the output head."""
+    """Use the same matrix for the character embedding and for the output head."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -137,16 +143,20 @@ class ModelConfig(Checked):
 
 @dataclass(frozen=True, kw_only=True)
 class TrainConfig(Checked):
-    """How a model is trained; as it stands, as mini is."""
+    """How the model is trained.
+
+    The defaults of this class are those of the preset mini.
+    """
 
     max_iters: Count = 1700
     """Number of optimizer steps."""
     batch_size: Size = 8
-    """Windows of block_size characters in a (micro-)batch."""
+    """Number of windows in a (micro-)batch, each of block_size characters."""
     gradient_accumulation_steps: Count = 1
-    """Micro-batches whose gradients are averaged into one step."""
+    """Number of micro-batches whose gradients are averaged in one step."""
     optimizer: Literal["muon", "adamw"] = "muon"
-    """muon: Muon for the matrices inside the blocks, AdamW for the rest. adamw: AdamW for all."""
+    """Optimizer: muon trains the matrices inside the blocks with Muon and the rest with AdamW;
+    adamw trains both with AdamW. The n-gram table has an optimizer of its own."""
     learning_rate: Rate = 0.02
     """Peak learning rate of AdamW."""
     muon_learning_rate: Rate = 0.015
@@ -154,38 +164,41 @@ class TrainConfig(Checked):
     ngram_learning_rate: Rate = 0.15
     """Peak learning rate of the n-gram table (row-wise Adagrad)."""
     weight_decay: Annotated[float, Range(0, 1e6)] = 0.0
-    """Decoupled weight decay of the matrices, but not of the n-gram table."""
+    """Decoupled weight decay of all matrices except the n-gram table."""
     beta1: FractionBelowOne = 0.8
-    """AdamW: decay of the mean of the gradients."""
+    """Decay rate of AdamW's running mean of the gradients."""
     beta2: FractionBelowOne = 0.98
-    """AdamW: decay of the mean of their squares."""
+    """Decay rate of AdamW's running mean of the squared gradients."""
     grad_clip: Annotated[float, Range(0)] = 1.0
-    """Largest norm of the gradient; 0 switches clipping off."""
+    """Norm to which a larger gradient is clipped; 0 turns clipping off."""
     warmup_iters: CountOrZero = 20
-    """Steps in which the learning rate rises to its peak."""
+    """Number of steps over which the learning rate rises to its peak."""
     look_ahead: Annotated[int, Range(0, 16)] = 2
-    """Auxiliary multi-token-prediction heads, in training only; 0: none."""
+    """Number of extra output heads that predict characters further ahead, in training only
+    (multi-token prediction); 0 means none."""
     logit_scale: Scale = 1.0
-    """Factor of the logits in the training loss."""
+    """Factor by which the logits are multiplied in the training loss."""
     decay_fraction: Annotated[float, Range(0, 1)] = 0.6
-    """Fraction of the steps, at the end, in which the learning rate falls linearly to zero."""
+    """Fraction of the steps, at the end of the run, over which the learning rate falls linearly to
+    zero."""
     eval_interval: Count = 850
-    """Steps between evaluations."""
+    """Number of steps between evaluations."""
     log_interval: Count = 10
-    """Steps between lines in metrics.jsonl and updates of the progress bar."""
+    """Number of steps between lines in metrics.jsonl and updates of the progress bar."""
     patience: CountOrZero = 0
-    """Stop after this many evaluations without a better validation loss; 0: never."""
+    """Stop after this many evaluations without a better validation loss; 0 means never."""
     seed: Seed = 1605
-    """Decides initial weights, batches and dropout."""
+    """Seed of the random numbers for the initial weights, the batches and dropout."""
     threads: Annotated[int, Range(0, 1024)] = 0
-    """Threads of a CPU, each of which computes some windows of a batch; 0: one for each core, and
-    not more than windows. A run that goes on keeps its number, and so its bits."""
+    """Number of CPU threads, which share the windows of a batch; 0 means one for each core, but no
+    more than there are windows. A resumed run keeps its number, so that its results stay the same
+    to the bit."""
     preset: PresetName = "mini"
-    """Whose options these are, but for some."""
+    """The preset from which all options come that were not given."""
     compile: bool = False
-    """Compile the model with torch.compile; it takes a minute or more before the first step."""
+    """Compile the model with torch.compile, which takes a minute or more before the first step."""
     tensorboard: bool = False
-    """Write event files for TensorBoard too, into out_dir/tensorboard."""
+    """Also write event files for TensorBoard, in out_dir/tensorboard."""
 
     def characters_per_step(self, model: ModelConfig) -> int:
         """Return how many characters an optimizer step reads."""
@@ -197,66 +210,71 @@ class SampleConfig(Checked):
     """How the next character is chosen."""
 
     temperature: Annotated[float, Range(0)] = 1.0
-    """Below 1 likely characters become likelier, above 1 less so; 0 always takes the likeliest."""
+    """Values below 1 make likely characters likelier, and values above 1 make them less likely; 0
+    always takes the likeliest character."""
     top_k: Annotated[int | None, Range(1)] = None
-    """Keep only the k likeliest characters."""
+    """Choose only among this many of the likeliest characters."""
     top_p: Annotated[float | None, Range(0, 1)] = None
-    """Keep the likeliest characters that together reach this probability."""
+    """Choose only among the likeliest characters that together reach this probability."""
     min_p: Annotated[float | None, Range(0, 1)] = None
-    """Drop characters less likely than this number times the likeliest one."""
+    """Leave out characters whose probability is below this fraction of the likeliest one's."""
 
 
 DEFAULT_SAMPLING = SampleConfig(min_p=0.1)
-"""How a text is written where nothing is said (benchmarks/README.md)."""
+"""The sampling options by default, chosen by measurement (benchmarks/README.md)."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class DeviceConfig(Checked):
-    """Where the model computes."""
+    """Where the model runs."""
 
     device: DeviceName = "auto"
-    """auto: a CUDA GPU where there is one; but sample.py writes on the CPU."""
+    """Device to run on; auto takes a CUDA GPU if there is one, but sample.py then writes on the
+    CPU."""
     dtype: DType = "auto"
-    """Type of the matrix products; auto: bfloat16 where the hardware has it. A CPU trains in it and
-    writes in float32."""
+    """Number type of the matrix products; auto takes bfloat16 if the hardware has it, otherwise
+    float32. A CPU uses bfloat16 for training only: it evaluates and writes in float32."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class FolderConfig(Checked):
-    """Where a run is kept, and what it begins with."""
+    """The folder of the run, and what the run starts from."""
 
     out_dir: Path = Path("out")
-    """Folder for checkpoints and metrics."""
+    """Folder for the checkpoints and metrics of the run."""
     resume: bool = False
-    """Go on with the run in out_dir, with its options; where there is none, begin one."""
+    """Continue the run in out_dir with its own options; if there is none, start a new run."""
     overwrite: bool = False
     """Replace the run in out_dir."""
     init_from: Path | None = None
-    """Begin with the weights of this checkpoint, at lower learning rates; pretrained: ours."""
+    """Start a new run from the weights of this checkpoint, at lower learning rates (fine-tuning);
+    pretrained means the model that comes with the project."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        self._require(not (self.resume and self.overwrite), "resume", "left out with --overwrite")
+        self._require(
+            not (self.resume and self.overwrite), "resume", "left out when --overwrite is given"
+        )
         is_of_nanogpt = str(self.init_from) in ("scratch", "resume")
-        rule = "a checkpoint; a new run needs no --init_from, and --resume goes on with one"
+        rule = "a checkpoint; a new run needs no --init_from, and --resume continues a run"
         self._require(not is_of_nanogpt, "init_from", rule)
 
 
 @dataclass(frozen=True, kw_only=True)
 class TextConfig(Checked):
-    """A text: one that is prepared, or a file."""
+    """The text: a prepared one, or a file."""
 
     dataset: str | None = None
-    """A prepared folder under data/."""
+    """Name of a prepared folder under data/."""
     corpus: Path | None = None
     """A text file of your own instead."""
     encoding: str = "UTF-8"
-    """The encoding of that file, as windows-1252 or UTF-16."""
+    """Encoding of the --corpus file, such as windows-1252 or UTF-16."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
         is_used = self.corpus is not None or self.encoding == "UTF-8"
-        self._require(is_used, "encoding", "left out, or the file be named with --corpus")
+        self._require(is_used, "encoding", "left out unless --corpus names a file")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -264,34 +282,38 @@ class CorpusConfig(TextConfig):
     """The text to learn from."""
 
     dataset: str = "quijote"
-    """A prepared folder under data/; quijote and shakespeare are fetched if missing."""
+    """Name of a prepared folder under data/; quijote and shakespeare are downloaded if missing."""
     corpus: Path | None = None
-    """A text file of your own instead, prepared on the way in a folder of its own."""
+    """A text file of your own to learn from instead, or a folder of them; the text is prepared in a
+    new folder under data/."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class AskedConfig(Checked):
-    """What the length of the text decides where you say nothing (auto)."""
+    """Options that the length of the text decides unless you give them (auto)."""
 
     max_iters: Count | None = None
-    """Number of optimizer steps; auto: the preset's, or fewer for a short text."""
+    """Number of optimizer steps; auto takes the preset's number, or fewer for a short text."""
     eval_interval: Count | None = None
-    """Steps between evaluations; auto: so many that they take a fifth of a run at most."""
+    """Number of steps between evaluations; auto makes them take a fifth of the run at most."""
     dropout: FractionBelowOne | None = None
-    """Fraction of activations dropped in training; auto: the preset's, or none in fine-tuning."""
+    """Fraction of activations dropped in training; auto takes the preset's value, or 0 for a short
+    fine-tuning."""
     ngram_dropout: FractionBelowOne | None = None
-    """Fraction of vectors of the n-gram table dropped in training; auto: more where a text is read
-    more often."""
+    """Fraction of the n-gram table's vectors dropped in training; auto makes it larger the more
+    often the text is read."""
     logit_scale: Scale | None = None
-    """Factor of the logits in the training loss; auto: more where a text is read more often."""
+    """Factor by which the logits are multiplied in the training loss; auto makes it larger the more
+    often the text is read."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class BeginOptions(Checked):
-    """What is read of a command line first: it decides the defaults of all other options."""
+    """The options that are read first, because they decide the defaults of all others."""
 
     preset: PresetName = "auto"
-    """Model and training: mini, midi (8 to 13 minutes), base (a GPU), classic (the course's)."""
+    """Model and training options to start from: mini, midi (8 to 13 minutes), base (for a GPU) or
+    classic (the model of the course); auto takes what suits the device or the checkpoint."""
     folder: FolderConfig = field(default_factory=FolderConfig)
     device: DeviceConfig = field(default_factory=DeviceConfig)
 
@@ -302,7 +324,7 @@ class TrainOptions(BeginOptions):
 
     data: CorpusConfig = field(default_factory=CorpusConfig)
     asked: AskedConfig = field(default_factory=AskedConfig)
-    """The same options as in `model` and `train`, which have the preset's values: here is what was
+    """Options that `model` or `train` has, too: there with the preset's value, here with what was
     typed, or None."""
     model: ModelConfig = field(default_factory=ModelConfig)
     train: TrainConfig = field(default_factory=TrainConfig)
@@ -310,30 +332,30 @@ class TrainOptions(BeginOptions):
 
 @dataclass(frozen=True, kw_only=True)
 class CheckpointOption(Checked):
-    """The option of every command that begins with a trained model."""
+    """The option that every command for a trained model has."""
 
     checkpoint: Path | None = None
-    """The checkpoint to load, or the folder of a run, whose best it is; pretrained: the model that
-    comes with the project (default: out; where that has no run, pretrained)."""
+    """The checkpoint to load, or the folder of a run, which means its best checkpoint; pretrained
+    means the model that comes with the project (default: out, or pretrained if out has no run)."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class EvaluateOptions(TextConfig, CheckpointOption):
-    """Say what a trained model is worth: its loss, and the text that it writes."""
+    """Measure how good a trained model is: its loss, and the text that it writes."""
 
     dataset: str | None = None
-    """A prepared folder under data/, whose validation part is read (default: the one that the model
-    learned from)."""
+    """Name of a prepared folder under data/, whose validation part is scored (default: the text
+    that the model learned from)."""
     corpus: Path | None = None
-    """A text file of your own instead, or a folder of them: all of it is read, and nothing written
-    to disk."""
+    """A text file of your own to score instead, or a folder of them; the whole text is scored, and
+    nothing is written to disk."""
     json: bool = False
-    """Write JSON instead of the report."""
+    """Print JSON instead of the report."""
     device: DeviceConfig = field(default_factory=DeviceConfig)
 
 
 EVALUATED = 1_000_000
-"""Characters of the validation part that an evaluation reads at most."""
+"""The largest number of characters of the validation part that an evaluation reads."""
 
 
 def with_values(config: Config, values: Mapping[str, object]) -> Config:

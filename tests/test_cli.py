@@ -130,7 +130,7 @@ def test_every_option_has_a_sentence_and_every_script_an_opening_one(name, optio
     for owner in (options, *inner):
         helps = cli._helps(type(owner))
         for option in option_names(owner) - option_names_inside(owner):
-            assert re.match(r"\S.{9,}[.)]$", helps.get(option, "")), f"--{option}"
+            assert re.match(r"[A-Z].{9,}[.)]$", helps.get(option, "")), f"--{option}"
 
 
 def option_names_inside(owner: object) -> set[str]:
@@ -159,19 +159,23 @@ BAD_LINES = [
     ("prepare.py", "tiny.txt", "give it as --input tiny.txt"),
     ("sample.py", "tiny.txt", "give it as --start FILE:tiny.txt"),
     ("evaluate.py", "x.safetensors", "give it as --checkpoint x.safetensors"),
-    ("sample.py", "--start En un", "un belongs to no option; a text with blanks is given in quota"),
+    ("sample.py", "--start En un", "un belongs to no option; put a text with spaces in quotation"),
     ("sample.py", "—start En", "unknown option —start; did you mean --start?"),
-    ("sample.py", "--prompt En", "unknown option --prompt; here it is --start"),
+    ("sample.py", "--prompt En", "unknown option --prompt; here it is called --start"),
     ("sample.py", "--steps 9", "unknown option --steps; --help lists all options"),
     ("train.py", "--min_lr 1", "unknown option --min_lr; --help lists all options"),
     ("train.py", "--no_qk_norm", "did you mean --no-qk_norm?"),
-    ("train.py", "--compile True", "a switch has no value: give it alone, or as --no-NAME"),
-    ("train.py", "--max_iters 3.000", "invalid int value: '3.000'; a whole number is wanted"),
-    ("train.py", "--init_from resume", "--resume goes on with one"),
+    ("train.py", "--compile True", "a switch takes no value: give --NAME to turn it on, or"),
+    ("train.py", "--max_iters 3.000", "invalid int value: '3.000'; give a whole number, written"),
+    ("train.py", "--init_from resume", "--resume continues a run"),
     ("train.py", "--corpus https://x/y.txt", "is an address; download it"),
     ("train.py", "--corpus=", "the path is empty"),
     ("train.py", "--dataset tiny.txt/", "a file is given as --corpus FILE"),
-    ("train.py", "--corpus a --corpus=b", "--corpus is given twice, as a and as b; several files"),
+    (
+        "train.py",
+        "--corpus a --corpus=b",
+        "--corpus is given twice, as a and as b; for several files",
+    ),
     ("train.py", "--preset midi --seed 1 --preset base", "--preset is given twice, as midi and as"),
     (
         "train.py",
@@ -181,7 +185,7 @@ BAD_LINES = [
     (
         "train.py",
         "--dataset tiny --corpus tiny.txt",
-        "--dataset tiny and --corpus tiny.txt are two",
+        "--dataset tiny and --corpus tiny.txt name two",
     ),
     ("train.py", "--qk_norm --no-qk_norm", "--qk_norm and --no-qk_norm are both given; leave one"),
     ("sample.py", "--start En --start=un", "--start is given twice, as En and as un; each call"),
@@ -190,45 +194,49 @@ BAD_LINES = [
     (
         "train.py",
         "--validation x",
-        "always the last tenth of the text, of several files the last t",
+        "always the last tenth of the text (of several files, the last",
     ),
     ("train.py", "--save_interval 9", "train.py saves by itself every minute and at evaluations"),
-    ("train.py", "--seed random", "a whole number is wanted, as $RANDOM of bash is one"),
+    ("train.py", "--seed random", "give a whole number, such as $RANDOM in bash"),
     ("sample.py", "--repetition_penalty 2", "a smaller --min_p and a higher --temperature make"),
     ("sample.py", "--prompts a b", "sample.py --start takes one text; call it once for each"),
     ("sample.py", "--seed abc", "--seed: invalid Number value: 'abc'"),
     ("convert.py", "info", "unknown command info; evaluate.py says what a checkpoint learned"),
-    ("convert.py", "to_ollama", "unknown command to_ollama; no model becomes a GGUF file"),
+    ("convert.py", "to_ollama", "unknown command to_ollama; models can't be exported as GGUF"),
     ("sample.py", "--out-dir x", "unknown option --out-dir; did you mean --out_dir?"),
-    ("sample.py", "--file x", "unknown option --file; here it is --start FILE:PATH"),
+    ("sample.py", "--file x", "unknown option --file; here it is called --start FILE:PATH"),
     ("convert.py", "--out_dir x to-page", "unknown command --out_dir; the command comes first"),
-    ("train.py", "--compile=False", "a switch has no value: give it alone, or as --no-NAME"),
+    ("train.py", "--compile=False", "a switch takes no value: give --NAME to turn it on, or"),
     (
         "sample.py",
         "--temperature 0,5",
-        "invalid float value: '0,5'; a decimal point is wanted, and",
+        "invalid float value: '0,5'; write the number with a decimal",
     ),
     ("sample.py", "--checkpoint MODEL --stop Ω", "--stop 'Ω' can never come: the model does not"),
     ("sample.py", r"--checkpoint MODEL --stop a\n", r"a line break is typed as $'\n' in bash"),
     ("sample.py", r"--checkpoint MODEL --start a\n", "at position 1", r"typed as $'\n' in bash"),
     ("train.py", "--n_layer four", "--n_layer: invalid int value: 'four'"),
-    ("train.py", "--n_layer", "--n_layer: expected one argument; one that begins with - is given"),
+    ("train.py", "--n_layer", "--n_layer: expected one argument; give a value that begins with -"),
     ("train.py", "--resume --overwrite", "--resume is True; ", "--overwrite"),
     ("train.py", "--dataset nobody", "nobody", "prepare.py --input"),
     ("train.py", "--dataset Tiny", "data/Tiny (but tiny); prepare a text"),
     ("train.py", "--corpus missing.txt", "missing.txt", "does not exist"),
     ("train.py", "--corpus tiny", "a text of data/ is given as --dataset tiny"),
-    ("train.py", "--threads auto", "invalid int value: 'auto'; leave it out, and a rule decides"),
+    ("train.py", "--threads auto", "invalid int value: 'auto'; leave the option out to have"),
     ("train.py", "--dataset tiny --out_dir tiny.txt", "tiny.txt can't be written (", "choose"),
     ("train.py", "--dataset tiny --encoding latin-1", "--encoding is 'latin-1'", "--corpus"),
     ("sample.py", "--stop=", "--stop"),
     ("sample.py", "--checkpoint data", "the folder data has no checkpoint (yet)"),
     ("evaluate.py", "--checkpoint MODEL", "no prepared corpus in ", "golden"),
-    ("prepare.py", "--encoding=latin-1", "--encoding latin-1 needs --input: which file is it?"),
+    (
+        "prepare.py",
+        "--encoding=latin-1",
+        "--encoding latin-1 needs --input, the file that has this",
+    ),
     ("prepare.py", "--name other", "--input; only quijote and shakespeare can be fetched"),
     ("prepare.py", "--name .. --input tiny.txt", "--name is '..'; it must be the name of a folder"),
     ("prepare.py", "--name tiny --input tiny.txt", "--name tiny", "data/tiny already", "--overwri"),
-    ("convert.py", "", "give a command; there is to-page, to-huggingface, to-onnx, from-nanogpt"),
+    ("convert.py", "", "give a command; one of to-page, to-huggingface, to-onnx, from-nanogpt"),
     ("convert.py", "to-pag", "unknown command to-pag; did you mean to-page?"),
 ]
 
@@ -537,7 +545,9 @@ def test_a_seed_that_is_drawn_can_be_given_again(trained):
     line = ["--start=En", "--max_new_tokens=40"]
     first, other = (run("sample.py", *line, "--seed", "random") for _ in range(2))
     assert first.out != other.out
-    said = re.fullmatch(r"note: a seed is drawn; (--seed \d+) gives the same .*\n", first.err)
+    said = re.fullmatch(
+        r"note: the seed was drawn at random; (--seed \d+) gives the same .*\n", first.err
+    )
     again = run("sample.py", *line, *said[1].split())
     assert (again.out, again.err) == (first.out, "")
 
@@ -632,7 +642,7 @@ def test_evaluate_scores_all_of_a_text_of_ones_own_and_writes_nothing(
     assert_refused(refused, "evaluate.py", "does not know these characters of strange.txt: ['ψ']")
     refused = run("evaluate.py", "--corpus=empty.txt")
     assert_refused(refused, "evaluate.py", "empty.txt has 0 characters; what is scored takes at l")
-    assert_refused(run("evaluate.py", "--encoding=utf-16"), "evaluate.py", "named with --corpus")
+    assert_refused(run("evaluate.py", "--encoding=utf-16"), "evaluate.py", "--corpus names a file")
     result = run("evaluate.py", "--corpus=tiny")
     assert_refused(result, "evaluate.py", "a text of data/ is given as --dataset tiny")
     assert conftest.everything(project) == before

@@ -64,10 +64,10 @@ QWEN3_ACTIVATIONS = {"relu2": "relu", "geglu": "gelu", "swiglu": "silu"}
 
 @dataclass(frozen=True, kw_only=True)
 class ToHuggingFaceOptions(CheckpointOption):
-    """Make a folder of a checkpoint that Hugging Face's transformers opens."""
+    """Turn a checkpoint into a folder that Hugging Face's transformers can open."""
 
     output: Path = Path("sancho-huggingface")
-    """The folder to make; it must not be there, or be empty."""
+    """The folder to make; it must not exist yet, or must be empty."""
 
 
 class Export(NamedTuple):

@@ -56,14 +56,14 @@ NAMES = {
 
 @dataclass(frozen=True, kw_only=True)
 class FromNanogptOptions(Checked):
-    """Make a checkpoint of a character model that nanoGPT trained."""
+    """Turn a character model that nanoGPT trained into a checkpoint of sancho-mini."""
 
     checkpoint: Path = Path("ckpt.pt")
-    """What nanoGPT's train.py left in its out_dir."""
+    """The ckpt.pt that nanoGPT's train.py wrote in its out_dir."""
     meta: Path | None = None
-    """The characters: the meta.pkl that nanoGPT's prepare.py wrote beside train.bin."""
+    """The meta.pkl that nanoGPT's prepare.py wrote beside train.bin; it holds the characters."""
     output: Path = Path("nanogpt.safetensors")
-    """The checkpoint to make; it must not be there."""
+    """The checkpoint to make; it must not exist yet."""
 
 
 def from_nanogpt(options: FromNanogptOptions) -> list[str]:

@@ -28,10 +28,10 @@ LARGEST = 500_000_000  # parameters, of 4 bytes each: an ONNX file has 2 GB at m
 
 @dataclass(frozen=True, kw_only=True)
 class ToOnnxOptions(CheckpointOption):
-    """Make one ONNX file of a checkpoint, for onnxruntime and its like."""
+    """Turn a checkpoint into one ONNX file, for onnxruntime and similar programs."""
 
     output: Path = Path("sancho.onnx")
-    """The file to make; it must not be there."""
+    """The file to make; it must not exist yet."""
 
 
 def to_onnx(options: ToOnnxOptions) -> list[str]:

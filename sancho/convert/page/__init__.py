@@ -103,17 +103,17 @@ NOWHERE = Links()
 
 @dataclass(frozen=True, kw_only=True)
 class ToPageOptions(CheckpointOption):
-    """Make one HTML file of a checkpoint: the model writes in it, in any browser, offline.
+    """Turn a checkpoint into one HTML file in which the model writes, in any browser, offline.
 
-    The learning curve in it is drawn from the metrics.jsonl beside the checkpoint, if there is one.
+    Its learning curve is drawn from the metrics.jsonl beside the checkpoint, if there is one.
     """
 
     output: Path = Path("sancho.html")
-    """The page; an older page there is replaced."""
+    """The file to write; an older page of that name is replaced."""
     precision: PagePrecision = "float16"
-    """Type of the weights in the page; float32 keeps every bit, in about twice the size."""
+    """Number type of the weights in the page; float32 keeps every bit in about twice the size."""
     repository: str = ""
-    """OWNER/NAME on GitHub of the project, to which the page's links lead; empty for none."""
+    """GitHub repository, as OWNER/NAME, to which the page's links lead; empty means no links."""
 
 
 def to_page(options: ToPageOptions, data: str | Path) -> list[str]:
