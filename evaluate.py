@@ -1,4 +1,4 @@
-"""Say what a trained model is worth: python evaluate.py [--corpus FILE] [--json] [--help]."""
+"""Measure how good a trained model is: python evaluate.py [--corpus FILE] [--json] [--help]."""
 
 from sancho import preflight
 
@@ -181,7 +181,7 @@ def measure(model: GPT, corpus: Corpus, tell: Callable[[], object]) -> Measures:
 def why_not_compared(corpus: Corpus) -> str:
     """Return why a model's text is not compared with a corpus; "" where it is."""
     if len(corpus.val) < LEAST_COMPARED:
-        return f"{len(corpus.val):,} characters are too few, it takes {LEAST_COMPARED:,}"
+        return f"{len(corpus.val):,} characters are too few; a comparison needs {LEAST_COMPARED:,}"
     if not len(corpus.train):
         return "the text that the model learned from is not prepared here"
     return ""
@@ -205,11 +205,11 @@ def as_text(found: Measures, block_size: int) -> str:
     perplexity = format(found.perplexity, ".2f" if found.perplexity < 1e6 else ".0e")
     first_line = (
         f"validation loss {found.loss:.4f} nats per character ({found.bits_per_character:.3f} "
-        f"bits), perplexity {perplexity}, of {found.characters['validation']:,} "
-        f"characters in windows of {block_size}"
+        f"bits), perplexity {perplexity}, over {found.characters['validation']:,} "
+        f"characters in windows of {block_size} characters"
     )
     if found.not_compared:
-        return f"{first_line}\nNothing is compared with it: {found.not_compared}."
+        return f"{first_line}\nThere is nothing to compare it with: {found.not_compared}."
     compared = found.compared
     texts = found.texts
     lines = [
@@ -217,20 +217,23 @@ def as_text(found: Measures, block_size: int) -> str:
         in_words(found),
         "",
         row("the text", texts),
-        row("  words that the training part has", cells(texts, "known_words", ".1%")),
+        row("  words that occur in the training part", cells(texts, "known_words", ".1%")),
         row("  different words", cells(texts, "different_words", ",.0f")),
-        row(f"  copied, in passages of {COPY} or more", cells(texts, "copied", ".1%")),
+        row(f"  copied, in passages of {COPY}+ characters", cells(texts, "copied", ".1%")),
         row("  longest copied passage", [f"{len(t['longest_copy']):,}" for t in texts.values()]),
     ]
     for name, text in texts.items():
         passage = " ".join(text["longest_copy"].split())
         lines.append(f"  {name + ':':<12} {passage[:80]}".rstrip())
     lines.append(
-        f"  (of {SAMPLES * SAMPLE_LENGTH:,} characters by each sampling, "
-        f"{compared['validation']:,} by the author and {compared['training']:,} to train on)"
+        f"  (measured on {SAMPLES * SAMPLE_LENGTH:,} characters of each sampling, "
+        f"{compared['validation']:,} of the author's and {compared['training']:,} of the training "
+        "part)"
     )
     if compared != found.characters:
-        lines.append("  (those of the author are the first, those to train on the last)")
+        lines.append(
+            "  (the first characters of the author's text, and the last of the training part)"
+        )
     return "\n".join(lines)
 
 
@@ -240,11 +243,11 @@ def about(saved: Checkpoint, corpus: Corpus) -> str:
     changed = changes(preset.model, saved.model_config) | changes(preset.train, saved.train_config)
     options = [f"{name} {value}" for name, (_, value) in changed.items() if name not in NOT_TOLD]
     return textwrap.fill(
-        f"The text is {corpus.name}. The model has "
+        f"The text that was scored is {corpus.name}. The model has "
         f"{count_parameters(saved.model_config):,} parameters and learned from "
         f"{saved.corpus_name or 'a text without a name'} in {saved.progress.step:,} steps, with "
-        f"the options of {saved.train_config.preset}"
-        f"{' but ' if options else ''}{', '.join(options)}.",
+        f"the options of the preset {saved.train_config.preset}"
+        f"{' except ' if options else ''}{', '.join(options)}.",
         width=100,
         break_on_hyphens=False,
     )
@@ -260,11 +263,12 @@ def in_words(found: Measures) -> str:
     words = [f"{text['known_words']:.1%}" for text in (ours, author)]
     copies = [f"{text['copied']:.1%}" for text in (ours, author)]
     return (
-        f"That is {said} than counting what follows up to {MAX_ORDER - 1} characters, which "
-        f"reaches {found.counting:.4f}.\n"
-        f"Of the words that it writes {words[0]} stand in the training part (of the author's: "
-        f"{words[1]}).\n"
-        f"Of that text {copies[0]} is copied from there (of the author's: {copies[1]})."
+        f"That is {said} than {found.counting:.4f}, the loss of counting which character follows "
+        f"each sequence of up to {MAX_ORDER - 1} characters.\n"
+        f"{words[0]} of the words that the model writes occur in the training part (of the "
+        f"author's words, {words[1]}).\n"
+        f"{copies[0]} of its text is copied from the training part (of the author's text, "
+        f"{copies[1]})."
     )
 
 

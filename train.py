@@ -1,6 +1,6 @@
 """Train a character-level GPT: python train.py [--help]; or torchrun train.py.
 
-A step of the training is made by `TrainingLoop.step` in sancho/training.py.
+The training loop is `fit` in sancho/training.py, and one step is `TrainingLoop.step` there.
 """
 
 from sancho import preflight
@@ -28,18 +28,18 @@ from sancho.training import TrainingState, fit
 def main(args: Sequence[str]) -> int:  # Python 2 stops at this line: 3.10 or later is needed
     """Options → folder → text → plan → run → fit → result. Returns the exit status."""
     with process_group() as world:
-        begin = cli.parse_known(BeginOptions(), args)  # they decide the defaults of all others
+        begin = cli.parse_known(BeginOptions(), args)  # which decide the defaults of all others
         with RunFolder(begin.folder, writes=world.is_first) as folder:
             beginning = folder.beginning()
             device = choose_device(begin.device)
             options = cli.parse(default_options(begin, device, beginning, world.size), args)
-            folder.require_free()  # before a text is fetched
+            folder.require_free()  # before a text is downloaded
             corpus = sources.corpus_of(sources.DATA, options.data)
             if world.is_first:
                 corpus.check()
             world.require_same_text(corpus.sha256)
             plan = make_plan(options, corpus, beginning, world.size)
-            device = open_device(options.device)  # that of a run which goes on may be another
+            device = open_device(options.device)  # a resumed run may have another one
             world.choose_gpu(device.torch_device)
             run = start_run(plan, corpus, device, beginning)
             folder.begin(run.state.progress, tensorboard=plan.train.tensorboard)
@@ -51,14 +51,14 @@ def main(args: Sequence[str]) -> int:  # Python 2 stops at this line: 3.10 or la
 
 
 def train_to_end(state: TrainingState, corpus: Corpus, folder: RunFolder, world: World) -> int:
-    """Train: show, record and save; return the signal that came, or 0."""
+    """Train to the end or to a signal; show, record and save. Return the signal, or 0."""
     signal = 0
     with terminal.stop_signals(alone=world.size == 1) as received:
         reports = fit(state, corpus, world=world)
         for report in terminal.with_progress(reports, state) if world.is_first else reports:
             signal = world.max(max(received, default=0))  # all stop at the same step
             folder.record(report)
-            # Save before an evaluation, too: a kill during it then loses no step.
+            # Saved before an evaluation, too, so that a kill during it loses no step.
             is_beside_evaluation = state.is_evaluation_due or report.val_loss is not None
             if is_beside_evaluation or folder.is_save_due or signal:
                 folder.save(state, corpus)
@@ -69,7 +69,8 @@ def train_to_end(state: TrainingState, corpus: Corpus, folder: RunFolder, world:
 
 
 def show_result(folder: RunFolder, state: TrainingState, signal: int, processes: int) -> None:
-    """Say how good the best model is and let it write a little; after a signal, how to go on."""
+    """Print the best loss and a text by the best model; after a signal, say how to go on
+    instead."""
     if signal:
         what_next = "the run is done"
         if not state.is_done:

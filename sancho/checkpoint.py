@@ -73,7 +73,9 @@ class Progress:
         counted = [self.step, self.tokens, self.seconds, self.evaluations_since_best]
         losses = [self.val_loss or 0, self.best_val_loss or 0, *self.recent_losses]
         if min(counted) < 0 or not all(map(math.isfinite, [*counted, *losses])):
-            raise ValueError(f"step {self.step} or a loss after it is no number that a run has")
+            raise ValueError(
+                f"step {self.step}, or a loss after it, is a number that no run can have"
+            )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -114,7 +116,7 @@ class Checkpoint:
                     self.proof, partial(torch_logits, model), self.model_config, "sancho/model.py"
                 )
             except OtherFunction as why:
-                note(f"{why}; it is used as it is")
+                note(f"{why}; PyTorch uses it all the same")
         return model
 
     def build_numpy(self) -> "NumpyGPT":
@@ -137,7 +139,7 @@ class Checkpoint:
             return self.build_numpy()
         except OtherFunction as why:
             if find_spec("torch") is None:
-                advice = "with PyTorch (pip install torch) sancho/model.py would write"
+                advice = "install PyTorch (pip install torch) to let sancho/model.py write"
                 raise OtherFunction(f"{why}; {advice}") from None
             note(f"{why}: PyTorch writes instead, more slowly")
             return self.build_model()
@@ -185,7 +187,7 @@ def _read_proof(content: dict, config: ModelConfig) -> np.ndarray | None:
         return None if numpy_agrees else UNPROVEN
     proof = from_base64(content["proof"])
     if len(proof) not in (0, proof_size(config)) or not np.isfinite(proof).all():
-        raise ValueError("its proof is not that of such a model")
+        raise ValueError("its proof does not fit its model")
     return proof
 
 
@@ -229,14 +231,14 @@ def find_checkpoint(name: str | Path | None) -> Path:
     of_a_run = (BEST, LAST, "metrics.jsonl")
     if name is None and not any((path / each).exists() for each in of_a_run):
         what = "the pretrained model that comes with the project; train your own with train.py"
-        note(f"there is no run in {path}: this is {what}")
+        note(f"there is no run in {path}, so this is {what}")
         return PRETRAINED
     if path == Path("pretrained") and not (path.is_file() or (path / BEST).exists()):
         return PRETRAINED
     best = path / BEST if path.is_dir() else path
     last = best.with_name(LAST)
     if best.name == BEST and not best.exists() and last.exists():
-        note(f"{best.parent} has no {BEST} yet; this is {last}")
+        note(f"{best.parent} has no {BEST} yet, so this is {last}")
         return last
     if path.is_dir() and not best.exists():
         raise MissingFile(f"the folder {path} has no checkpoint (yet); name another, or pretrained")
@@ -271,8 +273,8 @@ def load(path: str | Path) -> Checkpoint:
         damage = f"the checkpoint {path} is damaged: {why}"
         raise UserError(f"{damage}; use another checkpoint") from None
     if metadata.get("format") != FORMAT:
-        raise UserError(f"{path} is no checkpoint of sancho-mini; use one from train.py")
-    versions = f"version {metadata.get('version')}, this program reads {VERSION}"
+        raise UserError(f"{path} is not a checkpoint of sancho-mini; use one from train.py")
+    versions = f"version {metadata.get('version')}, but this program reads version {VERSION}"
     raise UserError(f"{path} has {versions}; use the sancho-mini that wrote it")
 
 
@@ -288,7 +290,7 @@ def _require_safetensors(path: Path) -> None:
 
 def _read(metadata: dict[str, str], tensors: Arrays) -> Checkpoint:
     if _digest(metadata["content"], tensors) != metadata.get("sha256"):
-        raise ValueError("its checksum does not fit its content")
+        raise ValueError("its checksum does not match its content")
     content = json.loads(metadata["content"])
     parts: dict[str, Arrays] = {"model": {}, "optimizer": {}}
     for name, tensor in tensors.items():
@@ -319,7 +321,7 @@ def _text(value: object) -> str:
 
 def _check_weights(checkpoint: Checkpoint) -> None:
     if checkpoint.tokenizer.vocab_size != checkpoint.model_config.vocab_size:
-        raise ValueError("its vocabulary is not as large as its model's")
+        raise ValueError("its vocabulary and its model have different numbers of characters")
     shapes = weight_shapes(checkpoint.model_config)
     for name in sorted(shapes.keys() | checkpoint.weights.keys()):
         weight = checkpoint.weights.get(name, np.empty(0))
@@ -342,7 +344,7 @@ def _check_weights(checkpoint: Checkpoint) -> None:
             owner = shapes.get(name.rpartition(".")[0], ())
             # A number for each of its numbers, for each row, or for all.
             if state.shape not in (owner, owner[:1], ()) or state.dtype != "float32":
-                raise ValueError(f"tensor {name} is missing, or no state of an optimizer")
+                raise ValueError(f"tensor {name} is missing, or is not the state of an optimizer")
 
 
 def _digest(content: str, tensors: Arrays) -> str:

@@ -61,7 +61,7 @@ class Corpus:
 
 def damaged(name: str | Path, why: object) -> UserError:
     """Return the error for a prepared folder whose files were changed."""
-    advice = "remove the folder, and prepare the text anew"
+    advice = "remove the folder, and prepare the text again"
     return UserError(f"the corpus in {name} is damaged ({why}); {advice}")
 
 
@@ -69,7 +69,7 @@ def require_ids(ids: np.ndarray, corpus: Corpus) -> None:
     """Raise UserError for ids that the vocabulary of a corpus does not have."""
     highest = int(ids.max(initial=0))
     if highest >= corpus.tokenizer.vocab_size:
-        raise damaged(corpus.name, f"there is an id {highest}, but no such character")
+        raise damaged(corpus.name, f"its ids go up to {highest}, but it has no such character")
 
 
 def write_corpus(
@@ -89,11 +89,11 @@ def write_corpus(
     Raises UserError where there is no text at all; the folder is then as it was before.
     """
     if not text:
-        raise UserError(f"{source} holds no text; give a file with something to read")
+        raise UserError(f"{source} contains no text; give a file that does")
     tokenizer = CharTokenizer.from_text(text)
     if tokenizer.vocab_size > 65536:
         many = f"{source} has {tokenizer.vocab_size} different characters"
-        raise UserError(f"{many}; at most 65536 work")
+        raise UserError(f"{many}; give a text with at most 65536")
     ids = tokenizer.look_up(text).astype(tokenizer.id_type)
     is_val = np.zeros(len(ids), dtype=bool)
     end = 0
@@ -144,7 +144,7 @@ def read_corpus(folder: str | Path) -> Corpus:
     folder = Path(folder)
     if not is_prepared(folder):
         there = sorted(path.parent.name for path in folder.parent.glob("*/meta.json"))
-        others = f" (but {', '.join(there)})" if there else ""
+        others = f" (only {', '.join(there)})" if there else ""
         raise MissingFile(
             f"there is no prepared corpus in {folder}{others}; prepare a text (data/prepare.py "
             f"--input FILE --name {folder.name}), or give its file as --corpus FILE"
@@ -159,7 +159,7 @@ def read_corpus(folder: str | Path) -> Corpus:
         if is_prepared(folder):
             why = f"{error} is missing" if isinstance(error, KeyError) else error
             raise damaged(folder, why) from None
-    raise UserError(f"{folder} is being prepared anew; try again when that has ended")
+    raise UserError(f"{folder} is being prepared by another process; try again when that has ended")
 
 
 def _corpus_of(folder: Path, meta: dict) -> Corpus:
@@ -167,14 +167,14 @@ def _corpus_of(folder: Path, meta: dict) -> Corpus:
     counts = np.array(meta["counts"])
     is_counted = counts.shape == (tokenizer.vocab_size,) and counts.dtype.kind == "i"
     if not is_counted or counts.min() < 1 or counts.sum() != meta["n_train"] + meta["n_val"]:
-        raise ValueError("meta.json does not count the characters of the text")
+        raise ValueError("the counts in meta.json are not those of the text")
     if not re.fullmatch("[0-9a-f]{64}", meta["sha256"]):
         raise ValueError(f"its sha256 is {meta['sha256']!r}")
     files = meta.get("files", [])
     if "split" not in meta and not meta["file_sha256"] and ", " in meta["source"]:
         note(
             f"{folder} was prepared by an earlier version: its validation part is the last tenth "
-            "of all its files together; prepared anew, it is the last tenth of each"
+            "of all its files together; if you prepare it again, it is the last tenth of each"
         )
     return Corpus(
         name=folder.name,
@@ -225,7 +225,7 @@ def require_length(corpus: Corpus, block_size: int, *, is_fixed: bool = False) -
     """
     length = len(corpus.train) + len(corpus.val)
     if len(corpus.val) < 2:
-        least = f"a text takes at least {LEAST}: give a longer one"
+        least = f"a text needs at least {LEAST}: give a longer one"
         if corpus.n_files > 1:
             least = f"none of its {corpus.n_files} files has {LEAST}: give longer ones"
         raise UserError(f"the corpus {corpus.name} has {length} characters, but {least}")
@@ -233,6 +233,6 @@ def require_length(corpus: Corpus, block_size: int, *, is_fixed: bool = False) -
         needed = block_size * 10 // 9 + 1  # a tenth, rounded down, is validation
         raise UserError(
             f"the corpus {corpus.name} has {length} characters, but --block_size {block_size} "
-            f"takes at least {needed}: give a longer text"
+            f"needs at least {needed}: give a longer text"
             + (", or train a model of your own" if is_fixed else " or a smaller --block_size")
         )

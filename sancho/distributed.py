@@ -105,13 +105,17 @@ def process_group() -> Iterator[World]:
     if os.environ.get("WORLD_SIZE", "") in ("", "1") or not os.environ.get("RANK"):
         yield ALONE
         return
-    advice = "start several processes with torchrun, or one after: unset WORLD_SIZE RANK"
+    advice = (
+        "start several processes with torchrun; to start one alone, first unset WORLD_SIZE RANK"
+    )
     wrong = [name for name in OF_TORCHRUN if not os.environ.get(name, "").isdigit()]
     if not wrong and int(os.environ["RANK"]) >= int(os.environ["WORLD_SIZE"]):
         wrong = ["RANK"]
     if wrong:
         names = ", ".join(wrong)
-        raise UserError(f"WORLD_SIZE and RANK are set, but missing or wrong: {names}; {advice}")
+        raise UserError(
+            f"WORLD_SIZE and RANK are set, but these are missing or wrong: {names}; {advice}"
+        )
     backend = "cpu:gloo,cuda:nccl" if torch.cuda.is_available() else "gloo"
     try:
         store, rank, size = next(dist.rendezvous("env://"))
@@ -131,7 +135,7 @@ def process_group() -> Iterator[World]:
             time.sleep(GRACE_SECONDS)
         if isinstance(error, RuntimeError) and re.search(LOST, str(error), re.IGNORECASE):
             what = str(error).splitlines()[0][:120]
-            advice = "what was saved is whole, go on with --resume"
+            advice = "what was saved is intact: go on with --resume"
             raise UserError(f"another process of the run has ended ({what}); {advice}") from None
         raise
     finally:

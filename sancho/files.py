@@ -93,7 +93,9 @@ class FolderLock:
             note(f"{self.folder} can't be locked ({error.strerror}): let no other run use it")
         self._identity = identity_of(self.path)
         if self._identity is None:
-            note(f"{self.folder}: on this file system a run does not notice that it is replaced")
+            note(
+                f"{self.folder}: on this file system, a run can't notice if its folder is replaced"
+            )
         return True
 
     def is_in_place(self) -> bool:

@@ -73,7 +73,7 @@ class RunFolder(ExitStack):
             self._take()
         is_taken = self.best.exists() or self.last.exists()
         if is_taken and not (self.resumes or self.options.overwrite):
-            ways = f"begin with its model (--init_from {self.best}, another --out_dir), "
+            ways = f"begin with its model (--init_from {self.best} and another --out_dir), "
             if self.last.exists():
                 ways = "go on with it (--resume), "
             ways += "replace it (--overwrite), or choose another --out_dir"
@@ -110,11 +110,11 @@ class RunFolder(ExitStack):
             return checkpoint.load(self.best).progress.val_loss or math.inf
         except MissingFile:
             if progress.best_val_loss is not None:
-                note(f"{self.best} is gone; the model of the next evaluation takes its place")
+                note(f"{self.best} is missing; the next evaluation makes a new one")
         except UserError as why:
             aside = self.best.with_name(f"{self.best.name}.damaged")
             self.best.replace(aside)
-            note(f"{why}: it is {aside} now; the model of the next evaluation takes its place")
+            note(f"{why}; it was renamed to {aside}, and the next evaluation makes a new one")
         return math.inf
 
     def result(self) -> Checkpoint:
@@ -124,7 +124,7 @@ class RunFolder(ExitStack):
         except MissingFile:
             raise
         except UserError as why:
-            note(f"{why}; this is {self.last}")
+            note(f"{why}; using {self.last} instead")
             return checkpoint.load(self.last)
 
     def record(self, report: Report) -> None:
@@ -169,12 +169,12 @@ class RunFolder(ExitStack):
             self._stay()
             self._write(state, corpus)
         except (OSError, MemoryError) as error:
-            how = "nothing of the run is saved: start it again"
+            how = "start the run again: nothing of it is saved"
             if self.last.exists():
-                how = f"what was saved before is whole: go on with --resume --out_dir {self.path}"
+                how = f"go on with --resume --out_dir {self.path}: what was saved before is intact"
             raise UserError(
-                f"the run could not be saved at step {state.progress.step} ({reason(error)}); once "
-                f"that is mended, {how}"
+                f"the run could not be saved at step {state.progress.step} ({reason(error)}); "
+                f"once that is fixed, {how}"
             ) from None
 
     def _write(self, state: TrainingState, corpus: Corpus) -> None:
@@ -232,9 +232,9 @@ class RunFolder(ExitStack):
                     break
                 lock.release()
         if path != self.path:
-            note(f"{self.path} is another run's now; this one goes on in {path}")
+            note(f"{self.path} now belongs to another run; this run goes on in {path}")
         elif not was_there:
-            note(f"{self.path} is gone: it is made again, and holds the run from here on")
+            note(f"{self.path} is gone; it is made again, to hold the run from this step on")
         self._lock = lock
         self._go_to(path)
         if not self.best.exists():

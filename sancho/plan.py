@@ -157,13 +157,15 @@ def _check_run(
     require_length(corpus, model.block_size, is_fixed=is_trained)
     if train.gradient_accumulation_steps % processes:
         raise UserError(
-            f"--gradient_accumulation_steps is {train.gradient_accumulation_steps}; the processes "
-            f"share them, so it must be a multiple of {processes} (and --batch_size so much "
-            "smaller)"
+            f"--gradient_accumulation_steps is {train.gradient_accumulation_steps}; make it a "
+            f"multiple of {processes}, for the processes share the micro-batches (and make "
+            "--batch_size smaller in return)"
         )
     if train.compile and model.ngram_size > 1:
         advice = "leave it out, or give --ngram_size 1"
-        raise UserError(f"--compile knows no sparse gradients, as of the n-gram table; {advice}")
+        raise UserError(
+            f"--compile does not work with the sparse gradients of the n-gram table; {advice}"
+        )
     if train.tensorboard and not find_spec("tensorboard"):
         advice = "install it (pip install tensorboard), or leave --tensorboard out"
         raise UserError(f"--tensorboard needs the package tensorboard; {advice}")
@@ -193,7 +195,7 @@ def _check_same(options: TrainOptions, initial: Checkpoint, resumes: bool) -> No
 def _check_resumed(train: TrainConfig, last: Checkpoint, corpus: Corpus) -> None:
     if not last.optimizer:
         advice = "begin a new run with its weights (--init_from) in another --out_dir"
-        raise UserError(f"the run has no state of an optimizer to go on with; {advice}")
+        raise UserError(f"the checkpoint has no optimizer state, so the run can't go on; {advice}")
     if corpus.sha256 != last.corpus_sha256:
         advice = "give it the same --dataset or --corpus, or start a new run with --init_from"
         raise UserError(f"the run learned from another text than {corpus.name}; {advice}")

@@ -13,7 +13,7 @@ LEAST = {"numpy": (2, 0), "torch": (2, 9)}
 """The oldest versions that will do, as in pyproject.toml."""
 LONGEST_REASON = 200  # characters
 NAMES = {"numpy": "NumPy", "torch": "PyTorch"}
-WITHOUT_TORCH = "; without it sample.py writes (leave out --device), and so does docs/index.html"
+WITHOUT_TORCH = "; sample.py (without --device) and docs/index.html write without PyTorch"
 OWN_PYTHON = os.path.join(".venv", "Scripts" if os.name == "nt" else "bin", "python")
 FOR_A_CPU = " --extra-index-url https://download.pytorch.org/whl/cpu (for a GPU leave that out)"
 
@@ -29,12 +29,16 @@ def require(packages):
     missing = " ".join(name for name in packages if find_spec(name) is None)
     if missing and _is_managed():
         fail(
-            "%s lacks %s, and the system lets nobody install packages into it; make an environment "
-            "of your own: %s; then start %s" % (python, missing, _environment(), OWN_PYTHON)
+            "%s lacks %s, and the system does not let you install packages into it; make an "
+            "environment of your own: %s; then start %s"
+            % (python, missing, _environment(), OWN_PYTHON)
         )
     if missing:
         command = _pip("", missing)
-        fail("%s lacks %s; start the Python that has it, or: %s" % (python, missing, command))
+        fail(
+            "%s lacks %s; start a Python that has it, or install it: %s"
+            % (python, missing, command)
+        )
 
 
 def problem(package):

@@ -81,7 +81,7 @@ def describe(run: Run, out_dir: Path, processes: int = 1) -> str:
     if step:
         first_line = f"going on with the run in {out_dir} after step {step:,}"
     if state.is_done:
-        first_line += "; it is done: a larger --max_iters, or --patience 0, goes on"
+        first_line += "; it is done: to go on, give a larger --max_iters, or --patience 0"
     elif initial and step >= initial.train_config.max_iters:
         factor = learning_rate_factor(step, train)
         first_line += f"; it was done: its learning rates rise again, to {factor:.2f} of the peak"
@@ -91,12 +91,12 @@ def describe(run: Run, out_dir: Path, processes: int = 1) -> str:
         first_line,
         f"{preset_of(model) or shape}: {count_parameters(model):,} parameters; "
         f"{corpus.name}: {len(corpus.train):,} characters to train on; {train.max_iters:,} steps, "
-        f"{epochs:,.1f} times the text",
+        f"which read the text {epochs:,.1f} times",
     ]
     of_what = f"each of {corpus.n_files} files" if corpus.n_files > 1 else "the text"
     lines.append(
-        f"validation part: the last tenth of {of_what}, {len(corpus.val):,} characters that no "
-        "step reads"
+        f"validation part: the last tenth of {of_what}, {len(corpus.val):,} characters that "
+        "are not trained on"
     )
     if initial and run.beginning.resumes:
         changed = changes(initial.model_config, model) | changes(initial.train_config, train)

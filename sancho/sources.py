@@ -115,7 +115,7 @@ def unprepared(data: str | Path, path: Path, encoding: str) -> Corpus:
     texts = [_read_file(each.name, each.read_bytes(), encoding) for each in text_files(path)]
     text = "".join(texts)
     if len(text) < 2:
-        raise UserError(f"{path} has {len(text)} characters; what is scored takes at least 2")
+        raise UserError(f"{path} has {len(text)} characters; give a text with at least 2")
     tokenizer = CharTokenizer.from_text(text)
     ids = tokenizer.look_up(text).astype(tokenizer.id_type)
     digest = hashlib.sha256(text.encode()).hexdigest()
@@ -144,7 +144,7 @@ def text_files(path: str | Path) -> list[Path]:
             raise UserError(f"the folder {path} has no .txt file; give the path of a text")
     elif not found:
         return [existing_file(path, "the text")]
-    note(f"{path}: {len(found):,} files, taken as one text in order of their names")
+    note(f"{path}: {len(found):,} files, read as one text in the order of their names")
     return found
 
 
@@ -162,7 +162,7 @@ def folder_of(data: str | Path, name: str) -> Path:
         return folder
     here = Path("data", name)
     if not here.exists():
-        note(f"{data} can't be written; what is prepared goes to {here}")
+        note(f"{data} can't be written; the prepared text goes to {here}")
     return here
 
 
@@ -212,8 +212,8 @@ def find_corpus(data: str | Path, name: str) -> Corpus:
     if is_its_text and corpus.file_sha256 != hashlib.sha256(text.read_bytes()).hexdigest():
         again = command("data/prepare.py", "--input", text, "--name", name, "--overwrite")
         raise UserError(
-            f"{text} has changed since {folder} was prepared from it; prepare it anew ({again}), "
-            "or move it away to go on with the text as it was"
+            f"{text} has changed since {folder} was prepared from it; prepare it again ({again}), "
+            f"or move {text.name} away to go on with the text as it was"
         )
     return corpus
 
@@ -264,11 +264,11 @@ def fetch(name: str) -> str:
             is_like_it = text.startswith(online.beginning) and len(text) in online.lengths
             if is_like_it and online.sha256 in (None, digest):
                 return text
-            why = f"{host}: another text, {len(text)} characters from {text[:20]!r} on"
+            why = f"{host} sent another text ({len(text)} characters, beginning {text[:20]!r})"
         except (OSError, http.client.HTTPException, UserError) as error:
             why = f"{host}: {str(error) or 'no answer'}"
     raise FetchError(
-        f"{name} could not be fetched ({why}); get {online.addresses[0]} by hand, then "
+        f"{name} could not be downloaded ({why}); get {online.addresses[0]} yourself, then run "
         f"data/prepare.py --input FILE --name {name}, or train.py --corpus FILE"
     )
 

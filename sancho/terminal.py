@@ -64,7 +64,7 @@ def run_script(main: Callable[[Sequence[str]], int | None]) -> None:
         words = "allocate memory|not enough memory|out of memory"
         if isinstance(error, RuntimeError) and not re.search(words, str(error)):
             raise
-        _fail("not enough memory; a smaller model, batch or text, or fewer samples, take less")
+        _fail("not enough memory; try a smaller model, batch or text, or fewer samples")
     except KeyboardInterrupt:
         say("\ninterrupted")
         sys.exit(130)

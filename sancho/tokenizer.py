@@ -76,7 +76,7 @@ class CharTokenizer:
         text = nfc(text)
         if missing := [c for c in dict.fromkeys(text) if c not in self._known]:
             named = ", ".join(map(_visible, missing[:10]))
-            never = f"{what} {text!r} can never come: the model does not know {named}"
+            never = f"{what} {text!r} can never come up: the model does not know {named}"
             raise UserError(f"{never}{_line_break(text) or '; change it'}")
 
     def look_up(self, text: str) -> np.ndarray:

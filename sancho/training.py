@@ -40,7 +40,7 @@ class NonFiniteLoss(UserError):
     def __init__(self, step: int) -> None:
         super().__init__(
             f"the loss or its gradient is not a finite number at step {step}; nothing after the "
-            "last checkpoint was kept. Smaller learning rates or a longer --warmup_iters help"
+            "last checkpoint was kept. Try smaller learning rates or more --warmup_iters"
         )
 
 
@@ -106,8 +106,10 @@ class TrainingState:
         """
         unknown = model.arrays().keys() ^ weight_shapes(model.config).keys()
         if unknown:
-            advice = "name its weights in sancho/weights.py, too"
-            raise UserError(f"the model in sancho/model.py has other weights: {unknown}; {advice}")
+            advice = "name the weights of the model in sancho/weights.py"
+            raise UserError(
+                f"sancho/model.py and sancho/weights.py list different weights: {unknown}; {advice}"
+            )
         if not train_config.threads:
             threads = min(cores(), train_config.batch_size) if device.on_cpu else 1
             train_config = replace(train_config, threads=threads)
@@ -340,8 +342,8 @@ class TrainingLoop:
             if not self.is_told:
                 self.is_told = True
                 note(
-                    f"{why}. PyTorch writes, more slowly, and to-page and to-huggingface refuse "
-                    "the model, until that file is changed like sancho/model.py"
+                    f"{why}. Until you change that file like sancho/model.py, PyTorch writes, more "
+                    "slowly, and to-page and to-huggingface refuse the model"
                 )
         seed = self.state.train_config.seed
         first = self.corpus.val[:1]

@@ -198,8 +198,14 @@ def test_a_pickle_is_refused_and_not_run(tmp_path, protocol):
 @pytest.mark.parametrize(
     ("metadata", "words"),
     [
-        *((metadata, "is no checkpoint of sancho-mini") for metadata in (None, {"format": "pt"})),
-        *((OURS | {"version": v}, f"has version {v}, this program reads 4") for v in "35"),
+        *(
+            (metadata, "is not a checkpoint of sancho-mini")
+            for metadata in (None, {"format": "pt"})
+        ),
+        *(
+            (OURS | {"version": v}, f"has version {v}, but this program reads version 4")
+            for v in "35"
+        ),
     ],
 )
 def test_a_file_of_others_or_of_another_version(tmp_path, metadata, words):
@@ -218,7 +224,7 @@ def test_one_way_to_find_a_checkpoint(tmp_path, saved, monkeypatch, caplog):
     assert caplog.messages == []
     Path("out").mkdir()
     assert find(None) == PRETRAINED
-    assert "note: there is no run in out: this is the pretrained model" in caplog.text
+    assert "note: there is no run in out, so this is the pretrained model" in caplog.text
     with pytest.raises(MissingFile, match="does not exist"):
         find("pretrained/x")
 
@@ -237,7 +243,7 @@ def test_the_best_checkpoint_of_a_folder_or_else_its_last_but_never_another_mode
     checkpoint.save(last, saved)
     for name in (None, out, best):
         assert find(name) == last
-        assert "note: out has no best.safetensors yet; this is out" in caplog.messages.pop()
+        assert "note: out has no best.safetensors yet, so this is out" in caplog.messages.pop()
     checkpoint.save(best, saved)
     assert [find(name) for name in (None, "out", out, best, last)] == [best] * 4 + [last]
 
@@ -249,9 +255,9 @@ def test_the_forger_can_write_a_good_file(tmp_path, saved, content, tensors):
 
 def test_a_wrong_checksum_or_none(tmp_path, content, tensors):
     path = tmp_path / "x"
-    assert "checksum does not fit" in refuse(forge(path, content, tensors, sha256="0" * 64))
+    assert "checksum does not match" in refuse(forge(path, content, tensors, sha256="0" * 64))
     whole = OURS | {"content": json.dumps(content)}  # but for the checksum
-    for head, words in ((OURS, "'content' is missing"), (whole, "checksum does not fit")):
+    for head, words in ((OURS, "'content' is missing"), (whole, "checksum does not match")):
         path.write_bytes(safetensors.numpy.save(tensors, head))
         assert words in refuse(path)
 
@@ -265,7 +271,7 @@ def test_half_precision_on_disk_is_float32_again_when_read(tmp_path, saved):
 
 FLOAT = np.float32
 KEYS = "model.ngram_embedding.keys"  # (5,)
-NO_STATE = "is missing, or no state of an optimizer"
+NO_STATE = "is missing, or is not the state of an optimizer"
 
 
 @pytest.mark.parametrize(

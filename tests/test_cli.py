@@ -212,14 +212,14 @@ BAD_LINES = [
         "--temperature 0,5",
         "invalid float value: '0,5'; write the number with a decimal",
     ),
-    ("sample.py", "--checkpoint MODEL --stop Ω", "--stop 'Ω' can never come: the model does not"),
+    ("sample.py", "--checkpoint MODEL --stop Ω", "--stop 'Ω' can never come up: the model does"),
     ("sample.py", r"--checkpoint MODEL --stop a\n", r"a line break is typed as $'\n' in bash"),
     ("sample.py", r"--checkpoint MODEL --start a\n", "at position 1", r"typed as $'\n' in bash"),
     ("train.py", "--n_layer four", "--n_layer: invalid int value: 'four'"),
     ("train.py", "--n_layer", "--n_layer: expected one argument; give a value that begins with -"),
     ("train.py", "--resume --overwrite", "--resume is True; ", "--overwrite"),
     ("train.py", "--dataset nobody", "nobody", "prepare.py --input"),
-    ("train.py", "--dataset Tiny", "data/Tiny (but tiny); prepare a text"),
+    ("train.py", "--dataset Tiny", "data/Tiny (only tiny); prepare a text"),
     ("train.py", "--corpus missing.txt", "missing.txt", "does not exist"),
     ("train.py", "--corpus tiny", "a text of data/ is given as --dataset tiny"),
     ("train.py", "--threads auto", "invalid int value: 'auto'; leave the option out to have"),
@@ -312,7 +312,7 @@ def test_train_from_beginning_to_end(project):
     assert result.err.splitlines()[-1].endswith("sample.py")  # out is where it looks
     assert "step 6 of 6: loss" in result.err
     read = 6 * 2 * 8 / len(corpus.read_corpus("data/tiny").train)
-    assert f"6 steps, {read:,.1f} times the text" in result.err
+    assert f"6 steps, which read the text {read:,.1f} times" in result.err
     assert "the length of the text decides: eval_interval 6" in result.err
     assert steps_in(out) == [2, 4, 6]
     assert (best.train_config.max_iters, best.corpus_name) == (6, "tiny")
@@ -361,7 +361,7 @@ def test_a_run_that_patience_ended_says_so_and_how_to_go_on(project):
     train_tiny("--max_iters=6", "--eval_interval=1", "--patience=2", *still)
     said = first_line(succeed("train.py", "--resume", "--max_iters=9"))
     assert said.startswith("going on with the run in out after step 3; it is done: ")
-    assert "--patience 0, goes on" in said
+    assert "or --patience 0" in said
     result = succeed("train.py", "--resume", "--patience=0")
     assert first_line(result) == "going on with the run in out after step 3"
     assert "changed: patience 2 → 0" in result.err.splitlines()
@@ -389,7 +389,7 @@ def test_resume_of_a_run_that_is_done_shows_its_result_again(project):
     before = contents(project / "out")
     again = succeed("train.py", "--resume")
     assert again.out == first.out
-    assert " after step 6; it is done: a larger --max_iters" in first_line(again)
+    assert " after step 6; it is done: to go on, give a larger" in first_line(again)
     (result,) = (line for line in first.err.splitlines() if line.startswith("validation loss "))
     assert result.endswith(" bits), at step 6")
     assert result in again.err.splitlines()
@@ -584,7 +584,7 @@ def test_without_a_network_there_is_no_shakespeare(project, line):
     result = run(name, option, "shakespeare")
     said, result.err = result.err.splitlines(keepends=True)
     assert said == "note: fetching shakespeare from raw.githubusercontent.com\n"
-    todo = "then data/prepare.py --input FILE --name shakespeare, or train.py --corpus FILE"
+    todo = "then run data/prepare.py --input FILE --name shakespeare, or train.py --corpus FILE"
     assert_refused(result, name, "not be fetched (raw.githubusercontent.com: ", todo)
     assert contents(project / "data" / "shakespeare") == {}
 
@@ -614,7 +614,7 @@ def test_evaluate_on_another_text(project, trained, monkeypatch):
     assert "\nnote: the model learned from another text than other; what" in said
     assert_refused(run("evaluate.py", "--dataset=strange"), "evaluate.py", "does not know", "'ψ'")
     result = run("evaluate.py", "--dataset=short")
-    assert_refused(result, "evaluate.py", "has 18 characters, but a text takes at least 20")
+    assert_refused(result, "evaluate.py", "has 18 characters, but a text needs at least 20")
     assert "--block_size" not in result.err  # it has no such option
 
 
@@ -634,14 +634,14 @@ def test_evaluate_scores_all_of_a_text_of_ones_own_and_writes_nothing(
     assert result.out.startswith(f"validation loss {loss:.4f} nats")
     assert f", of {len(text):,} characters in windows of 8\n" in result.out
     trained_on = len(corpus.read_corpus("data/tiny").train)
-    assert f"{len(text):,} by the author and {trained_on:,} to train on" in result.out
+    assert f"{len(text):,} of the author's and {trained_on:,} of the training part" in result.out
     line = ["--corpus=short.txt", "--encoding=utf-16", "--json"]
     short = json.loads(succeed("evaluate.py", *line).out)
     assert short["characters"]["validation"] == 1000
     refused = run("evaluate.py", "--corpus=strange.txt")
     assert_refused(refused, "evaluate.py", "does not know these characters of strange.txt: ['ψ']")
     refused = run("evaluate.py", "--corpus=empty.txt")
-    assert_refused(refused, "evaluate.py", "empty.txt has 0 characters; what is scored takes at l")
+    assert_refused(refused, "evaluate.py", "empty.txt has 0 characters; give a text with at l")
     assert_refused(run("evaluate.py", "--encoding=utf-16"), "evaluate.py", "--corpus names a file")
     result = run("evaluate.py", "--corpus=tiny")
     assert_refused(result, "evaluate.py", "a text of data/ is given as --dataset tiny")
@@ -649,7 +649,7 @@ def test_evaluate_scores_all_of_a_text_of_ones_own_and_writes_nothing(
     shutil.rmtree("data/tiny")
     said = succeed("evaluate.py", "--corpus", "own.txt").out
     assert f"validation loss {loss:.4f} nats" in said
-    assert "compared with it: the text that the model learned from is not prepared here." in said
+    assert "to compare it with: the text that the model learned from is not prepared here." in said
 
 
 # --- as processes of their own --------------------------------------------------------------

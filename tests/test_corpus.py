@@ -88,7 +88,7 @@ def test_a_text_may_have_65536_characters_and_no_more(prepared):
     assert text_of(result) == characters[:-1] + "\n"
     with pytest.raises(UserError, match="a source has 65537 different characters; at most 65536"):
         prepared(characters)
-    with pytest.raises(UserError, match="a source holds no text"):
+    with pytest.raises(UserError, match="a source contains no text"):
         prepared(" \n\t\n")
     assert read_corpus(result.train.filename.parent).tokenizer.vocab_size == 65536
 
@@ -162,7 +162,7 @@ def test_who_opens_a_folder_that_is_prepared_anew_gets_no_mixture(prepared, monk
         return map_file(path, *args)
 
     monkeypatch.setattr(corpus, "_map", map_beside_another)
-    with pytest.raises(UserError, match=r"corpus is being prepared anew; try again"):
+    with pytest.raises(UserError, match=r"corpus is being prepared by another process; try again"):
         read_corpus(folder)
 
 
@@ -210,7 +210,7 @@ def test_the_length_that_is_asked_for_is_the_shortest_that_works(block_size):
     short = Corpus("breve", CharTokenizer("a"), train, val, "")
     with pytest.raises(UserError, match=r"give a longer text, or train a model of your own$"):
         corpus.require_length(short, block_size, is_fixed=True)
-    with pytest.raises(UserError, match="breve has 19 characters, but a text takes at least 20:"):
+    with pytest.raises(UserError, match="breve has 19 characters, but a text needs at least 20:"):
         require(19)
 
 
@@ -383,7 +383,7 @@ def test_a_folder_or_a_pattern_means_its_texts_in_order(tmp_path, data, caplog):
     (mine / "more").mkdir()
     (mine / "gone.txt").symlink_to("nowhere")
     assert text_of(corpus_of(data, CorpusConfig(corpus=mine))) == "a.TXT\nb.txt\n"
-    assert f"note: {mine}: 2 files, taken as one text in order of their names" in caplog.messages
+    assert f"note: {mine}: 2 files, read as one text in the order of their names" in caplog.messages
     pattern = mine / "*.[tm]*"  # as a shell of Windows leaves it
     assert text_of(corpus_of(data, CorpusConfig(corpus=pattern))) == "b.txt\nc.md\n"
     pattern = tmp_path / "m*" / "b.*"
@@ -408,7 +408,7 @@ def test_where_nobody_may_write_in_data_a_text_is_prepared_in_the_current_folder
     for _ in range(2):
         assert text_of(find_corpus(mine, "apocrifo")) == LINE * 30
     (said,) = (line for line in caplog.messages if "can't be written" in line)
-    assert said.endswith(f"what is prepared goes to {Path('data', 'apocrifo')}")
+    assert said.endswith(f"the prepared text goes to {Path('data', 'apocrifo')}")
     assert names_in(mine) == ["apocrifo.txt", "uno"]
     assert names_in(tmp_path / "data") == ["apocrifo"]
 

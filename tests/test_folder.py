@@ -248,7 +248,7 @@ def test_a_folder_that_is_moved_or_removed_under_a_run_is_made_again(out, corpus
     state.progress.val_loss = 9.0  # the best model is gone, too: this one is better than none
     folder.save(state, corpus)
     (said,) = caplog.messages
-    assert said == f"note: {out} is gone: it is made again, and holds the run from here on"
+    assert said == f"note: {out} is gone; it is made again, to hold the run from this step on"
     assert sorted(contents(out)) == FILES
     assert checkpoint.load(folder.best).progress.val_loss == 9.0
 

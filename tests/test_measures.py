@@ -83,9 +83,9 @@ def test_the_report_says_nats_bits_and_every_measure(corpus, model, found):
     assert float(nats) == pytest.approx(validation_loss(model, corpus.val), abs=1e-4)
     assert float(bits) == pytest.approx(found.loss / math.log(2), abs=1e-3)
     assert float(perplexity) == pytest.approx(math.exp(found.loss), rel=1e-2)
-    assert rest == [f"{len(corpus.val):,} characters in windows of 16"]
-    read = f"{len(corpus.val):,} by the author and {len(corpus.train):,} to train on"
-    assert f"(of 20,000 characters by each sampling, {read})" in report
+    assert rest == [f"{len(corpus.val):,} characters in windows of 16 characters"]
+    read = f"{len(corpus.val):,} of the author's and {len(corpus.train):,} of the training part"
+    assert f"(measured on 20,000 characters of each sampling, {read})" in report
     for text in found.texts.values():
         for figure in (f"{text['known_words']:.1%}", f"{text['copied']:.1%}"):
             assert figure in report
@@ -109,8 +109,10 @@ def test_the_report_says_what_counts_as_copied_and_how_far_counting_looks_back(t
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(evaluate, "SAMPLE_LENGTH", 20)
         report = as_text(evaluate.measure(model, corpus, lambda: None), 16)
-    assert "than counting what follows up to 7 characters, which" in report
-    (copied_line,) = re.findall(r"^  copied, in passages of 32 or more .*", report, re.MULTILINE)
+    assert "the loss of counting which character follows each sequence of up to 7" in report
+    (copied_line,) = re.findall(
+        r"^  copied, in passages of 32\+ characters .*", report, re.MULTILINE
+    )
     assert copied_line.split()[-1] == "3.2%"  # 32 characters of 1,000, but not the 31
     (longest_line,) = re.findall(r"^  longest copied passage .*", report, re.MULTILINE)
     assert longest_line.split()[-1] == "32"
@@ -118,7 +120,10 @@ def test_the_report_says_what_counts_as_copied_and_how_far_counting_looks_back(t
 
 @pytest.mark.parametrize(
     ("val", "train", "words"),
-    [(999, 9000, "999 characters are too few, it takes 1,000"), (1000, 0, "not prepared here")],
+    [
+        (999, 9000, "999 characters are too few; a comparison needs 1,000"),
+        (1000, 0, "not prepared here"),
+    ],
 )
 def test_too_little_is_compared_with_nothing(corpus, model, val, train, words):
     parts = {"val": corpus.val[:val], "train": corpus.train[:train]}
@@ -126,7 +131,7 @@ def test_too_little_is_compared_with_nothing(corpus, model, val, train, words):
     assert found.loss == pytest.approx(validation_loss(model, parts["val"]))
     assert (found.counting, found.texts) == (None, {})
     _, reason = as_text(found, 16).splitlines()
-    assert reason.startswith("Nothing is compared with it: ") and words in reason
+    assert reason.startswith("There is nothing to compare it with: ") and words in reason
 
 
 def test_different_words_of_a_short_validation_part_are_those_of_texts_as_long(

@@ -275,7 +275,7 @@ def test_what_a_run_cannot_change_is_refused(corpus, initial, line, words):
 
 def test_a_run_goes_on_with_its_optimizer_alone(corpus, initial):
     best = replace(initial, optimizer={})
-    with refused("the run has no state of an optimizer to go on with; begin a new run"):
+    with refused("the checkpoint has no optimizer state, so the run can't go on; begin a new run"):
         plan(corpus, initial=best, resumes=True)
 
 
@@ -302,7 +302,10 @@ def test_every_option_that_changes_a_weight_counts(corpus, initial, option):
 @pytest.mark.parametrize(
     ("line", "words"),
     [
-        ("--compile", "--compile knows no sparse gradients, as of the n-gram table; leave it out"),
+        (
+            "--compile",
+            "--compile does not work with the sparse gradients of the n-gram table; leave it out",
+        ),
         ("--tensorboard", "install it (pip install tensorboard)"),
     ],
 )

@@ -168,7 +168,7 @@ class OldProgress(Progress):
 def old_read(metadata: dict[str, str], tensors: dict[str, np.ndarray]) -> Checkpoint:
     """A copy of `_read` of that program."""
     if checkpoint._digest(metadata["content"], tensors) != metadata.get("sha256"):
-        raise ValueError("its checksum does not fit its content")
+        raise ValueError("its checksum does not match its content")
     content = json.loads(metadata["content"])
     parts: dict[str, dict[str, np.ndarray]] = {"model": {}, "optimizer": {}}
     for name, tensor in tensors.items():

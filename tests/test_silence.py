@@ -59,7 +59,7 @@ def test_a_run_that_can_save_nothing_ends_with_an_error(project, monkeypatch, nu
     assert (done.status, done.out) == (2, "")
     assert notes and all(line.startswith("note: not saved (") for line in notes)
     assert said.startswith("train.py: error: the run could not be saved at step 2 (")
-    assert "nothing of the run is saved: start it again" in said
+    assert "start the run again: nothing of it is saved" in said
 
 
 def test_a_refused_save_after_others_says_how_to_go_on(project, monkeypatch):
@@ -67,7 +67,9 @@ def test_a_refused_save_after_others_says_how_to_go_on(project, monkeypatch):
     watch_reports(monkeypatch, lambda report: monkeypatch.setattr(os, "fsync", failing))
     done = run("train.py", "--resume", "--max_iters", "4")
     assert done.status == 2
-    assert done.err.splitlines()[-1].endswith("is whole: go on with --resume --out_dir out")
+    assert done.err.splitlines()[-1].endswith(
+        "go on with --resume --out_dir out: what was saved before is intact"
+    )
 
 
 @pytest.mark.parametrize(
@@ -193,7 +195,7 @@ def test_a_run_whose_folder_became_another_runs_goes_on_beside_it(runs, caplog):
     folder.save(state, text)
     assert everything(Path("first")) == before
     (said,) = caplog.messages
-    assert said == "note: first is another run's now; this one goes on in first-2"
+    assert said == "note: first now belongs to another run; this run goes on in first-2"
     assert folder.path == Path("first-2") and {LAST} <= set(names_in(Path("first-2")))
     assert checkpoint.load("first-2/last.safetensors").progress.step == 3
     folder.close()
@@ -262,7 +264,7 @@ def test_a_run_that_went_on_beside_may_have_to_move_again(runs, caplog):
     folder.save(state, text)
     assert folder.path == Path("first-2") and LAST in names_in(folder.path)
     *_, said = caplog.messages
-    assert said.startswith("note: first-2 is gone: it is made again")
+    assert said.startswith("note: first-2 is gone; it is made again")
     folder.close()
 
 
@@ -309,7 +311,7 @@ def test_a_prepared_corpus_that_was_changed_is_refused(project, script, name, ac
     change(name, act)
     args = TRAIN if script == "train.py" else ["--checkpoint=pretrained", "--dataset=tiny"]
     done = run(script, *args)
-    assert_refused(done, script, "the corpus in ", " is damaged (", "prepare the text anew")
+    assert_refused(done, script, "the corpus in ", " is damaged (", "prepare the text again")
     assert not Path("out", LAST).exists()
 
 
@@ -321,7 +323,7 @@ def test_in_a_corpus_too_long_to_be_counted_ids_are_looked_at_as_they_are_read(
     change(name, lambda raw: b"\xff" * len(raw))
     done = run("train.py", *TRAIN)
     assert done.status == 2
-    assert "there is an id 255, but no such character" in done.err.splitlines()[-1]
+    assert "its ids go up to 255, but it has no such character" in done.err.splitlines()[-1]
 
 
 def test_the_first_id_of_a_window_is_looked_at_too():
@@ -331,7 +333,7 @@ def test_the_first_id_of_a_window_is_looked_at_too():
     state = start(text, config)
     batches = Batches(text.train, state.model.config.block_size, config, CPU.torch_device)
     text.train[batches.window_start(0)] = 255
-    with pytest.raises(UserError, match="there is an id 255, but no such character"):
+    with pytest.raises(UserError, match="its ids go up to 255, but it has no such character"):
         next(fit(state, text))
 
 

@@ -89,7 +89,7 @@ def test_a_torch_that_cannot_be_used_is_one_line(tmp_path, line, code, words):
     (said,) = done.stderr.splitlines()
     assert said.startswith(f"{line.split()[0]}: error: PyTorch ") and words in said
     assert f"; {sys.executable} -m pip install --" in said
-    assert "; without it sample.py writes (leave out --device), and so does docs/index.html" in said
+    assert "; sample.py (without --device) and docs/index.html write without PyTorch" in said
 
 
 @pytest.mark.parametrize(
@@ -144,7 +144,7 @@ def test_a_python_of_the_system_is_told_to_have_an_environment(monkeypatch, caps
         require.require(["numpy", "no_such_package"])
     said = capsys.readouterr().err
     assert (stop.value.code, said.count("\n")) == (2, 1)
-    assert "lacks no_such_package, and the system lets nobody install" in said
+    assert "lacks no_such_package, and the system does not let you install" in said
     own = ".venv/bin/python" if os.name != "nt" else ".venv\\Scripts\\python"
     assert f" -m venv .venv && {own} -m pip install -r " in said and said.endswith(f"{own}\n")
 

@@ -155,7 +155,7 @@ def compare(model: NumpyGPT, folder: Path, export: Export) -> str:
             spec.loader.exec_module(module)
         theirs = getattr(module, export.name)
     except (ImportError, OSError) as error:  # a PyTorch that can't be loaded raises either
-        return f"not compared with the model, for transformers can't be loaded here ({error})"
+        return f"not compared with the model, because transformers can't be loaded here ({error})"
     transformers.logging.set_verbosity_error()
     transformers.logging.disable_progress_bar()
     opened = theirs.from_pretrained(folder)

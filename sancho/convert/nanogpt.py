@@ -92,7 +92,7 @@ def load_nanogpt(path: str | Path, meta: str | Path | None) -> tuple[Checkpoint,
     import torch  # not above: the export to a page needs no PyTorch
 
     path = existing_file(Path(path), "nanoGPT's checkpoint")
-    with _explained(path, "no checkpoint of nanoGPT's, or damaged", "its ckpt.pt"):
+    with _explained(path, "not a checkpoint of nanoGPT, or damaged", "its ckpt.pt"):
         _check_checkpoint(path)
         with torch.serialization.safe_globals([(call, name) for name, call in HARMLESS.items()]):
             content = torch.load(path, map_location="cpu", weights_only=True)
@@ -325,7 +325,7 @@ class _Sizes:
         else:
             self.make(code, argument)
         if self.sum > MOST:
-            raise ValueError("what its pickle makes of little is too large")
+            raise ValueError("its pickle would grow too large when it is read")
 
     def make(self, code: pickletools.OpcodeInfo, argument: object) -> None:
         """Take objects from the stack and put there what is made of them."""
@@ -336,7 +336,7 @@ class _Sizes:
         taken = self.stack[start:]
         size = sum(each[0] for each in taken)
         if code.name in ("REDUCE", "NEWOBJ", "NEWOBJ_EX", "OBJ") and taken[0][0]:
-            raise ValueError("its pickle calls what is no function")
+            raise ValueError("its pickle calls something that is not a function")
         if code.name in ("APPEND", "APPENDS", "SETITEM", "SETITEMS", "ADDITEMS", "BUILD"):
             del self.stack[start + 1 :]
             self.stack[start][0] = size
@@ -359,7 +359,9 @@ def _check_pickle(file: IO[bytes]) -> None:
         # Python's reader takes memory for all places of its memo up to the highest one.
         is_far = code.name.endswith("PUT") and int(str(argument)) > MOST // 10
         if code.name in STRANGE or is_long or is_far:
-            raise ValueError(f"its pickle has a {code.name} that nanoGPT's never has")
+            raise ValueError(
+                f"its pickle has the instruction {code.name}, which nanoGPT never writes"
+            )
         sizes.step(code, argument)
 
 
@@ -373,7 +375,7 @@ def _check_checkpoint(path: Path) -> None:
             return
     with zipfile.ZipFile(path) as parts:
         if sum(part.file_size for part in parts.infolist()) > path.stat().st_size:
-            raise ValueError("it is compressed, as PyTorch compresses nothing")
+            raise ValueError("it is compressed, which no file of PyTorch is")
         for part in parts.infolist():
             if part.filename.lower().endswith("data.pkl"):
                 with parts.open(part) as file:
@@ -410,7 +412,7 @@ class _PlainUnpickler(pickle.Unpickler):
 def _read_characters(path: Path) -> str:
     """Return the characters of a meta.pkl, in the order of their ids."""
     data = existing_file(path, "nanoGPT's meta").read_bytes()
-    with _explained(path, "no meta.pkl of a character model", "what prepare.py wrote"):
+    with _explained(path, "not the meta.pkl of a character model", "what prepare.py wrote"):
         _check_pickle(io.BytesIO(data))
         itos = _PlainUnpickler(io.BytesIO(data)).load()["itos"]
         characters = [itos[i] for i in range(len(itos))]
@@ -433,8 +435,8 @@ def _explained(path: Path, what: str, use: str) -> Iterator[None]:
     except Exception as error:  # a damaged pickle may raise anything
         if asked := re.search(r"GLOBAL ([\w.]+)", str(error)):
             raise UserError(
-                f"{path} is refused: to open it would call {asked[1]}, and what nanoGPT writes "
-                "calls nothing; do not open it elsewhere either"
+                f"{path} is refused: opening it would call {asked[1]}, and no file of nanoGPT "
+                "calls anything; do not open it with another program either"
             ) from None
         why = "it can't be read"  # PyTorch's own words advise to open it all the same
         if isinstance(error, KeyError):

@@ -47,7 +47,9 @@ def to_onnx(options: ToOnnxOptions) -> list[str]:
     saved = checkpoint.load(checkpoint.find_checkpoint(options.checkpoint))
     check_new(options.output)
     if count_parameters(saved.model_config) > LARGEST:
-        raise UserError("the model is too large: an ONNX file ends at 2 GB")
+        raise UserError(
+            "the model is too large: an ONNX file can have 2 GB at most; choose a smaller model"
+        )
     content = onnx_file(saved)
     with atomic_write(options.output) as file:
         file.write(content)

@@ -19,7 +19,7 @@ def check_new(path: str | Path) -> None:
     if not path.parent.is_dir():
         raise UserError(f"--output {path}: the folder {path.parent} does not exist; make it first")
     if path.exists() or path.is_symlink():
-        raise UserError(f"--output {path} is there already; choose another name")
+        raise UserError(f"--output {path} exists already; choose another name")
 
 
 def require_computed(
@@ -52,7 +52,7 @@ def new_folder(path: str | Path) -> Iterator[Path]:
     if is_folder and any(path.iterdir()):
         raise UserError(f"--output {path} is a folder that is not empty; choose another name")
     if is_folder and (path.is_symlink() or path.samefile(os.curdir)):
-        raise UserError(f"--output {path} is where you are or a link; choose another name")
+        raise UserError(f"--output {path} is the current folder or a link; choose another name")
     if not is_folder:
         check_new(path)
     place = path.with_name(f"{path.name}.sancho-new")  # not that of a file, as in atomic_write

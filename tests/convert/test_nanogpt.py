@@ -228,7 +228,7 @@ def test_a_pickle_changes_nothing_of_what_stands_in(tmp_path):
     convert(tmp_path)
     (tmp_path / "ours.safetensors").unlink()
     (tmp_path / "meta.pkl").write_bytes(b"\x80\x02cpathlib\nPosixPath\n" + state)
-    refuses(tmp_path, command(tmp_path, "--meta", tmp_path / "meta.pkl"), "no meta.pkl")
+    refuses(tmp_path, command(tmp_path, "--meta", tmp_path / "meta.pkl"), "not the meta.pkl")
     assert not hasattr(HARMLESS["pathlib.PosixPath"], "a")
 
 
@@ -261,7 +261,7 @@ def test_what_calls_something_is_refused_by_name(tmp_path, name, protocol):
     file, key = ("meta", "stoi") if name == "meta.pkl" else ("content", "config")
     files[file][key] = Hostile(tmp_path / "opened")
     done = convert(tmp_path, **files, protocol=protocol)
-    refuses(tmp_path, done, f"{name} is refused: to open it would call ")
+    refuses(tmp_path, done, f"{name} is refused: opening it would call ")
     assert ".mkdir" in done.err
     assert not (tmp_path / "opened").exists()
 
@@ -276,10 +276,10 @@ def test_without_meta_it_says_what_is_missing(tmp_path):
     [
         (their_meta(CHARACTERS[1:]), "has 27 characters"),
         ({"vocab_size": 3}, "'itos'"),
-        (7, "no meta.pkl"),
+        (7, "not the meta.pkl"),
         ({"itos": ["ab", "c"]}, "not single characters"),
         ({"itos": ["a", "a"]}, "a character twice"),
-        ({"itos": ["a", "\ud800"]}, "no meta.pkl"),
+        ({"itos": ["a", "\ud800"]}, "not the meta.pkl"),
     ],
 )
 def test_another_meta_is_refused(tmp_path, meta, words):
@@ -330,17 +330,17 @@ def doubled(make: Callable, thing: object, times: int = 20) -> object:
 DEEP = doubled(lambda a, b: (a, b), "a")
 JOINED = doubled(lambda a, b: Called(type(Path()), a, b), "a")
 HEX = doubled(lambda a, _: Called(codecs.encode, a, "hex"), b"a")
-TOO_LARGE = "what its pickle makes of little is too large"
+TOO_LARGE = "its pickle would grow too large when it is read"
 CAREFUL = [
     ({DEEP: 1}, TOO_LARGE),
     ({DEEP}, TOO_LARGE),
     (JOINED, TOO_LARGE),
-    (2**70, "that nanoGPT's never has"),
+    (2**70, "which nanoGPT never writes"),
 ]
 
 
 @pytest.mark.parametrize(
-    ("extra", "words"), [*CAREFUL, ({frozenset("a")}, "a FROZENSET that nanoGPT's never has")]
+    ("extra", "words"), [*CAREFUL, ({frozenset("a")}, "a FROZENSET which nanoGPT never writes")]
 )
 def test_a_meta_that_grows_is_refused(tmp_path, extra, words):
     refuses(tmp_path, convert(tmp_path, meta=their_meta() | {"extra": extra}), words)
@@ -352,7 +352,7 @@ def test_a_place_far_off_in_the_memo_is_refused(tmp_path):
     far = b"\x80\x02Nr" + (10**7).to_bytes(4, "little")
     (tmp_path / "meta.pkl").write_bytes(far + pickle.dumps(their_meta(), 2)[2:])
     done = command(tmp_path, "--meta", tmp_path / "meta.pkl")
-    refuses(tmp_path, done, "a LONG_BINPUT that nanoGPT's never has")
+    refuses(tmp_path, done, "a LONG_BINPUT which nanoGPT never writes")
 
 
 @pytest.mark.parametrize("is_zip", [True, False])
@@ -361,8 +361,8 @@ def test_a_place_far_off_in_the_memo_is_refused(tmp_path):
     [
         *CAREFUL,
         (HEX, TOO_LARGE),
-        (Called(bytearray, 10**6), "bytearray, and what nanoGPT writes calls nothing"),
-        (Called(torch.FloatTensor, 10**6), "to open it would call torch.FloatTensor"),
+        (Called(bytearray, 10**6), "bytearray, and no file of nanoGPT calls anything"),
+        (Called(torch.FloatTensor, 10**6), "opening it would call torch.FloatTensor"),
     ],
 )
 def test_a_checkpoint_that_grows_is_refused(tmp_path, extra, words, is_zip):
@@ -380,7 +380,7 @@ def test_what_calls_no_function_is_refused(tmp_path):
     first = b"".join(pickle.dumps(part, 2) for part in (0x1950A86A20F9469CFC6C, 1001, {}))
     (tmp_path / "ckpt.pt").write_bytes(first + called + b")R." + pickle.dumps([], 2))
     done = command(tmp_path, "--meta", tmp_path / "meta.pkl")
-    refuses(tmp_path, done, "calls what is no function")
+    refuses(tmp_path, done, "calls something that is not a function")
 
 
 def test_numbers_that_are_repeated_are_refused_before_they_are_copied(tmp_path):
@@ -398,7 +398,7 @@ def test_a_compressed_checkpoint_is_refused(tmp_path):
         for name, raw in content.items():
             parts.writestr(name, raw)
     done = command(tmp_path, "--meta", tmp_path / "meta.pkl")
-    refuses(tmp_path, done, "it is compressed, as PyTorch compresses nothing")
+    refuses(tmp_path, done, "it is compressed, which no file of PyTorch is")
 
 
 def test_values_that_are_none_are_named_by_their_type(tmp_path):

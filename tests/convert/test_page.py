@@ -167,7 +167,9 @@ def test_the_seed_is_said_to_give_the_text_of_sample_where_it_does(visit, mini):
 
 def test_to_page_says_what_it_made_and_what_packing_costs(here):
     done = run("convert.py", "to-page")
-    assert re.search(r"packing: loss \d\.\d{5} → \d\.\d{5} nats .* of tiny", done.err)
+    assert re.search(
+        r"loss before → after packing: \d\.\d{5} → \d\.\d{5} nats .* of tiny", done.err
+    )
     assert not any(made()["links"].values())
     links, name = made("--repository=ana/sancho")["links"], "ana/sancho"
     assert links["chapter"] == f"https://github.com/{name}/blob/main/notebooks/{{file}}.ipynb"

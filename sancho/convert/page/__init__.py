@@ -139,9 +139,13 @@ def to_page(options: ToPageOptions, data: str | Path) -> list[str]:
     lines = [f"{options.output}: {size / 1e6:.2f} MB, weights in {options.precision}"]
     if cost:
         change = f"{cost.before:.5f} → {cost.after:.5f} nats per character"
-        lines.append(f"packing: loss {change}, on {cost.characters} characters of {cost.text}")
+        lines.append(
+            f"loss before → after packing: {change}, on {cost.characters} characters of {cost.text}"
+        )
     if not passages:
-        lines.append(f"no game: its text is not in {data}, or has no sentences to guess unread")
+        lines.append(
+            f"the page has no game: the model's text is not in {data}, or has no passages for it"
+        )
     return [*lines, "open it with a double click, or send it to a friend: it needs no network"]
 
 
