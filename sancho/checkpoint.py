@@ -1,7 +1,7 @@
-"""Checkpoints: one safetensors file that is enough by itself.
+"""Checkpoints: one safetensors file that needs no other.
 
 Tensors are named "model.…", as in weights.py, and "optimizer.…"; all else is JSON in the file's
-metadata. A file is checked before it is believed, and nothing in it is ever executed.
+metadata. A file is checked before it is used, and nothing in it is ever executed.
 """
 
 import hashlib
@@ -46,7 +46,7 @@ VERSION = "4"
 PRETRAINED = Path(__file__).parent / "pretrained" / "sancho.safetensors"
 BEST = "best.safetensors"
 LAST = "last.safetensors"
-# What the content of a damaged file raises; AttributeError: a type that NumPy does not have.
+# What reading a damaged file can raise (AttributeError for a type that NumPy does not have).
 DAMAGE = (ValueError, KeyError, TypeError, AttributeError, ArithmeticError, RecursionError)
 
 
@@ -62,14 +62,14 @@ class Progress:
     is_evaluated: bool = False
     """Whether an evaluation was made after that step."""
     val_loss: float | None = None
-    """At the last evaluation, nats per character."""
+    """Validation loss of the last evaluation, in nats per character."""
     best_val_loss: float | None = None
     evaluations_since_best: int = 0
     recent_losses: list[float] = field(default_factory=list)
     """Training losses of the steps since the last report."""
 
     def __post_init__(self) -> None:
-        """Raise ValueError for what no run can come to."""
+        """Raise ValueError for numbers that no run can have."""
         counted = [self.step, self.tokens, self.seconds, self.evaluations_since_best]
         losses = [self.val_loss or 0, self.best_val_loss or 0, *self.recent_losses]
         if min(counted) < 0 or not all(map(math.isfinite, [*counted, *losses])):
@@ -92,9 +92,9 @@ class Checkpoint:
     weights: Arrays
     """By the names of `weight_shapes`."""
     optimizer: Arrays = field(default_factory=dict)
-    """By "weight.state"; empty where training can't go on."""
+    """By "weight.state"; empty if training can't go on from this file."""
     proof: np.ndarray | None = None
-    """Of the model that was trained, as `proof_of` returns it; None in a file without one."""
+    """The proof of the trained model, from `proof_of`; None in a file without one."""
 
     @property
     def tokenizer(self) -> CharTokenizer:
@@ -104,10 +104,10 @@ class Checkpoint:
     def build_model(self) -> "GPT":
         """Return the model as a PyTorch module, in evaluation mode, on the CPU.
 
-        A note says so where model.py computes another function than the one that was trained.
+        A note is given if model.py computes another function than the one that was trained.
         """
         require_torch()
-        from sancho.model import GPT  # not above: to write on a CPU takes no PyTorch
+        from sancho.model import GPT  # not above: writing on a CPU needs no PyTorch
 
         model = GPT.with_weights(self.model_config, self.weights).eval()
         if self.proof is not None and len(self.proof):
@@ -122,7 +122,7 @@ class Checkpoint:
     def build_numpy(self) -> "NumpyGPT":
         """Return the model for inference in NumPy.
 
-        Raises OtherFunction where that is not the model that was trained.
+        Raises OtherFunction if NumPy does not compute the model that was trained.
         """
         from sancho.numpy_model import NumpyGPT
 
@@ -131,9 +131,9 @@ class Checkpoint:
         return model
 
     def build_implementation(self) -> "NumpyGPT | GPT":
-        """Return what writes on a CPU: NumPy's model if it is the one that was trained.
+        """Return the model that writes on a CPU: NumPy's if that computes what was trained.
 
-        Else PyTorch's, with a note. Raises OtherFunction where PyTorch is not installed.
+        Otherwise it is PyTorch's, with a note. Raises OtherFunction if PyTorch is not installed.
         """
         try:
             return self.build_numpy()
@@ -146,9 +146,9 @@ class Checkpoint:
 
 
 def save(path: str | Path, checkpoint: Checkpoint) -> None:
-    """Write a checkpoint; whatever happens, `path` holds the old one or the new one, whole.
+    """Write a checkpoint; whatever happens, `path` holds either the old one or the new one.
 
-    Raises UserError for a name or a character that no file can hold.
+    Raises UserError for a name or a character that can't be written to a file.
     """
     _require_text(checkpoint.characters, "the vocabulary")
     _require_text(checkpoint.corpus_name, "the name of the corpus")
@@ -181,7 +181,7 @@ def save(path: str | Path, checkpoint: Checkpoint) -> None:
 
 
 def _read_proof(content: dict, config: ModelConfig) -> np.ndarray | None:
-    """Return the proof in a file; what an older one says of NumPy instead leaves its progress."""
+    """Return the proof in a file; older files have `numpy_agrees` in their progress instead."""
     numpy_agrees = content["progress"].pop("numpy_agrees", True)
     if "proof" not in content:
         return None if numpy_agrees else UNPROVEN
@@ -193,7 +193,7 @@ def _read_proof(content: dict, config: ModelConfig) -> np.ndarray | None:
 
 @contextmanager
 def _naming_short_memory() -> Iterator[None]:
-    """Raise MemoryError where safetensors, written in Rust, panics: it has no other reason to."""
+    """Raise MemoryError if safetensors, which is written in Rust, panics: memory is why it does."""
     try:
         yield
     except BaseException as error:
@@ -211,9 +211,9 @@ def _require_text(text: str, what: str) -> None:
 
 
 def require_torch() -> None:
-    """Raise UserError where PyTorch is there, but can't be loaded or is too old.
+    """Raise UserError if PyTorch is installed, but can't be loaded or is too old.
 
-    To be called before what imports it on demand. Raises ModuleNotFoundError where it is missing.
+    Call this before importing PyTorch on demand. Raises ModuleNotFoundError if it is missing.
     """
     if why := problem("torch"):
         raise UserError(why)
@@ -222,10 +222,10 @@ def require_torch() -> None:
 def find_checkpoint(name: str | Path | None) -> Path:
     """Return the path of the checkpoint that was asked for.
 
-    A folder means the best checkpoint of the run in it, or else its last, with a note. Without a
-    name it is the folder out; where that has no run, the pretrained model, with a note.
-    "pretrained", where nothing else is called so, is that model.
-    Raises MissingFile where nothing is there.
+    A folder means the best checkpoint of its run, or if there is none the last one, with a note.
+    None means the folder out, or if that has no run the pretrained model, with a note. The name
+    "pretrained" means that model, too, unless a file or a run has that name.
+    Raises MissingFile if there is no such checkpoint.
     """
     path = Path(name or "out")
     of_a_run = (BEST, LAST, "metrics.jsonl")
@@ -253,7 +253,7 @@ def pretrained() -> Checkpoint:
 def load(path: str | Path) -> Checkpoint:
     """Read a checkpoint; weights in half precision become float32.
 
-    Raises MissingFile or UserError for anything that is not a sound one.
+    Raises MissingFile, or UserError for a file that is not an intact checkpoint.
     """
     path = existing_file(path, "the checkpoint")
     _require_safetensors(path)
@@ -342,7 +342,7 @@ def _check_weights(checkpoint: Checkpoint) -> None:
         for name in (*(f"{head}.weight" for head in heads), *checkpoint.optimizer):
             state = checkpoint.optimizer.get(name, np.empty(0))
             owner = shapes.get(name.rpartition(".")[0], ())
-            # A number for each of its numbers, for each row, or for all.
+            # The state has one number for each weight, for each row, or for all of them.
             if state.shape not in (owner, owner[:1], ()) or state.dtype != "float32":
                 raise ValueError(f"tensor {name} is missing, or is not the state of an optimizer")
 

@@ -1,4 +1,4 @@
-"""The prepared corpus: a folder with a clean text, the ids of its two parts, and what it is."""
+"""The prepared corpus: a folder with a clean text, the ids of its two parts, and meta.json."""
 
 import hashlib
 import json
@@ -13,11 +13,11 @@ from sancho.errors import MissingFile, UserError, note
 from sancho.files import atomic_write
 from sancho.tokenizer import CharTokenizer
 
-# What meta.json raises that is not as it was written.
+# What reading a changed meta.json can raise.
 DAMAGE = (ValueError, KeyError, TypeError, AttributeError, OSError, OverflowError, RecursionError)
 PIECE = 2**20  # ids that are counted at once
 MOST_COUNTED = 2**28  # bytes of a corpus that are counted when it is checked
-LEAST = 20  # characters of a file of several that has a validation part of its own
+LEAST = 20  # characters; shorter files of a corpus have no validation part
 
 
 @dataclass(frozen=True)
@@ -27,24 +27,24 @@ class Corpus:
     name: str
     tokenizer: CharTokenizer
     train: np.ndarray
-    """Ids of the first nine tenths, of several files of each of them, (n,), memory-mapped."""
+    """Ids of the first nine tenths (of each file, if there are several), (n,), memory-mapped."""
     val: np.ndarray
-    """Ids of the last tenth, of several files of each of them, (n,), memory-mapped."""
+    """Ids of the last tenth (of each file, if there are several), (n,), memory-mapped."""
     sha256: str
-    """Of the clean text in UTF-8; of several files, with their lengths behind it."""
+    """Digest of the clean text in UTF-8, followed by the lengths of the files if it has several."""
     source: str = ""
-    """Where the text is from, in words: the name of its file."""
+    """Where the text comes from: the names of its files, or an address."""
     file_sha256: str = ""
-    """Of the bytes of that file, if it is one."""
+    """Digest of the bytes of its file, if it has only one."""
     n_files: int = 1
-    """Number of files whose last tenths are the validation part; 1, too, where it is one text."""
+    """Number of files whose last tenths are the validation part."""
     counts: np.ndarray | None = None
-    """How often each id occurs in both parts, (V,); None where nobody has counted."""
+    """How often each id occurs in both parts, (V,); None if they were not counted."""
 
     def check(self) -> None:
-        """Raise UserError where the ids on disk are not those that were prepared.
+        """Raise UserError if the ids on disk are not those that were prepared.
 
-        Up to MOST_COUNTED bytes are counted. Of a longer corpus the ids are compared with the
+        A corpus of more than MOST_COUNTED bytes is not checked here: its ids are compared with the
         vocabulary as batches are read.
         """
         if self.counts is None or self.train.nbytes + self.val.nbytes > MOST_COUNTED:
@@ -81,12 +81,12 @@ def write_corpus(
 ) -> Corpus:
     """Write input.txt, train.bin, val.bin and meta.json into `folder` and return the corpus.
 
-    text: clean. source: where it is from, in words. file_sha256: of the bytes of its one file.
-    files: of several, name and number of characters of each, in their order in the text; the last
-    tenth of each is validation, but of one that is shorter than LEAST nothing.
-    meta.json is removed before and written after the others are replaced: a folder without it does
-    not count as prepared.
-    Raises UserError where there is no text at all; the folder is then as it was before.
+    text: the clean text. source: where it comes from. file_sha256: digest of the bytes of its file,
+    if it has only one. files: if it has several, the name and number of characters of each, in
+    order; the last tenth of each file is validation, unless the file is shorter than LEAST.
+    meta.json is removed before the other files are replaced, and written after them: a folder
+    without it does not count as prepared.
+    Raises UserError if there is no text at all; the folder is then left as it was.
     """
     if not text:
         raise UserError(f"{source} contains no text; give a file that does")
@@ -126,7 +126,7 @@ def write_corpus(
         val.write(ids[is_val].tobytes())
         (folder / "meta.json").unlink(missing_ok=True)
     with atomic_write(folder / "meta.json") as out:
-        # Names of files may be no text.
+        # A file's name may have bytes that are not UTF-8.
         out.write(json.dumps(meta, ensure_ascii=False, indent=1).encode(errors="backslashreplace"))
     return read_corpus(folder)
 
@@ -152,7 +152,7 @@ def read_corpus(folder: str | Path) -> Corpus:
     try:
         meta = _read_meta(folder)
         corpus = _corpus_of(folder, meta)
-        # What prepares it meanwhile removes meta.json first and writes it last.
+        # Another process that prepares it removes meta.json first and writes it last.
         if _read_meta(folder) == meta:
             return corpus
     except DAMAGE as error:
@@ -219,7 +219,7 @@ def remap_ids(corpus: Corpus, tokenizer: CharTokenizer) -> Corpus:
 
 
 def require_length(corpus: Corpus, block_size: int, *, is_fixed: bool = False) -> None:
-    """Raise UserError where the text is too short to cut one window of it, and to predict one.
+    """Raise UserError if the text is too short for one window of training and one of validation.
 
     is_fixed: whether the block_size belongs to a trained model.
     """

@@ -1,9 +1,9 @@
-"""Counting as a language model: n-grams of characters with Kneser-Ney smoothing, a baseline."""
+"""A baseline that only counts: a language model of character n-grams, Kneser-Ney smoothed."""
 
 import numpy as np
 
 MAX_ORDER = 8
-"""Characters of the longest sequences that are counted: the next one, and up to 7 before it."""
+"""Length of the longest sequences that are counted: a character and up to 7 before it."""
 
 
 def kneser_ney_losses(
@@ -13,8 +13,9 @@ def kneser_ney_losses(
 
     train: the ids that are counted; val: those that are predicted, in nats each. Interpolated
     Kneser-Ney smoothing with one discount for each length (Kneser and Ney 1995; Chen and Goodman
-    1999): what is taken from the counts of a sequence goes to the next shorter one, which is
-    counted by how many different characters it occurs after; the shortest to 1/V.
+    1999): the discount from the counts of a length goes to the distribution of the next shorter
+    length, whose counts are the numbers of different characters before a sequence. The discount of
+    the shortest length goes to the uniform distribution, 1/V.
     """
     ids = np.concatenate((train, val)).astype(np.int64)
     n_train = len(train)
@@ -37,9 +38,9 @@ def kneser_ney_losses(
 def _smoothed(
     grams: np.ndarray, contexts: np.ndarray, places: np.ndarray, lower: np.ndarray
 ) -> np.ndarray:
-    """Return the probability of the last characters of the text, given that by shorter sequences.
+    """Return the probability of each validation character; `lower` is that by shorter sequences.
 
-    places: those of the training part at which a sequence counts.
+    places: the places of the training part at which a sequence is counted.
     """
     counts = np.bincount(grams[places], minlength=grams.max() + 1)
     once = (counts == 1).sum()

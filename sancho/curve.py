@@ -8,12 +8,12 @@ from string import Template
 
 WIDTH, HEIGHT = 760, 420
 LEFT, RIGHT, TOP, BOTTOM = 56, 48, 56, 48  # margins around the plot
-LONGEST = 1e9  # seconds that are shown: a forged checkpoint may say more
-POINTS = 600  # a line of more can't be told from one of so many
+LONGEST = 1e9  # seconds; a forged checkpoint may claim more
+POINTS = 600  # more points in a line can't be seen
 
 
 def draw_curve(records: Sequence[dict]) -> str:
-    """Return the picture of the lines of metrics.jsonl, one or more, in their order."""
+    """Return an SVG picture of the lines of metrics.jsonl, of which there must be one or more."""
     train, val = (
         [(r["step"], r[name]) for r in records if r.get(name) is not None]
         for name in ("train_loss", "val_loss")
@@ -27,7 +27,9 @@ def draw_curve(records: Sequence[dict]) -> str:
     def x(step: float) -> float:
         return LEFT + (WIDTH - LEFT - RIGHT) * step / last
 
-    def y(loss: float) -> float:  # by ratios: the beginning falls far, the end matters
+    def y(
+        loss: float,
+    ) -> float:  # logarithmic: the loss falls far at the beginning, but its end matters
         part = math.log(high / max(loss, low)) / math.log(high / low)
         return TOP + (HEIGHT - TOP - BOTTOM) * part
 

@@ -18,7 +18,7 @@ class Device:
 
     torch_device: torch.device
     dtype: torch.dtype
-    asked: DeviceName = "auto"  # --device: a run that goes on elsewhere chooses again
+    asked: DeviceName = "auto"  # --device as given: a run that goes on elsewhere chooses again
 
     def __str__(self) -> str:
         return f"{self.dtype_name} on {self.torch_device.type}"
@@ -30,7 +30,8 @@ class Device:
 
     @property
     def config(self) -> DeviceConfig:
-        """The options with which a run goes on: its type stays, for its bits depend on it."""
+        """The options with which a run goes on: the number type stays, since results depend on
+        it."""
         return DeviceConfig(device=self.asked, dtype=self.dtype_name)
 
     @property
@@ -40,7 +41,7 @@ class Device:
 
     @property
     def suits_base(self) -> bool:
-        """Whether it is a CUDA GPU with bfloat16: without it, `base` would take hours."""
+        """Whether it is a CUDA GPU with bfloat16; on another device `base` would take hours."""
         return self.torch_device.type == "cuda" and has_bfloat16("cuda")
 
     def autocast(self, *, training: bool = False) -> AbstractContextManager:
@@ -54,9 +55,9 @@ class Device:
 
 
 def choose_device(config: DeviceConfig) -> Device:
-    """Return the device and type that `config` asks for; "auto" is CUDA where it is, else the CPU.
+    """Return the device and type that `config` asks for; "auto" is CUDA, or without it the CPU.
 
-    Raises UserError for what this machine, or this build of torch, does not have.
+    Raises UserError for a device that this machine, or this build of torch, does not have.
     """
     name: str = config.device
     if name == "auto":
@@ -76,9 +77,9 @@ def choose_device(config: DeviceConfig) -> Device:
 
 
 def open_device(config: DeviceConfig) -> Device:
-    """Return the device as `choose_device`, and set the precision of a GPU's products in float32.
+    """Return the device of `choose_device`, and set the float32 precision of GPU products.
 
-    That holds for the whole process.
+    The precision holds for the whole process.
     """
     device = choose_device(config)
     if device.torch_device.type == "cuda":  # "high" is TF32, as precise as products in bfloat16
@@ -88,7 +89,7 @@ def open_device(config: DeviceConfig) -> Device:
 
 @cache
 def _refusal(device: str) -> str:
-    """Return what torch can't do with a GPU that is there, or ""; it may have no code for it."""
+    """Return "" if torch can compute on a GPU that is there, or what it can't do."""
     try:
         torch.ones(1, device=device).add(1).item()
         return ""
@@ -107,7 +108,7 @@ def has_bfloat16(device: str) -> bool:
 
 @contextmanager
 def torch_seed(device: torch.device, seed: int, purpose: Purpose, *index: int) -> Iterator[None]:
-    """Inside the block torch draws what belongs to one purpose and place; after it, as before."""
+    """Inside the block, torch draws the random numbers of one purpose and place."""
     # Without `devices`, fork_rng would start CUDA for a run on the CPU.
     with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
         number = seed_of(seed, purpose, *index)

@@ -19,9 +19,9 @@ from torch.nn.utils import parameters_to_vector, vector_to_parameters
 
 from sancho.errors import LOG, UserError
 
-GRACE_SECONDS = 10.0  # in which the first process says what is wrong, and torchrun ends the others
+GRACE_SECONDS = 10.0  # for the first process to report an error and torchrun to end the others
 OF_TORCHRUN = ("WORLD_SIZE", "RANK", "LOCAL_RANK", "MASTER_PORT")  # numbers that it sets
-# What gloo and NCCL say where another process is gone.
+# What gloo and NCCL say if another process is gone.
 LOST = "closed by peer|reset by peer|timed? ?out|broken pipe|refused|unreachable|abort"
 
 
@@ -63,21 +63,21 @@ class World:
         return int(tensor)
 
     def sum(self, tensor: Tensor) -> Tensor:
-        """Return `tensor`, changed into the sum of those of all processes."""
+        """Replace `tensor` by its sum over all processes, and return it."""
         if self.size > 1:
             dist.all_reduce(tensor)
         return tensor
 
     def sum_gradients(self, parameters: Iterable[nn.Parameter]) -> None:
-        """Change every gradient into the sum of those of all processes."""
+        """Replace every gradient by its sum over all processes."""
         if self.size == 1:
             return
         grads = {p: p.grad for p in parameters if p.grad is not None}
         dense = [grad for grad in grads.values() if not grad.is_sparse]
         vector_to_parameters(self.sum(parameters_to_vector(dense)), dense)
         for p, grad in grads.items():
-            if grad.is_sparse:  # NCCL sums none, and a dense one would have every row
-                # Zeros for row 0 make them as many in each process.
+            if grad.is_sparse:  # NCCL sums no sparse ones, and a dense one would have every row
+                # Zeros for row 0 give each process the same number of rows.
                 missing = self.max(grad._nnz()) - grad._nnz()
                 rows = self._gather(nn.functional.pad(grad._indices()[0], (0, missing)))
                 values = self._gather(nn.functional.pad(grad._values(), (0, 0, 0, missing)))
@@ -99,8 +99,8 @@ ALONE = World()
 def process_group() -> Iterator[World]:
     """Yield the processes that torchrun has started, or World() for this one alone.
 
-    What is wrong in all of them the first one says: the others wait for torchrun to end them.
-    Raises UserError where another process is gone.
+    An error that all processes meet is reported by the first one, while the others wait for
+    torchrun to end them. Raises UserError if another process is gone.
     """
     if os.environ.get("WORLD_SIZE", "") in ("", "1") or not os.environ.get("RANK"):
         yield ALONE
@@ -119,7 +119,7 @@ def process_group() -> Iterator[World]:
     backend = "cpu:gloo,cuda:nccl" if torch.cuda.is_available() else "gloo"
     try:
         store, rank, size = next(dist.rendezvous("env://"))
-        # torchrun may keep what the processes of the attempt before, now dead, have left in it.
+        # torchrun's store may still have entries of processes of an earlier attempt.
         attempt = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")
         store = dist.PrefixStore(f"attempt {attempt}", store)
         dist.init_process_group(backend, store=store, rank=rank, world_size=size)
@@ -139,5 +139,5 @@ def process_group() -> Iterator[World]:
             raise UserError(f"another process of the run has ended ({what}); {advice}") from None
         raise
     finally:
-        # Threads of the group that are left to the interpreter's end would crash it.
+        # Threads of the group that still run when the interpreter ends would crash it.
         dist.destroy_process_group()

@@ -1,4 +1,4 @@
-"""Dropout, with masks that a run decides by seed and place."""
+"""Dropout, whose masks depend only on the seed of a run and the place in it."""
 
 import threading
 from collections.abc import Iterator, Sequence
@@ -22,10 +22,10 @@ class Dropout(nn.Module):
     @classmethod
     @contextmanager
     def drawing_from(cls, generators: Sequence[torch.Generator]) -> Iterator[None]:
-        """Inside the block the masks of this thread come from these generators.
+        """Inside the block, the dropout masks of this thread are drawn from these generators.
 
-        There is one for each window of a batch, so that a mask does not depend on which windows
-        share a batch, or a thread. Otherwise they come from torch's global generator.
+        There is one generator for each window of a batch, so that a mask does not depend on which
+        windows share a batch, or a thread. Outside, masks come from torch's global generator.
         """
         cls.thread.generators = generators
         try:

@@ -3,7 +3,7 @@
 import logging
 
 LOG = logging.getLogger("sancho")
-"""Where lines for the user go: to stderr, if the program that imports this says nothing else."""
+"""The logger of all lines for the user; they go to stderr unless a program sets it otherwise."""
 
 
 class UserError(ValueError):
@@ -23,10 +23,10 @@ class MissingFile(UserError, FileNotFoundError):
 
 
 def say(message: str) -> None:
-    """Tell the user something in a line. Where nobody can read it any more, nothing happens."""
+    """Tell the user something in a line. It is no error if nobody can read it any more."""
     LOG.warning(message)
 
 
 def note(message: str) -> None:
-    """Tell the user what is no error, but should be known."""
+    """Tell the user something that is not an error, but important."""
     say(f"note: {message}")

@@ -16,9 +16,9 @@ from sancho.errors import MissingFile, UserError, note
 def atomic_write(path: str | Path) -> Iterator[BinaryIO]:
     """Open a file beside `path` for writing; it takes the place of `path` when the block ends well.
 
-    Whatever interrupts the block (an exception, a full disk, a power cut), `path` holds its old
-    content or the new one, whole. What a killed process left beside it is overwritten by the next
-    one; two must not write `path` at once (`locked`). Raises OSError where the system refuses it.
+    Whatever interrupts the block (an exception, a full disk, a power cut), `path` holds all of its
+    old content or all of the new. A file that a killed process left beside it is overwritten next
+    time. Two processes must not write `path` at once (see `locked`). Raises OSError.
     """
     path = Path(path)
     temporary = path.with_name(f"{path.name}.sancho-tmp")
@@ -29,16 +29,16 @@ def atomic_write(path: str | Path) -> Iterator[BinaryIO]:
             os.fsync(file.fileno())
         temporary.replace(path)
     except BaseException as error:
-        with suppress(OSError):  # why it failed is what matters
+        with suppress(OSError):  # the first error is the one to report
             temporary.unlink()
-        if isinstance(error, OSError):  # that of a write or of fsync names no file
+        if isinstance(error, OSError):  # an error of write or fsync names no file
             error.filename = str(path)
         raise
     sync_folder(path.parent)
 
 
 def sync_folder(folder: Path) -> None:
-    """Make new names in a folder durable, where the system has a call for it and allows it."""
+    """Make new names in a folder survive a power cut, if the system can do that."""
     with suppress(OSError):
         descriptor = os.open(folder, os.O_RDONLY)
         try:
@@ -73,7 +73,9 @@ class FolderLock:
             raise UserError(f"{self.folder} {why}; choose another folder") from None
         if not is_free:
             advice = "wait for it to end, or choose another folder"
-            if self.path.stat().st_size:  # its process and computer: a file instead of a lock
+            if (
+                self.path.stat().st_size
+            ):  # it names a process and a computer, for want of real locks
                 advice += f"; if it was on another computer and has ended, remove {self.path}"
             raise UserError(f"{self.folder} is in use by another process; {advice}")
 

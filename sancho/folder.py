@@ -26,13 +26,13 @@ SAVE_SECONDS = 60.0  # between saves, but for the step or evaluation under way
 class RunFolder(ExitStack):
     """best.safetensors, last.safetensors, metrics.jsonl and curve.svg of one run.
 
-    Of several processes one `writes`: it alone locks, records and saves; the others read what is
-    there. The lock is taken before anything of an older run is read or judged: by `beginning` for
-    a run that goes on, by `require_free` where the folder is there, and at the latest by `begin`,
-    which makes the folder. The end of the block lets go of it, and of TensorBoard's file.
+    If a run has several processes, only the one that `writes` locks, records and saves; the others
+    just read. The folder is locked before anything of an older run in it is read: by `beginning`
+    for a run that goes on, by `require_free` if the folder exists, and at the latest by `begin`,
+    which makes the folder. The end of the block releases the lock and closes TensorBoard's file.
 
-    A folder that is moved, removed or replaced under a run is noticed before each write: the run
-    goes on in a folder of that name or, where that is another run's, beside it.
+    Before each write, the run checks whether its folder was moved, removed or replaced. If so, it
+    goes on in a new folder of that name, or beside it if the name now belongs to another run.
     """
 
     def __init__(self, options: FolderConfig, *, writes: bool = True) -> None:
@@ -41,13 +41,15 @@ class RunFolder(ExitStack):
         self.writes = writes
         self._go_to(options.out_dir)
         self.resumes = options.resume and self.last.exists()
-        """Whether the run in the folder goes on; else a new one begins."""
+        """Whether the run in the folder goes on; otherwise a new one begins."""
         self._lock: FolderLock | None = None
         self._own: set[tuple[int, int, int]] = set()  # stamps of this run's checkpoints
-        self._is_refused = False  # the last save, or a line of metrics after it
+        self._is_refused = (
+            False  # whether the last save, or a line of metrics after it, was refused
+        )
         self._writer: Any = None
         self._last_save = time.monotonic()
-        self._best_loss = math.inf  # of what best.safetensors holds
+        self._best_loss = math.inf  # the validation loss of best.safetensors
 
     def _go_to(self, path: Path) -> None:
         self.path = path
@@ -66,7 +68,7 @@ class RunFolder(ExitStack):
         return Beginning(checkpoint.load(checkpoint.find_checkpoint(path)) if path else None)
 
     def require_free(self) -> None:
-        """Raise UserError where a new run would take the place of another unasked."""
+        """Raise UserError if a new run would replace another one without --overwrite."""
         if not self.writes:
             return
         if self.path.exists():
@@ -80,10 +82,10 @@ class RunFolder(ExitStack):
             raise UserError(f"{self.path} holds a run already; {ways}")
 
     def begin(self, progress: Progress, *, tensorboard: bool) -> None:
-        """Remove the files of an old run; where it goes on, the metrics of what is done again.
+        """Remove the files of an old run, or from a run that goes on the metrics of repeated steps.
 
-        Nothing else in the folder is touched. Raises UserError where another run has begun here
-        in the meantime.
+        Nothing else in the folder is touched. Raises UserError if another run has begun here in
+        the meantime.
         """
         if not self.writes:
             return
@@ -94,7 +96,7 @@ class RunFolder(ExitStack):
             self._own = stamps_of(self.path)
             self._best_loss = self._loss_of_best(progress)
         else:
-            # The checkpoints last: where another file can't be removed, they are still there.
+            # The checkpoints come last: if another file can't be removed, they are still there.
             events = self.events.glob("events.out.tfevents.*")
             for path in (*events, self.curve, self.metrics, self.last, self.best):
                 path.unlink(missing_ok=True)
@@ -105,7 +107,7 @@ class RunFolder(ExitStack):
             self._writer = self.enter_context(writer)
 
     def _loss_of_best(self, progress: Progress) -> float:
-        """Return the validation loss of best.safetensors; one that is damaged is put aside."""
+        """Return the validation loss of best.safetensors; a damaged file is renamed."""
         try:
             return checkpoint.load(self.best).progress.val_loss or math.inf
         except MissingFile:
@@ -118,7 +120,7 @@ class RunFolder(ExitStack):
         return math.inf
 
     def result(self) -> Checkpoint:
-        """Return the best checkpoint, or the last one with a note where the best can't be read."""
+        """Return the best checkpoint, or if it can't be read the last one, with a note."""
         try:
             return checkpoint.load(checkpoint.find_checkpoint(self.path))
         except MissingFile:
@@ -128,7 +130,7 @@ class RunFolder(ExitStack):
             return checkpoint.load(self.last)
 
     def record(self, report: Report) -> None:
-        """Append a line to metrics.jsonl if the report has losses; one that is refused is lost."""
+        """Append a line to metrics.jsonl if the report has losses; a refused line is lost."""
         has_losses = report.train_loss is not None or report.val_loss is not None
         if not (self.writes and has_losses):
             return
@@ -149,7 +151,7 @@ class RunFolder(ExitStack):
     def save(self, state: TrainingState, corpus: Corpus) -> None:
         """Write best.safetensors if this model is better, last.safetensors and curve.svg.
 
-        What the system refuses is told, and tried at the next save.
+        If the system refuses a write, a note says so, and the next save tries again.
         """
         if not self.writes:
             return
@@ -182,7 +184,7 @@ class RunFolder(ExitStack):
         loss = saved.progress.val_loss
         try:
             if saved.progress.is_evaluated and loss is not None and loss < self._best_loss:
-                # The best first: the last one says how good that is.
+                # The best comes first, because the last one records the loss of the best.
                 checkpoint.save(self.best, replace(saved, optimizer={}))
                 self._best_loss = loss
             checkpoint.save(self.last, saved)
@@ -214,9 +216,9 @@ class RunFolder(ExitStack):
             self._lock.release()
 
     def _stay(self) -> None:
-        """See that the folder is still this run's; else take one that is nobody's.
+        """Make sure that the folder is still this run's, or else take another one.
 
-        That is a folder of the same name, made again where it is gone, or one beside it.
+        The other one has the same name, if that is free, or the name with a number behind it.
         """
         if self._lock is None or self._lock.is_in_place():
             return
@@ -242,7 +244,7 @@ class RunFolder(ExitStack):
 
 
 def stamps_of(path: Path) -> set[tuple[int, int, int]]:
-    """Return device, inode and time of each checkpoint in a folder, by which it is known again."""
+    """Return device, inode and time of each checkpoint in a folder, to recognise it again."""
     checkpoints = (path / checkpoint.BEST, path / checkpoint.LAST)
     found = [each.stat() for each in checkpoints if each.exists()]
     return {(each.st_dev, each.st_ino, each.st_mtime_ns) for each in found}

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 Model: TypeAlias = "GPT | NumpyGPT"
 SENTENCE_ENDS = ".!?…"
 CLOSING = '»”")'
-"""What may stand after the end of a sentence and belongs to it."""
+"""Characters after the end of a sentence that still belong to the sentence."""
 
 
 def softmax(logits: np.ndarray) -> np.ndarray:
@@ -31,13 +31,13 @@ def softmax(logits: np.ndarray) -> np.ndarray:
 
 
 def exponentials(logits: np.ndarray) -> np.ndarray:
-    """Return what probabilities are proportional to, at most 1: (B, V) -> (B, V)."""
+    """Return the probabilities, scaled so that the largest is 1: (B, V) -> (B, V)."""
     with np.errstate(over="ignore"):
         return np.exp(logits - logits.max(-1, keepdims=True))
 
 
 def keep_top_k(logits: np.ndarray, k: int | np.ndarray) -> np.ndarray:
-    """Keep the k likeliest ids, exactly k even of equally likely ones. k: for all, or (B, 1)."""
+    """Keep exactly the k likeliest ids, even if some are equally likely. k: a number, or (B, 1)."""
     ranks = np.argsort(-logits, axis=-1, kind="stable").argsort(-1)
     return np.where(ranks < k, logits, -np.inf)
 
@@ -94,7 +94,7 @@ def sample_ids(logits: np.ndarray, uniforms: np.ndarray) -> np.ndarray:
 
 
 class WindowDecoder:
-    """Reads B growing texts with PyTorch, for each character all of them anew."""
+    """Reads B growing texts with PyTorch, and for each new character all of them again."""
 
     def __init__(self, model: "GPT", batch_size: int) -> None:
         self.model = model
@@ -111,17 +111,17 @@ class WindowDecoder:
 
 
 def numpy_implementation(model: "GPT") -> NumpyGPT:
-    """Return the same model in NumPy. Raises OtherFunction where that computes another function."""
+    """Return the same model in NumPy. Raises OtherFunction if NumPy computes something else."""
     found = NumpyGPT(model.config, model.arrays())
     require_proof(model_proof(model), found.logits, model.config, found.file)
     return found
 
 
 def incremental_decoder(model: Model, batch_size: int) -> Decoder | WindowDecoder:
-    """Return a decoder of B texts: NumPy's, which computes each character once, where it can be.
+    """Return a decoder of B texts: if possible NumPy's, which computes each character only once.
 
-    A model of PyTorch that is on a GPU, or that numpy_model.py does not follow, reads its window
-    anew for each character.
+    A PyTorch model on a GPU, or one that numpy_model.py does not compute, reads its whole window
+    again for each character.
     """
     if isinstance(model, NumpyGPT):
         return model.decoder(batch_size)
@@ -143,8 +143,8 @@ def generate(
     """Yield the next id of every sample, max_new_tokens times.
 
     prompt: (T,) ids, T ≥ 1, the same for all samples. Sample number i draws from a random generator
-    of its own, decided by (seed, i) alone. Once block_size characters are in the context, the
-    newest quarter of them is kept, so it always holds between a quarter of a block and a block.
+    of its own, which depends only on (seed, i). When the context exceeds block_size characters,
+    only its newest quarter is kept, so it always holds between a quarter of a block and a block.
     Raises ValueError for an empty prompt.
     """
     if not len(prompt):
@@ -169,16 +169,17 @@ def generate(
 
 
 class StopAt:
-    """Passes characters on until a stop string, none of them empty, appears and is withheld.
+    """Passes characters on until a stop string appears, which is withheld.
 
-    sentence_after: from so many characters on, the blank or line break after a sentence stops, too.
+    strings: none of them empty. sentence_after: after this many characters, the blank or line break
+    after a sentence stops, too.
     """
 
     def __init__(self, strings: Iterable[str], sentence_after: int | None = None) -> None:
         self.strings = [nfc(s) for s in strings]
         self.sentence_after = math.inf if sentence_after is None else sentence_after
         self.count = 0
-        """Characters that were taken in."""
+        """Number of characters that were taken in."""
         self.is_sentence = False
         """Whether the last one of them ends a sentence, or belongs to its end."""
         self.pending = ""
@@ -187,7 +188,7 @@ class StopAt:
     def push(self, character: str) -> str:
         """Take in a character; return the characters that can be shown now.
 
-        The first string that is complete ends the text; where two end at one character, the longer.
+        The first string that is complete ends the text; if two end together, the longer.
         """
         if self.stopped:
             return ""
@@ -226,10 +227,10 @@ def stream_texts(
 ) -> Iterator[list[str]]:
     """Yield continuations of a prompt, a piece of each sample at a time.
 
-    stop: a continuation ends before the first of these strings. until_sentence: each goes on after
-    max_new_tokens until a sentence ends, for as many characters again at most. The rest: as in
-    `generate`. A piece is "" where a stop string may have begun or the sample has ended. One text,
-    as it is written: `for (piece,) in stream_texts(…)`.
+    stop: a continuation ends before the first of these strings. until_sentence: after
+    max_new_tokens, each continues until a sentence ends, for at most as many characters again. The
+    other arguments are those of `generate`. A piece is "" if a stop string may have begun or the
+    sample has ended. To read a single text: `for (piece,) in stream_texts(…)`.
     """
     gates = [StopAt(stop, max_new_tokens if until_sentence else None) for _ in samples]
     max_new_tokens *= 2 if until_sentence else 1

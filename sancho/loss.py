@@ -15,7 +15,7 @@ from sancho.model import GPT, evaluating
 from sancho.threads import ParallelMap, cores, thread_pool
 
 FIRST_WEIGHT = 0.3  # of the first prediction head's loss at the start; each next head has half
-FADE_END = 0.7  # fraction of the steps after which the prediction heads count for nothing
+FADE_END = 0.7  # fraction of the steps after which the prediction heads have no weight
 
 
 def cross_entropy(logits: Tensor, targets: Tensor, reduction: str = "mean") -> Tensor:
@@ -43,9 +43,10 @@ class Objective(nn.Module):
         self.prediction_heads = nn.ParameterList(heads)
 
     def forward(self, ids: Tensor, targets: Tensor, weight: Tensor | None) -> tuple[Tensor, Tensor]:
-        """Return the loss that is reported and the one that is minimised, (B, T), (B, T) -> (), ().
+        """Return the loss to report and the loss to minimise, (B, T), (B, T) -> (), ().
 
-        The second adds the losses of the prediction heads, times the weight of `look_ahead_weight`.
+        The second one includes the losses of the prediction heads, times `weight`, which is from
+        `look_ahead_weight`.
         """
         features = self.model.features(ids)  # (B, T, C)
         logits = self.logit_scale * self.model.head(features).float()  # (B, T, V)
@@ -66,7 +67,8 @@ class Objective(nn.Module):
         return torch.tensor(weight) if len(self.prediction_heads) and weight > 0 else None
 
     def named_trained(self) -> dict[str, nn.Parameter]:
-        """Return all that is trained by name: as in weights.py, and look_ahead.0, 1, …"""
+        """Return all trained parameters: named as in weights.py, and look_ahead.0, look_ahead.1,
+        …"""
         heads = {f"look_ahead.{j}": head for j, head in enumerate(self.prediction_heads)}
         return dict(self.model.named_parameters()) | heads
 
@@ -76,8 +78,8 @@ def windows(
 ) -> Iterator[tuple[Tensor, Tensor]]:
     """Yield (inputs, targets), each (B, T), that cover `ids`, (n,), in order, each target once.
 
-    All windows have T = block_size, but for the last one, which takes what is left.
-    most: at most so many targets are taken, in whole windows that are spread evenly over the text.
+    All windows have T = block_size, except the last one, which may be shorter.
+    most: the largest number of targets; if there are more, windows all over the text are taken.
     Raises ValueError for fewer than two ids.
     """
     if len(ids) < 2:
@@ -118,8 +120,8 @@ def character_losses(
 ) -> np.ndarray:
     """Return −ln p of each id but the first, in nats: (n,) -> (n − 1,) float32.
 
-    Each is predicted in its window (see `windows`), with dropout off. threads: of a CPU, which
-    share the windows; 0: one for each core. Raises ValueError for fewer than two ids.
+    Each is predicted in its window (see `windows`), with dropout off. threads: how many CPU threads
+    share the windows; 0 means one for each core. Raises ValueError for fewer than two ids.
     """
     on_cpu = model.head.weight.device.type == "cpu"
     with thread_pool(threads or cores() if on_cpu else 1) as parallel_map:

@@ -1,15 +1,15 @@
-"""Measures of a text: its words, and what it copies."""
+"""Measures of a generated text: its words, and the passages that it copies."""
 
 import re
 
 import numpy as np
 
 COPY = 32
-"""Characters from which a passage of the training part counts as copied."""
+"""Length, in characters, from which a passage of the training part counts as copied."""
 
 
 def whole_words(text: str) -> str:
-    """Return a text without what comes after its last blank: the beginning of a word, perhaps."""
+    """Return a text up to its last blank, because the word after it may be incomplete."""
     if " " not in text:
         return text
     return text[: text.rindex(" ")]
@@ -21,13 +21,13 @@ def words_of(text: str) -> list[str]:
 
 
 def fraction_of_known_words(text: str, known: set[str]) -> float:
-    """Return which fraction of the words of a text is in `known`; 0 for a text without words."""
+    """Return the fraction of a text's words that is in `known`; 0 for a text without words."""
     words = words_of(text)
     return sum(word in known for word in words) / max(1, len(words))
 
 
 def different_words(text: str, length: int) -> float:
-    """Return how many different words a whole piece of `length` characters has, in the mean."""
+    """Return the mean number of different words in pieces of `length` characters."""
     starts = range(0, max(1, len(text) - length + 1), length)
     return float(np.mean([len(set(words_of(text[i : i + length]))) for i in starts]))
 
@@ -41,13 +41,13 @@ def copied(text: str, source: str, length: int = COPY) -> np.ndarray:
 
 
 def longest_copy(text: str, source: str, length: int = COPY) -> str:
-    """Return the first of the longest passages, of `length` or more, that stand in `source`."""
+    """Return the first of the longest passages, of `length` or more, that occur in `source`."""
     starts = _common_windows(text, source, length)
     known = set(starts)
     longest = ""
     for start in starts:
         end = start + max(length, len(longest) + 1)
-        # A longer passage ends with a window that stands there, too: else it need not be searched.
+        # The end of a longer passage is a common window, too; if not, no search is needed.
         while end - length in known and text[start:end] in source:
             longest = text[start:end]
             end += 1
@@ -55,7 +55,7 @@ def longest_copy(text: str, source: str, length: int = COPY) -> str:
 
 
 def _common_windows(text: str, source: str, length: int) -> list[int]:
-    """Return where windows of `length` characters of `text` begin that stand in `source`."""
+    """Return where `text` has windows of `length` characters that occur in `source`, too."""
     windows = [text[i : i + length] for i in range(len(text) - length + 1)]
     starts = range(len(source) - length + 1)
     found = set(windows).intersection(source[j : j + length] for j in starts)

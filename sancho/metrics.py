@@ -1,4 +1,4 @@
-"""metrics.jsonl: a line for each report of a run that has losses."""
+"""metrics.jsonl: the file with a line for each report with losses of a run."""
 
 import json
 from collections.abc import Iterator
@@ -13,13 +13,13 @@ if TYPE_CHECKING:
     from sancho.training import Report
 
 METRICS = "train_loss val_loss val_bpc lr tokens_per_second".split()
-"""What a line says of training, besides how far it is."""
+"""The figures of a line, besides step, tokens and seconds."""
 LARGEST = 1e12
-"""No figure of a run is larger."""
+"""Larger figures are not taken for those of a run."""
 
 
 def as_record(report: "Report") -> dict:
-    """Return what the line of a report holds."""
+    """Return a report as the dictionary for its line."""
     names = ("step", "tokens", "seconds", *METRICS, "sample")
     record = {name: getattr(report, name) for name in names}
     record["seconds"] = round(report.seconds, 3)
@@ -34,9 +34,9 @@ def append_record(path: Path, record: dict) -> None:
 
 
 def read_metrics(path: str | Path) -> list[dict]:
-    """Return the lines of a metrics.jsonl that are of a step; none of a missing file.
+    """Return the lines of a metrics.jsonl that have a step; [] for a missing file.
 
-    A figure that no run has, which another program may have put there, is None.
+    Impossible figures, which another program may have written, become None.
     """
     found = []
     for _, record in _lines_of(Path(path)):
@@ -50,7 +50,7 @@ def _finite(value: Any) -> float | None:
 
 
 def trim_metrics(path: Path, progress: Progress) -> None:
-    """Drop the lines of what is done again: later steps, and the evaluation that comes next."""
+    """Drop the lines that a resumed run writes again: later steps, and the next evaluation."""
     kept = []
     for line, record in _lines_of(path):
         is_evaluation = record.get("val_loss") is not None
@@ -62,7 +62,7 @@ def trim_metrics(path: Path, progress: Progress) -> None:
 
 
 def _lines_of(path: Path) -> Iterator[tuple[bytes, dict]]:
-    """Yield each whole line that is of a step, and what it holds."""
+    """Yield each intact line that has a step, as bytes and as a dictionary."""
     with suppress(FileNotFoundError):
         for line in path.read_bytes().splitlines():
             with suppress(ValueError, RecursionError):

@@ -38,7 +38,7 @@ def rotate(x: Tensor, rotations: Tensor) -> Tensor:
     cosine and sine of each angle. Su et al. 2021, arXiv:2104.09864, section 3.2.
     """
     pairs = x.to(torch.promote_types(x.dtype, torch.float32)).reshape(*x.shape[:2], -1, 2)
-    if x.is_cpu and not torch.compiler.is_compiling():  # one product, which is faster there
+    if x.is_cpu and not torch.compiler.is_compiling():  # one product, faster on a CPU
         rotated = torch.view_as_complex(pairs) * torch.view_as_complex(rotations.to(pairs.dtype))
         return torch.view_as_real(rotated).view(x.shape)
     # TorchInductor generates no code for complex numbers.
@@ -78,7 +78,7 @@ class MultiHeadAttention(nn.Module):
         """Return the queries, keys and values of x, (B, T, C): each (B, H, T, D)."""
         B, T, _ = x.shape
         heads = self.qkv(x).view(B, T, 3 * self.n_head, self.head_size)  # (B, T, 3H, D)
-        if x.is_cpu:  # there attention's gradient takes longer in bfloat16
+        if x.is_cpu:  # on a CPU the gradient of attention takes longer in bfloat16
             heads = heads.type_as(x)
         qk, v = heads.tensor_split((2 * self.n_head,), dim=2)  # (B, T, 2H, D), (B, T, H, D)
         if self.rope:
@@ -146,7 +146,7 @@ class Block(nn.Module):
 class NgramEmbedding(nn.Embedding):
     """N-gram embedding: the sum of a vector for every n-gram that ends at a place.
 
-    For n = 2, 3, … ngram_size characters, beside the embedding of the character itself.
+    n is 2, 3, … ngram_size. It is added to the embedding of the character itself.
     """
 
     powers: Tensor
@@ -174,7 +174,7 @@ class NgramEmbedding(nn.Embedding):
         return ngrams.rows_of(newest_first, self.powers, self.keys, torch)
 
     def learn_vocabulary(self, ids: np.ndarray) -> None:
-        """Give the most frequent n-grams of a text, (n,), a row each."""
+        """Give each of the most frequent n-grams of a text, (n,), a row of its own."""
         keys = ngrams.vocabulary(ids, self.size, self.num_embeddings)
         self.keys.copy_(torch.from_numpy(keys))
 
@@ -282,10 +282,10 @@ class GPT(nn.Module):
 
 @contextmanager
 def evaluating(model: nn.Module) -> Iterator[None]:
-    """Inside the block the model is in evaluation mode: without dropout."""
+    """Put the model in evaluation mode, without dropout, inside the block."""
     was_training = model.training
     try:
-        if was_training:  # to switch all modules takes as long as to read a character
+        if was_training:  # switching all modules takes as long as reading a character
             model.eval()
         yield
     finally:

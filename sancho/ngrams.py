@@ -17,8 +17,8 @@ FACTOR = 0x9E3779B1  # 2^32 divided by the golden ratio (Knuth, volume 3, sectio
 NOTHING = -1
 """The id that stands before the first character."""
 NO_KEY = 2**31 - 1
-"""The key of rows that no n-gram has for its own."""
-COUNTED = 2**23  # characters: of a longer text pieces from all over it are counted, in a second
+"""The key of table rows that belong to no n-gram."""
+COUNTED = 2**23  # characters; of a longer text, only pieces all over it are counted, to save time
 PIECE = 2**12
 
 
@@ -51,8 +51,9 @@ def rows_of(newest_first: Array, powers: Array, vocabulary: Array, library: Any)
 def vocabulary(ids: np.ndarray, size: int, n_rows: int) -> np.ndarray:
     """Return the keys of the n_rows − 1 most frequent n-grams of a text, (n,) -> (n_rows,) int32.
 
-    In ascending order, NO_KEY at the end. Of 2, 3, … size characters; of equally frequent ones the
-    shorter go first. One that occurs but once has no row: it would be learned by heart.
+    The keys ascend, with NO_KEY at the end. The n-grams have 2, 3, … size characters; of equally
+    frequent ones the shorter are preferred. An n-gram that occurs only once gets no row, because it
+    would be learned by heart.
     """
     starts = range(0, len(ids), PIECE * (1 + len(ids) // COUNTED))
     ids = np.concatenate([ids[start : start + PIECE] for start in starts])

@@ -1,14 +1,14 @@
 """Inference in NumPy, with a KV cache.
 
-To read one character takes many operations on few numbers, which PyTorch takes longer to call than
-to compute. The model is that of model.py; here its weights are laid out for speed:
+Reading one character takes many operations on few numbers, and PyTorch needs longer to call them
+than to compute them. The model is that of model.py, but its weights are laid out for speed:
 
 - Norm gains and biases are folded into the next linear layer, and so are the √C of every
   normalisation and the 1/√D of attention.
 - LayerNorm subtracts the mean of the channels. Every matrix that writes to the residual stream has
   its output centred here, so nothing is left to subtract, and LayerNorm is RMSNorm.
 
-What is computed for one text does not depend on the others, to the last bit. Axes as in model.py.
+The result for one text does not depend on the others, to the last bit. Axes are as in model.py.
 """
 
 from collections.abc import Callable, Collection
@@ -65,7 +65,7 @@ CHOICES: dict[str, Collection[str]] = {
     "position": ("learned", "sinusoidal", "rope"),
     "activation": ACTIVATIONS,
 }
-"""The options of ModelConfig that name something, and the names that are known here."""
+"""The options of ModelConfig whose values are names, and the names that this file knows."""
 
 
 class NumpyGPT:
@@ -76,7 +76,7 @@ class NumpyGPT:
     def __init__(self, config: ModelConfig, weights: Weights) -> None:
         """Take weights by name (weights.py); the largest of them are not copied.
 
-        Raises OtherFunction where an option has a name that is not known here.
+        Raises OtherFunction if this file does not know the name in an option.
         """
         require_choices(config, CHOICES, self.file)
         self.config = config
@@ -157,8 +157,8 @@ class _Block:
         name = f"blocks.{layer}"
         self.config = config
         self.skip = np.float32(weights["skips"][layer]) if config.embedding_skip and layer else None
-        scale = config.head_size**-0.25  # of queries and keys: together 1/√D
-        # Both lose a factor √D to their normalisation.
+        scale = config.head_size**-0.25  # of queries and of keys, so 1/√D for their product
+        # Normalisation takes a factor √D from both.
         before, after = (1.0, 1 / scale) if config.qk_norm else (scale, 1.0)
         scales = np.repeat((before, before, 1.0), config.n_embd)  # (3C,)
         self.qkv = _after_norm(config, weights, f"{name}.norm1", f"{name}.attention.qkv", scales)
@@ -195,7 +195,9 @@ class _Block:
         scores = (keys[:, :, :end] @ q).swapaxes(2, 3)  # (B, H, T, S)
         if T > 1:
             scores = np.where(np.tri(T, end, start, dtype=bool), scores, np.float32(-np.inf))
-        if not self.config.qk_norm:  # else they lie between −√D and √D: no exponential overflows
+        if (
+            not self.config.qk_norm
+        ):  # otherwise scores lie between −√D and √D, and exp can't overflow
             scores -= scores.max(-1, keepdims=True)
         weights = np.exp(scores)
         y = weights @ values[:, :, :end] / weights.sum(-1, keepdims=True)  # (B, H, T, D)
@@ -244,6 +246,6 @@ def _linear(matrix: np.ndarray, bias: np.ndarray) -> Function:
 
 
 def _normaliser(size: int, epsilon: float) -> Function:
-    """Return x -> x / |x| over the last axis, so that ε is added to the mean of the squares."""
+    """Return x -> x / |x| over the last axis, with ε added to the mean of the squares."""
     floor = np.float32(size * epsilon)
     return lambda x: x / np.sqrt(np.vecdot(x, x)[..., None] + floor)

@@ -51,12 +51,12 @@ def orthogonalise(matrices: Tensor, steps: int = 5) -> Tensor:
 class Optimizer:
     """An optimizer of some parameters, with one learning rate, `lr`, and its peak, `peak_lr`.
 
-    Used like torch.optim.Optimizer, which at its first step loads torch.compile's machinery: two
-    seconds more at every start.
+    It is used like torch.optim.Optimizer, which loads torch.compile's machinery at its first step
+    and so would make every start two seconds longer.
     """
 
     state_names: tuple[str, ...]
-    """The names in the state of a parameter that has moved."""
+    """The names in the state of a parameter after its first step."""
 
     def __init__(self, params: Iterable[Tensor], lr: float, weight_decay: float = 0.0) -> None:
         self.params = list(params)
@@ -135,10 +135,10 @@ class Muon(Optimizer):
 
 
 class RowAdagrad(Optimizer):
-    """Adagrad with one step size for each row, for a table of which a step touches few rows.
+    """Adagrad with one step size per row, for a table of which each step uses only a few rows.
 
-    A row moves by −lr · g / √(sum of the mean squares of its gradients so far): the first times
-    far, then less and less. Adagrad: Duchi et al. 2011, Adaptive Subgradient Methods; by rows:
+    A row moves by −lr · g / √(sum of the mean squares of its gradients so far): far at first, then
+    less and less. Adagrad: Duchi et al. 2011, Adaptive Subgradient Methods; by rows:
     Mudigere et al. 2021, arXiv:2104.05158. Gradients may be sparse.
     """
 
@@ -162,9 +162,9 @@ def make_optimizers(
 ) -> list[Optimizer]:
     """Return the optimizers of a model: AdamW, Muon if `config.optimizer` says so, RowAdagrad.
 
-    Muon takes the matrices inside the blocks and RowAdagrad the n-gram table, if there is one;
-    embeddings, output and prediction heads, gains and biases are AdamW's. Only matrices decay, and
-    not the table.
+    Muon trains the matrices inside the blocks, and RowAdagrad the n-gram table, if there is one.
+    AdamW trains the embeddings, the output and prediction heads, the gains and biases. Weight decay
+    applies to matrices only, and not to the table.
     """
     table = [model.ngram_embedding.weight] if model.config.ngram_size > 1 else []
     by_shape: dict[torch.Size, list[nn.Parameter]] = defaultdict(list)
@@ -177,7 +177,7 @@ def make_optimizers(
     vectors = [p for p in model.parameters() if p.dim() < 2]
     betas = (config.beta1, config.beta2)
     decay = config.weight_decay
-    return [  # which step in parallel threads: those that take longest begin
+    return [  # they step in parallel threads, so those that take longest come first
         *(RowAdagrad([p], config.ngram_learning_rate) for p in table),
         *(Muon(same, config.muon_learning_rate, weight_decay=decay) for same in by_shape.values()),
         AdamW([*matrices, *prediction_heads], config.learning_rate, betas, decay),
@@ -206,7 +206,7 @@ def load_optimizer_arrays(
 ) -> None:
     """Put back copies of what `optimizer_arrays` returned.
 
-    Raises UserError where it is the state of another kind of optimizer.
+    Raises UserError if it is the state of another kind of optimizer.
     """
     owners = {p: optimizer for optimizer in optimizers for p in optimizer.params}
     for name, array in arrays.items():
@@ -216,4 +216,4 @@ def load_optimizer_arrays(
     for owned, optimizer in owners.items():
         if optimizer.state[owned].keys() not in (set(), set(optimizer.state_names)):
             advice = "go on with the --optimizer that the run began with"
-            raise UserError(f"the checkpoint has another optimizer's state; {advice}")
+            raise UserError(f"the checkpoint has the state of another optimizer; {advice}")

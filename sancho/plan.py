@@ -1,4 +1,4 @@
-"""What a run is to be: decided from options, preset, checkpoint, device and text, in no PyTorch."""
+"""The plan of a run, made without PyTorch from options, preset, checkpoint, device and text."""
 
 import math
 from collections.abc import Mapping
@@ -27,16 +27,17 @@ if TYPE_CHECKING:
 
 Options = TypeVar("Options", ModelConfig, TrainConfig, DeviceConfig)
 
-# Options of a model that may be others than in its checkpoint: the text decides the vocabulary.
+# Options of a model that may differ from its checkpoint: the text decides the vocabulary.
 FREE_TO_CHANGE = {"vocab_size", "dropout", "ngram_dropout"}
 
-# One evaluation is made, or more: so many at most, on a fifth of a run's characters at most.
+# A run has at least one evaluation, and at most this many, on at most this fraction of its
+# characters.
 MOST_EVALUATIONS = 10
 EVALUATION_FRACTION = 1 / 5
 
 # Fine-tuning, measured on texts of 59,000 to 480,000 characters (docs/options.md): fractions of the
-# preset's peak learning rates and of its most epochs; and where fewer characters than so many are
-# read again, dropout costs more than it saves.
+# preset's peak learning rates and of its epochs; and the number of characters read again below
+# which dropout makes the loss worse.
 FINE_TUNING_RATE = 0.2
 FINE_TUNING_EPOCHS = 0.5
 READ_AGAIN = 200_000
@@ -44,10 +45,10 @@ READ_AGAIN = 200_000
 
 @dataclass(frozen=True)
 class Beginning:
-    """What a run begins from."""
+    """The checkpoint that a run begins from, if any."""
 
     checkpoint: Checkpoint | None = None
-    """The last one of the run that goes on, or the one that a new run takes its weights from."""
+    """The last one of the run that goes on, or the one whose weights a new run takes."""
     resumes: bool = False
     """Whether the run of that checkpoint goes on."""
 
@@ -57,22 +58,22 @@ NOTHING = Beginning()
 
 @dataclass(frozen=True)
 class Plan:
-    """What a run is to be."""
+    """The options of a run, all decided."""
 
     model: ModelConfig
     train: TrainConfig
     decided: Mapping[str, float]
-    """What the length of the text decided, by the names of options."""
+    """The values that the length of the text decided, by the names of options."""
 
 
 def default_options(
     begin: BeginOptions, device: "Device", beginning: Beginning = NOTHING, processes: int = 1
 ) -> TrainOptions:
-    """Return the options that hold where nothing is typed.
+    """Return the options that hold unless others are typed.
 
-    A run that goes on has its own. A new one has those of a preset: the one asked for, that of the
-    initial model, or what suits the device. On several GPUs each gets a micro-batch of the preset's
-    size. On a GPU losses are read less often: it waits meanwhile.
+    A run that goes on keeps its own options. A new run has those of a preset: the one asked for,
+    that of the initial model, or the one that suits the device. On several GPUs each gets a
+    micro-batch of the preset's size. A GPU reads losses less often, because it waits meanwhile.
     """
     initial = beginning.checkpoint
     if initial and beginning.resumes:
@@ -89,7 +90,7 @@ def default_options(
         name = "base" if device.suits_base else "mini"
     model = PRESETS[name].model
     train = replace(PRESETS[name].train, preset=name)
-    if initial:  # the n-gram table keeps its rate: a new text brings other n-grams
+    if initial:  # the n-gram table keeps its rate, because a new text has other n-grams
         model = initial.model_config
         train = replace(
             train,
@@ -106,7 +107,7 @@ def make_plan(
 ) -> Plan:
     """Return the plan of a run on a text.
 
-    Raises UserError where options, checkpoint and text do not fit.
+    Raises UserError if options, checkpoint and text do not fit together.
     """
     decided = {} if beginning.resumes else follow_text(options, corpus)
     asked = {name: value for name, value in vars(options.asked).items() if value is not None}
@@ -124,9 +125,10 @@ def make_plan(
 def follow_text(options: TrainOptions, corpus: Corpus) -> dict[str, float]:
     """Return the values of a new run's options that the length of its text decides, by name.
 
-    What is asked for stays. A short text is read at most as often as the preset allows. Evaluations
-    are few, but there is one at the end. The more often a text is read, the more of its n-grams are
-    dropped and the more the logits are scaled, else it would be learned by heart.
+    Options that are asked for keep their values. A short text is read at most as often as the
+    preset allows. Evaluations are few, but there is always one at the end. The more often a text is
+    read, the more of its n-grams are dropped and the more the logits are scaled; otherwise the
+    model would learn it by heart.
     """
     asked = options.asked
     is_tuned = options.folder.init_from is not None
@@ -182,7 +184,7 @@ def _check_same(options: TrainOptions, initial: Checkpoint, resumes: bool) -> No
         ours["preset"] = options.preset
         theirs["preset"] = initial.train_config.preset
         has_its_model = shape_options(PRESETS[options.preset].model) == its_model
-        if has_its_model and not resumes:  # a preset's training alone is free
+        if has_its_model and not resumes:  # a new run may take only the training of a preset
             theirs["preset"] = options.preset
     for name, value in ours.items():
         if value != theirs[name]:
@@ -213,7 +215,7 @@ def preset_of(model: ModelConfig) -> PresetName | None:
 
 
 def changes(before: Options, after: Options) -> dict[str, tuple[object, object]]:
-    """Return the options that differ, by name: the values in both of two dataclasses."""
+    """Return the options that differ between two dataclasses: by name, the value in each."""
     values = asdict(before)
     return {
         name: (values[name], value)
@@ -223,5 +225,5 @@ def changes(before: Options, after: Options) -> dict[str, tuple[object, object]]
 
 
 def shape_options(model: ModelConfig) -> dict[str, object]:
-    """Return the options of a model but for FREE_TO_CHANGE."""
+    """Return the options of a model without those in FREE_TO_CHANGE."""
     return {name: x for name, x in asdict(model).items() if name not in FREE_TO_CHANGE}

@@ -12,7 +12,7 @@ from sancho import require
 
 
 def check_writing():
-    """Check what a script needs that does not need PyTorch from its start."""
+    """Check the requirements of a script that does not need PyTorch at its start."""
     if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
         signal.signal(signal.SIGINT, _end)
     require.require(require.PACKAGES)
@@ -25,7 +25,7 @@ def check_training():
     """Check what train.py needs, and its options."""
     check_writing()
     require.require(["torch"])
-    from sancho.config import TrainOptions  # not above: it needs what may be missing
+    from sancho.config import TrainOptions  # not above: it needs packages that may be missing
 
     _check_options(TrainOptions())
     _load("torch")
@@ -48,7 +48,7 @@ def hear_interrupts():
 
 
 def _end(number, frame):
-    """End at once: an exception while packages are imported may become another one there."""
+    """End at once, because a package that is being imported may catch an exception."""
     sys.stderr.write("\ninterrupted\n")
     sys.stderr.flush()
     os._exit(130)
@@ -62,7 +62,7 @@ def _load(package):
 
 
 def _check_options(default):
-    """End the script with one line where an option is unknown or its value of the wrong type."""
+    """End the script with one line if an option is unknown or its value has the wrong type."""
     from sancho import cli
     from sancho.errors import UserError
 

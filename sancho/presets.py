@@ -1,11 +1,12 @@
-"""The presets: a model, its training, and the most epochs over a short text."""
+"""The presets: each has a model, its training, and a limit of epochs for a short text."""
 
 from dataclasses import dataclass
 
 from sancho.config import ModelConfig, PresetName, TrainConfig
 
-# For a text that is read r times, as measured in benchmarks/diary.md: of the vectors of the n-gram
-# table MOST_DROPPED − LESS_DROPPED / r are dropped, and logits are larger by SCALED times that.
+# If a text is read r times, the fraction MOST_DROPPED − LESS_DROPPED / r of the n-gram table's
+# vectors is dropped, and logits are larger by SCALED times that fraction (measured in
+# benchmarks/diary.md).
 MOST_DROPPED = 0.85
 LESS_DROPPED = 1.35
 SCALED = 0.15
@@ -13,12 +14,12 @@ SCALED = 0.15
 
 @dataclass(frozen=True, kw_only=True)
 class Preset:
-    """What --preset stands for."""
+    """The model, training and epochs that one name of --preset stands for."""
 
     model: ModelConfig
     train: TrainConfig
     epochs: float
-    """Most epochs over a short text."""
+    """The largest number of epochs for a short text."""
 
 
 MINI = Preset(model=ModelConfig(), train=TrainConfig(), epochs=6.5)

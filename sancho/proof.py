@@ -1,7 +1,7 @@
 """The proof in a checkpoint: logits of the model that was trained, after a fixed window of ids.
 
-Whatever computes the model later computes these logits first and compares them: it may have been
-changed since, or lack an option that the model has.
+Every implementation that opens the checkpoint later computes these logits first and compares them,
+because it may have been changed since, or lack an option that the model has.
 """
 
 import base64
@@ -22,20 +22,20 @@ if TYPE_CHECKING:
 Logits = Callable[[np.ndarray], np.ndarray]
 """A model as a function: (B, T) ids -> (B, T, V) logits."""
 LONGEST = 256
-"""Most ids in the window; to compute it, `mini` takes some 5 ms."""
+"""The largest number of ids in the window, which `mini` computes in some 5 ms."""
 PLACES = 16
-"""Places of the window, besides its end, of which a logit is kept."""
+"""The number of places in the window, besides its end, of which a logit is kept."""
 TOLERANCE = 1e-3
 """How far rounding may move logits, as a fraction of the largest one, if that is more than 1."""
 UNPROVEN = np.empty(0, np.float32)
-"""The proof of a model whose logits are not finite, or of which an older file says that only a
-changed sancho/model.py computes it."""
+"""The proof of a model whose logits are not finite, or whose older file says that NumPy does not
+compute it."""
 
 
 def proof_window(config: ModelConfig) -> np.ndarray:
-    """Return the ids of which a proof has the logits, (1, T), T = min(block_size, LONGEST).
+    """Return the ids after which a proof has the logits, (1, T), T = min(block_size, LONGEST).
 
-    They are drawn at random, and so depend on the size of the vocabulary alone.
+    They are drawn at random, and so depend only on T and on the size of the vocabulary.
     """
     length = min(config.block_size, LONGEST)
     numbers = generator(0, Purpose.PROOF).random(length)
@@ -50,11 +50,11 @@ def proof_size(config: ModelConfig) -> int:
 def proof_of(logits: Logits, config: ModelConfig) -> np.ndarray:
     """Return the proof of a model, (proof_size,) float32, or UNPROVEN.
 
-    First come logits of n places that are spread evenly over the window, at each that of the id
-    which follows in the window; then all logits after the last id.
+    First come n logits, at places that are spread evenly over the window: at each place, the logit
+    of the id that follows in the window. Then come all logits after the last id.
     """
     ids = proof_window(config)
-    with np.errstate(all="ignore"):  # what is not finite is seen in the result
+    with np.errstate(all="ignore"):  # the result is checked for numbers that are not finite
         found = logits(ids)[0]  # (T, V)
     following = ids.shape[1] - 1
     count = min(PLACES, following)
@@ -66,10 +66,10 @@ def proof_of(logits: Logits, config: ModelConfig) -> np.ndarray:
 def require_proof(
     proof: np.ndarray | None, logits: Logits, config: ModelConfig, implementation: str
 ) -> None:
-    """Raise OtherFunction where an implementation computes another function than the proof's.
+    """Raise OtherFunction if an implementation does not compute the logits of the proof.
 
-    proof: None for a model of an older file, which is taken as it was.
-    implementation: the name of its file, which the message begins with.
+    proof: None for a model of an older file, which is not checked.
+    implementation: the name of its file, with which the message begins.
     """
     if proof is None:
         return
@@ -92,14 +92,14 @@ def in_base64(proof: np.ndarray) -> str:
 
 
 def from_base64(text: str) -> np.ndarray:
-    """Return the proof that a file holds. Raises ValueError for what is none."""
+    """Return the proof that a file holds. Raises ValueError if the text is not a proof."""
     return np.frombuffer(base64.b64decode(text, validate=True), "<f4").astype(np.float32)
 
 
 def torch_logits(model: "GPT", ids: np.ndarray) -> np.ndarray:
     """Return the logits of model.py, (B, T) ids -> (B, T, V) float32.
 
-    In evaluation mode, on the device of the model, and in float32 but for autocast.
+    They are computed in evaluation mode, on the model's device, in float32 or the autocast type.
     """
     import torch  # not above: to write on a CPU takes no PyTorch
 

@@ -1,6 +1,6 @@
-"""Whether this Python is new enough, and has the packages that are needed, and can load them.
+"""Checks that this Python is new enough, has the packages that are needed, and can load them.
 
-It imports nothing of ours and is written in the syntax of Python 2.7, which may be what reads it.
+This file imports nothing of ours and has the syntax of Python 2.7, so that Python 2 can read it.
 """
 
 import os
@@ -10,7 +10,7 @@ import sys
 PACKAGES = ["numpy", "safetensors", "filelock", "tqdm"]
 """What every script needs."""
 LEAST = {"numpy": (2, 0), "torch": (2, 9)}
-"""The oldest versions that will do, as in pyproject.toml."""
+"""The oldest versions that work, as in pyproject.toml."""
 LONGEST_REASON = 200  # characters
 NAMES = {"numpy": "NumPy", "torch": "PyTorch"}
 WITHOUT_TORCH = "; sample.py (without --device) and docs/index.html write without PyTorch"
@@ -46,7 +46,7 @@ def problem(package):
     name = NAMES[package]
     try:
         version = __import__(package).__version__
-    except Exception as error:  # what a broken package raises is not ours to know
+    except Exception as error:  # a broken package may raise anything
         if isinstance(error, ModuleNotFoundError) and error.name == package:
             raise
         what = "%s can't be loaded (%s)" % (name, _reason(error))

@@ -1,4 +1,4 @@
-"""The start of a run: its model and optimizers, built as planned, and what is said of it."""
+"""The start of a run: its model and optimizers, and the lines that describe it."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -23,10 +23,10 @@ class Run:
 
     state: TrainingState
     corpus: Corpus
-    """In the ids of the model."""
+    """The corpus, with the ids of the model."""
     beginning: Beginning
     decided: Mapping[str, float]
-    """What the length of the text decided, by the names of options."""
+    """The values that the length of the text decided, by the names of options."""
 
 
 def start_run(plan: Plan, corpus: Corpus, device: Device, beginning: Beginning = NOTHING) -> Run:
@@ -46,22 +46,22 @@ def start_run(plan: Plan, corpus: Corpus, device: Device, beginning: Beginning =
 
 
 def _with_new_characters(initial: Checkpoint, corpus: Corpus) -> Checkpoint:
-    """Return a model that knows the characters of a text, too.
+    """Return the model with the characters of a text added to its vocabulary.
 
-    The new ones get the ids after the known ones. Their rows of embedding and output head begin as
-    those of the nearest known character, or else as the mean of all.
+    The new characters get the ids after the known ones. Their rows in the embedding and the output
+    head begin as those of the nearest known character, or if there is none as the mean of all.
     """
     known = initial.tokenizer
     new = sorted(set(corpus.tokenizer.characters) - set(known.characters))
     if not new:
         return initial
-    initial.build_model()  # a note says so where model.py has changed: it can't be seen later
+    initial.build_model()  # it gives the note on a changed model.py, which can't be detected later
     ids = {character: i for i, character in enumerate(known.characters)}
     like = [ids.get(known.nearest(character) or "", -1) for character in new]
     weights = dict(initial.weights)
     for name in ("token_embedding.weight", "head.weight"):
         rows = weights[name]
-        with_mean = np.concatenate([rows, rows.mean(axis=0, keepdims=True)])  # its place: −1
+        with_mean = np.concatenate([rows, rows.mean(axis=0, keepdims=True)])  # at place −1
         weights[name] = np.concatenate([rows, with_mean[like]])
     characters = known.characters + "".join(new)
     config = replace(initial.model_config, vocab_size=len(characters))
@@ -70,7 +70,7 @@ def _with_new_characters(initial: Checkpoint, corpus: Corpus) -> Checkpoint:
 
 
 def describe(run: Run, out_dir: Path, processes: int = 1) -> str:
-    """Return a few lines: where a run begins, what is trained on what, for how long, and where."""
+    """Return the lines that describe a run: its beginning, model, text, length and device."""
     state = run.state
     initial = run.beginning.checkpoint
     corpus = run.corpus

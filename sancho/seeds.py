@@ -1,6 +1,7 @@
-"""Deterministic seeding: an independent random generator per purpose, step and place.
+"""Deterministic seeding: an independent random generator for each purpose, step and place.
 
-So a run that is resumed or evaluated more often draws the same numbers, and saves no random state.
+A run that is resumed, or evaluated more often, therefore draws the same numbers, and no random
+state needs to be saved.
 """
 
 from enum import IntEnum
@@ -9,7 +10,7 @@ import numpy as np
 
 
 class Purpose(IntEnum):
-    """What random numbers are for; those of one purpose never touch those of another."""
+    """What random numbers are for; each purpose has numbers independent of the others."""
 
     INITIALISATION = 0
     BATCHES = 1

@@ -1,4 +1,4 @@
-"""Commands as they work when they are pasted: the interpreter and the scripts of this project."""
+"""Commands of this project, with its interpreter, that work when they are pasted in a shell."""
 
 import os
 import shlex
@@ -12,18 +12,18 @@ ROOT = Path(__file__).resolve().parent.parent
 
 
 def quoted(word: str | Path) -> str:
-    """Return a word as it is typed in a shell."""
+    """Return a word, quoted for the shell if it has to be."""
     if os.name == "nt":
         return subprocess.list2cmdline([str(word)])
     return shlex.quote(str(word))
 
 
 def python() -> str:
-    """Return this interpreter as it is typed: as it was started, if that leads to it from here."""
+    """Return this interpreter as it was started, or by its path if that would start another."""
     ours = Path(sys.executable)
     started = sys.orig_argv[0] if sys.orig_argv else ""
     found = shutil.which(started)
-    # Environments may share one interpreter by links: it is the folder that tells them apart.
+    # Environments may link to the same interpreter; only the folder tells them apart.
     if found and Path(found).absolute().parent == ours.parent:
         with suppress(OSError):
             if ours.samefile(found):
@@ -32,9 +32,9 @@ def python() -> str:
 
 
 def command(script: str, *words: str | Path, launcher: str = "") -> str:
-    """Return what is typed to start a script of this project, as "sample.py", with its options.
+    """Return the command that starts a script of this project, such as "sample.py".
 
-    launcher: what stands between the interpreter and the script.
+    words: its options. launcher: words between the interpreter and the script.
     """
     path = str(ROOT / script)
     with suppress(ValueError):  # on another drive
@@ -44,7 +44,7 @@ def command(script: str, *words: str | Path, launcher: str = "") -> str:
 
 
 def resume_command(out_dir: Path, processes: int) -> str:
-    """Return how a run of train.py is started again, by itself or by torchrun."""
+    """Return the command that resumes a run of train.py, with torchrun if it had processes."""
     if os.environ.get("GROUP_WORLD_SIZE", "1") != "1" and processes > 1:
         return "start it again as before on each machine, with --resume"
     torchrun = f"-m torch.distributed.run --nproc_per_node {processes}" if processes > 1 else ""

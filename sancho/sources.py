@@ -1,13 +1,13 @@
-"""Where texts come from: files, folders, data/ and the network; from there to a prepared corpus.
+"""Finds texts in files, folders, data/ and on the network, and prepares them as a corpus.
 
-    corpus_of(options)   what --corpus or --dataset asks for, prepared on the way
-    unprepared(path)     what --corpus asks for, to be scored, and nothing is prepared
+    corpus_of(options)   the text of --corpus or --dataset, prepared if it is not yet
+    unprepared(path)     the text of --corpus, to be scored; nothing is written
     learned_corpus(name) data/NAME, if it is the text that a checkpoint's model learned from
     find_corpus(name)    data/NAME, prepared from data/NAME.txt or from the network if it is missing
-    prepare_files(paths) some text files, as one corpus in a folder
-    prepare_named(name)  data/NAME anew
+    prepare_files(paths) text files, joined to one corpus in a folder
+    prepare_named(name)  data/NAME, prepared again
 
-corpus.py opens what is prepared already.
+corpus.py opens a corpus that is prepared already.
 """
 
 import hashlib
@@ -31,23 +31,23 @@ from sancho.tokenizer import CharTokenizer
 DATA = Path(__file__).resolve().parent.parent / "data"
 """The folder of prepared texts."""
 BOOK = "quijote"
-WAIT_SECONDS = 600.0  # for which another process that prepares the same text is waited for
-ANSWER_SECONDS = 30.0  # for which a server may be silent
+WAIT_SECONDS = 600.0  # to wait for another process that prepares the same text
+ANSWER_SECONDS = 30.0  # to wait for a silent server
 USER_AGENT = "sancho-mini (a small language model that learns Spanish; Python urllib)"
 
 
 @dataclass(frozen=True)
 class OnlineText:
-    """A text that is fetched if it is missing, and how to know it."""
+    """A text that is downloaded if it is missing, and how to recognise it."""
 
     addresses: tuple[str, ...]
-    """Asked one after the other."""
+    """The addresses, which are tried in this order."""
     beginning: str
-    """How the clean text begins."""
+    """The beginning of the clean text."""
     lengths: range
-    """How many characters it may have."""
+    """The numbers of characters that it may have."""
     sha256: str | None = None
-    """Of the clean text in UTF-8; None where it may change."""
+    """The digest of the clean text in UTF-8; None if the text may change."""
 
 
 ONLINE = {
@@ -71,15 +71,15 @@ ONLINE = {
 
 
 class FetchError(UserError):
-    """A text could not be had, or was not the right one."""
+    """A text could not be downloaded, or was not the right one."""
 
 
 def corpus_of(data: str | Path, options: CorpusConfig) -> Corpus:
     """Return the corpus that the options ask for, prepared on the way where it has to be.
 
-    A text file FILE.txt is prepared in data/FILE-1a2b3c4d: eight digits of the sha256 of its
-    encoding and its bytes, of several files with their lengths. So no other text is ever prepared
-    in that folder.
+    A text file FILE.txt is prepared in data/FILE-1a2b3c4d. The eight digits are those of the sha256
+    of its encoding and bytes (of several files, with their lengths), so that no other text is ever
+    prepared in that folder.
     """
     text_file = options.corpus
     if text_file is None:
@@ -89,7 +89,7 @@ def corpus_of(data: str | Path, options: CorpusConfig) -> Corpus:
     paths = text_files(text_file)
     for path in paths:
         raw = path.read_bytes()
-        if len(paths) > 1:  # a text that is cut elsewhere is another one
+        if len(paths) > 1:  # the same text, divided into other files, is another corpus
             digest.update(f"{len(raw)} ".encode())
         digest.update(raw)
     stem = re.sub(r"[^\w.-]+", "_", text_file.stem)[:60]
@@ -98,7 +98,7 @@ def corpus_of(data: str | Path, options: CorpusConfig) -> Corpus:
 
 
 def _require_no_name(data: str | Path, path: Path) -> None:
-    """Raise UserError where a file that is missing is the name of a text of data/."""
+    """Raise UserError if a file is missing, but data/ has a text of that name."""
     of_that_name = (Path(data, f"{path}.txt"), Path(data, path, "meta.json"))
     is_name = str(path) in ONLINE or any(each.is_file() for each in of_that_name)
     if is_name and not path.exists():
@@ -107,9 +107,9 @@ def _require_no_name(data: str | Path, path: Path) -> None:
 
 
 def unprepared(data: str | Path, path: Path, encoding: str) -> Corpus:
-    """Return all of a text file, or of several, as a validation part, and write nothing.
+    """Return the whole text of a file, or of several, as a validation part; write nothing.
 
-    Raises MissingFile or UserError where there is no text, or too little to predict any of it.
+    Raises MissingFile or UserError if there is no text, or too little to predict any of it.
     """
     _require_no_name(data, path)
     texts = [_read_file(each.name, each.read_bytes(), encoding) for each in text_files(path)]
@@ -123,10 +123,10 @@ def unprepared(data: str | Path, path: Path, encoding: str) -> Corpus:
 
 
 def text_files(path: str | Path) -> list[Path]:
-    """Return the files that a path means: its own, or, in order of their names, several.
+    """Return the files that a path stands for, in the order of their names.
 
-    Those are the *.txt of a folder, or what a pattern fits, which a shell of Windows leaves alone.
-    Raises MissingFile or UserError where there are none.
+    The path of a folder stands for its *.txt files, and a pattern, which Windows shells do not
+    expand, for the files that match it. Raises MissingFile or UserError if there are none.
     """
     path = Path(path)
     if path.is_file():
@@ -135,7 +135,7 @@ def text_files(path: str | Path) -> list[Path]:
         raise UserError(f"{path} is an address; download it, and give the path of the file")
     root = Path(path.anchor)
     inside = path.glob("*") if path.is_dir() else root.glob(str(path.relative_to(root)))
-    # Not what macOS leaves beside a file.
+    # macOS leaves files beside others whose names begin with a dot.
     are_files = (each for each in inside if each.is_file() and not each.name.startswith("."))
     found = sorted(are_files, key=_natural)
     if path.is_dir():
@@ -149,13 +149,13 @@ def text_files(path: str | Path) -> list[Path]:
 
 
 def _natural(path: Path) -> list[tuple[bool, int, str]]:
-    """Return what paths are sorted by, so that chapter 2 comes before chapter 10."""
+    """Return a key that sorts paths so that chapter 2 comes before chapter 10."""
     parts = re.findall(r"\d+|\D+", str(path))
     return [(part.isdecimal(), int(part) if part.isdecimal() else 0, part) for part in parts]
 
 
 def folder_of(data: str | Path, name: str) -> Path:
-    """Return the folder data/NAME; where nobody may write in data/, that of the current folder."""
+    """Return the folder data/NAME; if data/ can't be written, data/NAME in the current folder."""
     data = Path(data)
     folder = data / name
     if is_prepared(folder) or os.access(data if data.exists() else data.parent, os.W_OK):
@@ -167,7 +167,7 @@ def folder_of(data: str | Path, name: str) -> Path:
 
 
 def _open_or_prepare(folder: Path, make: Callable[[], Corpus]) -> Corpus:
-    """Open a prepared folder; else make it, or wait for another process that does."""
+    """Open a prepared folder; if it is missing, make it, or wait for a process that makes it."""
     if not is_prepared(folder):
         with locked(folder, WAIT_SECONDS):
             if not is_prepared(folder):
@@ -176,18 +176,18 @@ def _open_or_prepare(folder: Path, make: Callable[[], Corpus]) -> Corpus:
 
 
 def is_folder_name(name: str) -> bool:
-    """Return whether `name` is a text, and no path to somewhere else."""
+    """Return whether `name` is valid text, and the name of a folder rather than a path."""
     is_text = not re.search("[\ud800-\udfff]", name)  # else no checkpoint could name it
     return is_text and Path(name).name == name and name not in ("", "..")
 
 
 def find_corpus(data: str | Path, name: str) -> Corpus:
-    """Return the corpus data/NAME; where it is not prepared, prepare it if its text can be had.
+    """Return the corpus data/NAME, and prepare it first if it is not prepared yet.
 
-    The text is data/NAME.txt, or one of ONLINE. If Don Quijote can't be fetched, the corpus that
-    comes with the project takes its place, with a note that says so.
-    Raises MissingFile where there is no such corpus, UserError where another can't be fetched or
-    data/NAME.txt is no longer the text that was prepared.
+    Its text is data/NAME.txt, or one of ONLINE. If Don Quijote can't be downloaded, the corpus that
+    comes with the project takes its place, with a note.
+    Raises MissingFile if there is no such corpus, and UserError if another text can't be downloaded
+    or data/NAME.txt is no longer the text that was prepared.
     """
     if not is_folder_name(name):
         rule = "the name of a folder under data/; a file is given as --corpus FILE"
@@ -219,9 +219,9 @@ def find_corpus(data: str | Path, name: str) -> Corpus:
 
 
 def learned_corpus(data: str | Path, name: str, sha256: str) -> Corpus | None:
-    """Return the text that a model learned from, by what its checkpoint says; else None.
+    """Return the text that a checkpoint says its model learned from, or None if it is not here.
 
-    Where its folder was changed since, a note says so.
+    If its folder is damaged, a note says so.
     """
     folder = Path(data, Path(name).name)  # a name from a checkpoint leads to no other folder
     try:
@@ -237,25 +237,26 @@ def learned_corpus(data: str | Path, name: str, sha256: str) -> Corpus | None:
 
 
 def prepare_named(data: str | Path, name: str) -> Corpus:
-    """Prepare data/NAME from data/NAME.txt or from the network, also where it is prepared already.
+    """Prepare data/NAME from data/NAME.txt or from the network, even if it is prepared already.
 
-    Raises FetchError where the text can't be fetched; the folder is then as it was before.
+    Raises FetchError if the text can't be downloaded; the folder is then left as it was.
     """
     folder = folder_of(data, name)
     text = Path(data) / f"{name}.txt"
     if text.is_file():
-        return prepare_files([text], folder, encoding="")  # none can be given for it
+        return prepare_files([text], folder, encoding="")  # --encoding is not for data/NAME.txt
     with locked(folder):
         return write_corpus(fetch(name), folder, ONLINE[name].addresses[0])
 
 
 def fetch(name: str) -> str:
-    """Return one of ONLINE, clean. Raises FetchError where no address has the right text."""
+    """Return the clean text of one of ONLINE. Raises FetchError if no address has the right
+    text."""
     online = ONLINE[name]
     why = ""
     for address in online.addresses:
         request = urllib.request.Request(address, headers={"User-Agent": USER_AGENT})
-        host = request.host  # urlopen may put that of a proxy there
+        host = request.host  # read now, because urlopen may replace it by that of a proxy
         note(f"fetching {name} from {host}")
         try:
             with urllib.request.urlopen(request, timeout=ANSWER_SECONDS) as answer:
@@ -282,8 +283,8 @@ def prepare_files(
 ) -> Corpus:
     """Prepare text files, read one after the other, as one corpus; "-" is standard input.
 
-    Raises MissingFile or UserError where a path is no readable file, as `write_corpus` does, and
-    where the folder holds a corpus already that is not to be replaced.
+    Raises MissingFile or UserError if a path is not a readable file, if `write_corpus` does, or if
+    the folder holds a corpus already and `overwrite` is False.
     """
     raws: list[tuple[str, bytes]] = []
     for path in inputs:
@@ -317,7 +318,7 @@ def _read_file(name: str, raw: bytes, encoding: str) -> str:
 
 
 def _tell_repetitions(names: Sequence[str], texts: Sequence[str]) -> None:
-    """Say which files are the same text: what repeats is easy to predict, and its loss too low."""
+    """Note which files have the same text, because repeated text makes the loss too low."""
     first: dict[str, str] = {}
     for name, text in zip(names, texts, strict=True):
         if text in first:
@@ -326,7 +327,7 @@ def _tell_repetitions(names: Sequence[str], texts: Sequence[str]) -> None:
 
 
 def require_unprepared(folder: str | Path) -> None:
-    """Raise UserError where a folder holds a corpus."""
+    """Raise UserError if a folder holds a corpus."""
     folder = Path(folder)
     if is_prepared(folder):
         there = f"there is a corpus in {folder.parent.name}/{folder.name} already"

@@ -26,17 +26,19 @@ LINE_SECONDS = 10.0  # between lines about a run in a log file
 
 
 def run_script(main: Callable[[Sequence[str]], int | None]) -> None:
-    """Run a script's main(args) and exit: 0, or 2 and one line for what the user can mend.
+    """Run a script's main(args) and exit with 0, or with 2 and one line for an error of the user.
 
-    Everything else that is raised is a bug and keeps its traceback.
+    Any other exception is a bug and keeps its traceback.
     """
     preflight.hear_interrupts()
     for name in ("stdin", "stdout", "stderr"):
         file = getattr(sys, name)
-        if file is None:  # closed: the next file that is opened would take its place
+        if file is None:  # closed; the next file that is opened would take its place
             file = open(os.devnull, "r+", encoding="utf-8")  # noqa: SIM115
             setattr(sys, name, file)
-        if isinstance(file, io.TextIOWrapper):  # UTF-8 whatever the terminal has, as on Windows
+        if isinstance(
+            file, io.TextIOWrapper
+        ):  # UTF-8, even if the terminal has another encoding, as on Windows
             file.reconfigure(encoding="utf-8", errors="surrogateescape")
     sys.stdout = _Output(sys.stdout)
     sys.stderr = _Screen(sys.stderr)
@@ -44,7 +46,7 @@ def run_script(main: Callable[[Sequence[str]], int | None]) -> None:
         LOG.addHandler(logging.lastResort)
     try:
         status = main(sys.argv[1:])
-        sys.stdout.flush()  # here, where it is known what a refusal means
+        sys.stdout.flush()  # here, where a refusal is handled
         sys.exit(status)
     except UserError as error:
         _fail(str(error))
@@ -60,7 +62,7 @@ def run_script(main: Callable[[Sequence[str]], int | None]) -> None:
         where = f"{error.filename}: " if error.filename else ""
         _fail(f"{where}{error.strerror}; nothing that was saved before is lost")
     except (MemoryError, RuntimeError) as error:
-        # PyTorch on a CPU, on Windows and on a GPU: a RuntimeError like any other.
+        # PyTorch raises a plain RuntimeError; its words differ on a CPU, on Windows and on a GPU.
         words = "allocate memory|not enough memory|out of memory"
         if isinstance(error, RuntimeError) and not re.search(words, str(error)):
             raise
@@ -76,11 +78,11 @@ def _fail(message: str) -> NoReturn:
 
 
 class ReaderGone(Exception):
-    """Who read our text has closed the pipe or the terminal: | head has seen enough."""
+    """The reader of our text has closed the pipe or the terminal, as `| head` does."""
 
 
 class _Stream:
-    """A stream whose class decides what it means that a write was refused."""
+    """A stream whose subclass decides what happens if a write is refused."""
 
     def __init__(self, stream: Any) -> None:
         self.stream = stream
@@ -101,17 +103,17 @@ class _Stream:
 
 
 class _Screen(_Stream):
-    """Notes and progress: that nobody reads them any more ends no run."""
+    """The stream of notes and progress: a run goes on even if nobody reads them any more."""
 
     def _watch(self) -> AbstractContextManager[None]:
         return suppress(OSError)
 
 
 class _Output(_Stream):
-    """The text that was asked for: without a reader the script ends well.
+    """The text that was asked for: if nobody reads it any more, the script ends without error.
 
-    That is EPIPE for a pipe (on Windows EINVAL) and EIO for a terminal. Any other refusal, as of a
-    full disk on which a file is written, is an error.
+    A missing reader is EPIPE for a pipe (EINVAL on Windows) and EIO for a terminal. Any other
+    refusal, such as that of a full disk, is an error.
     """
 
     @contextmanager
@@ -133,12 +135,13 @@ class _Output(_Stream):
 
 @contextmanager
 def stop_signals(alone: bool) -> Iterator[list[int]]:
-    """Inside the block, Ctrl+C, SIGTERM and SIGHUP (the terminal was closed) only go into the list.
+    """Inside the block, Ctrl+C, SIGTERM and SIGHUP (a closed terminal) are only put into the list.
 
-    A second Ctrl+C stops at once. Where SIGHUP is ignored (nohup), it is not heard.
+    A second Ctrl+C stops at once. If SIGHUP is ignored (nohup), it stays ignored.
 
-    alone: not so for several processes, which may get one twice, from the terminal and from
-    torchrun. They hear nothing after the block: none is killed while another leaves.
+    alone: whether this is the only process. One of several may get a Ctrl+C twice, from the
+    terminal and from torchrun, so a second one does not stop it. After the block it ignores
+    signals, so that none is killed while another still ends.
     """
     received: list[int] = []
 
@@ -165,7 +168,7 @@ def stop_signals(alone: bool) -> Iterator[list[int]]:
 def with_progress(reports: "Iterable[Report]", state: "TrainingState") -> "Iterator[Report]":
     """Pass reports on, and show on stderr steps, losses, time left, evaluations and samples.
 
-    Where lines can't be drawn over, in a log file or a notebook, a line now and then.
+    In a log file or a notebook, which have no moving bar, a line is printed now and then.
     """
     losses: dict[str, str] = {}
     total = state.train_config.max_iters

@@ -1,4 +1,4 @@
-"""Text from bytes: what a file is, its characters in some encoding, and the clean text."""
+"""Text from bytes: the kind and encoding of a file, its characters, and the clean text."""
 
 import codecs
 import re
@@ -8,7 +8,7 @@ from itertools import zip_longest
 
 from sancho.errors import UserError, note
 
-# How files begin that hold no plain text.
+# The first bytes of files that are not plain text.
 SIGNATURES = {
     b"PK\x03\x04": "a zip file, as .docx, .odt and .epub are",
     b"PK\x05\x06": "an empty zip file",
@@ -41,7 +41,7 @@ BYTE_ORDER_MARKS = {  # the longer ones first
 CANDIDATES = ("UTF-8", "windows-1252", "cp850", "mac_roman")
 """Encodings in which texts in Spanish are found, the likelier first."""
 SHOWN = 60  # characters of a line that are shown
-# What cannot be seen in a text, or is seldom meant.
+# Characters that can't be seen in a text, or are seldom intended.
 SUSPICIOUS = {
     "NUL": r"\0",
     "control characters": r"[\x01-\x08\x0b-\x1f\x7f]",
@@ -76,8 +76,9 @@ MARK = re.compile(
 def read_text(raw: bytes, name: str, encoding: str = "") -> str:
     """Return the text of a file's bytes, without BOM, its lines ended by LF.
 
-    encoding: empty where it can only be UTF-8, as that of a prompt.
-    Raises UserError for bytes that are no text, or not of that encoding, with what they may be.
+    encoding: empty if only UTF-8 is possible, as for a prompt.
+    Raises UserError for bytes that are not text, or not in that encoding, and says what they may
+    be.
     """
     asked = encoding or "UTF-8"
     codec = codec_name(asked)
@@ -110,7 +111,7 @@ def read_text(raw: bytes, name: str, encoding: str = "") -> str:
 
 
 def _unicode_of(raw: bytes) -> str:
-    """Return the encoding of which the first bytes are sure, by a BOM or by NULs; or ""."""
+    """Return the encoding that a BOM or NULs in the first bytes prove, or ""."""
     for mark, encoding in BYTE_ORDER_MARKS.items():
         if raw.startswith(mark):
             return encoding
@@ -123,12 +124,12 @@ def _unicode_of(raw: bytes) -> str:
 
 
 def _advice(raw: bytes, start: int, tried: str) -> str:
-    """Return what to do about a byte at `start` that is not of the encoding that was tried."""
+    """Return what to do about a byte at `start` that is wrong in the encoding `tried`."""
     text = raw.decode("utf-8", "replace")
     damaged = text.count("\ufffd")
     if tried == "utf-8" and 2 * damaged < sum(c > "\x7f" for c in text):
         return f"it is UTF-8 but for {damaged} damaged places: mend them in an editor"
-    # What the line would read as in other encodings, two or three of them.
+    # How the line would read in two or three other encodings.
     begin = max(raw.rfind(b"\n", 0, start), raw.rfind(b"\r", 0, start), start - SHOWN // 2 - 1) + 1
     found: dict[str, str] = {}
     for encoding in CANDIDATES:
@@ -144,11 +145,11 @@ def _advice(raw: bytes, start: int, tried: str) -> str:
 
 
 def codec_name(encoding: str) -> str:
-    """Return Python's name for an encoding of texts. Raises UserError where it knows none."""
+    """Return Python's name for a text encoding. Raises UserError if Python does not know it."""
     with suppress(LookupError, ValueError):
         codec = codecs.lookup(encoding).name
         try:
-            "\ud800".encode(codec)  # half a character: an encoding of texts has none for it
+            "\ud800".encode(codec)  # half a character, which no text encoding can encode
         except UnicodeEncodeError:
             return codec
     rule = "an encoding that Python knows, as UTF-8, windows-1252 or UTF-16"
@@ -158,7 +159,7 @@ def codec_name(encoding: str) -> str:
 def without_licence(text: str) -> str:
     """Leave out what Project Gutenberg puts around a text, or around each of several.
 
-    Where no mark says that a text begins, it begins at once and ends at the last mark.
+    If no mark says where a text begins, it begins at once and ends at the last mark.
     """
     marks = list(MARK.finditer(text))
     if not any(mark["start"] for mark in marks):
@@ -174,8 +175,8 @@ def without_licence(text: str) -> str:
 def clean_text(text: str) -> str:
     """Return the clean text of a raw one: no licence, NFC, no blanks at the ends of lines.
 
-    It has no blank lines around it and ends with one newline; of a text in which nothing can be
-    seen, "" is left.
+    It has no blank lines around it and ends with one newline. A text of invisible characters only
+    becomes "".
     """
     lines = [line.rstrip(" \t") for line in without_licence(text).split("\n")]
     text = nfc("\n".join(lines)).strip("\n")
@@ -185,11 +186,11 @@ def clean_text(text: str) -> str:
 def nfc(text: str) -> str:
     """Return a text in NFC, so that é is one character however it was typed.
 
-    `unicodedata.normalize` sorts the accents on one letter in as many steps as their square, hours
-    for a megabyte of them. Here they come to it in their order.
+    `unicodedata.normalize` takes quadratic time to sort the accents on one letter, which would be
+    hours for a megabyte of them. Here they are sorted before.
     """
     parts = {c: unicodedata.normalize("NFD", c) for c in set(text)}
-    # By its first part, as the class of some marks is 0, but not that of what they are made of.
+    # The first part decides, because some marks have class 0 while their parts have not.
     marks = {c: those for c, those in parts.items() if unicodedata.combining(those[0])}
     if marks:
         table = str.maketrans(marks)
@@ -203,13 +204,13 @@ def _in_order(marks: str) -> str:
 
 
 def what_is_odd(text: str) -> str:
-    """Return in a line how often a text has what cannot be seen, or is seldom meant; or ""."""
+    """Return a line that counts the invisible or suspicious characters of a text, or ""."""
     counts = {name: sum(1 for _ in re.finditer(x, text)) for name, x in SUSPICIOUS.items()}
     return ", ".join(f"{count:,} {name}" for name, count in counts.items() if count)
 
 
 def beginning(text: str) -> str:
-    """Return the first line of a text, or so much of it as a terminal shows."""
+    """Return the first line of a text, shortened to what a terminal shows."""
     line = text.partition("\n")[0]
     shown = line if line.isprintable() else repr(line)[1:-1]
     return f"«{shown[:SHOWN]}{'…' * (len(shown) > SHOWN)}»"

@@ -9,12 +9,14 @@ from typing import Any
 
 import torch
 
-QUOTA = Path("/sys/fs/cgroup/cpu.max")  # what a container gets: microseconds, in how many
-ParallelMap = Callable[..., list[Any]]  # like `map`, but for the list
+QUOTA = Path(
+    "/sys/fs/cgroup/cpu.max"
+)  # a container's share: microseconds, and the period that they are part of
+ParallelMap = Callable[..., list[Any]]  # like `map`, but returns a list
 
 
 def cores() -> int:
-    """Return the number of cores that PyTorch would use, or of those a container may."""
+    """Return the number of cores that PyTorch would use, or fewer if a container limits them."""
     number = torch.get_num_threads()
     with suppress(OSError, ValueError):  # no such file; "max"
         quota, period = map(int, QUOTA.read_text().split())
@@ -23,16 +25,17 @@ def cores() -> int:
 
 
 def serial_map(*work: Any) -> list[Any]:
-    """Return the list of what `map` yields."""
+    """Return what `map` yields, as a list."""
     return list(map(*work))
 
 
 @contextmanager
 def thread_pool(threads: int) -> Iterator[ParallelMap]:
-    """Yield a map whose calls run in so many threads, each of which computes on one core.
+    """Yield a map whose calls run in this many threads, each of which computes on one core.
 
-    PyTorch by itself divides every operation among the cores, and after each its threads busy-wait
-    for one another: with another program on a core, 30 times the time (pytorch issue 57715).
+    PyTorch by itself divides every operation among the cores, and after each one its threads
+    busy-wait for one another, which takes 30 times as long if another program uses a core (pytorch
+    issue 57715).
     """
     before = torch.get_num_threads()
     torch.set_num_threads(1)

@@ -10,8 +10,8 @@ from sancho.config import UnknownPolicy
 from sancho.errors import UserError
 from sancho.text import nfc
 
-# What Unicode's decompositions don't say. In a row each character stands for the others, the first
-# known one of them.
+# Equivalents that Unicode's decompositions lack: an unknown character is replaced by the first
+# known one of its row.
 _EQUIVALENTS = (
     '"“”„‟«»″',
     "'‘’‚‛′´`",
@@ -29,11 +29,11 @@ _SPELLED_OUT |= {letter.upper(): letters.upper() for letter, letters in _SPELLED
 class CharTokenizer:
     """A vocabulary of single characters; the id of each is its position.
 
-    Text is brought to NFC before it is encoded, so that é is one character however it was typed.
+    Text is normalised to NFC before it is encoded, so that é is one character however it was typed.
     """
 
     def __init__(self, characters: str) -> None:
-        """Number `characters` from 0. Raises ValueError if they are none or repeat."""
+        """Number `characters` from 0. Raises ValueError if it is empty or repeats one."""
         if not characters or len(set(characters)) != len(characters):
             raise ValueError("the vocabulary is empty, or a character occurs twice in it")
         self.characters = characters
@@ -62,8 +62,9 @@ class CharTokenizer:
     def encode(self, text: str, unknown: UnknownPolicy = "error") -> np.ndarray:
         """Return the ids of `text`, (len(text),) of `id_type`, after NFC.
 
-        Raises UserError naming the unknown characters; with `unknown` "skip" they are left out,
-        with "nearest" the closest known character takes their place (error if there is none).
+        Raises UserError with the unknown characters. If `unknown` is "skip", they are left
+        out; if it is "nearest", each is replaced by the closest known character (an error if there
+        is none).
         """
         text = nfc(text)
         ids = self.look_up(text)
@@ -72,7 +73,7 @@ class CharTokenizer:
         return ids.astype(self.id_type)
 
     def require_known(self, text: str, what: str) -> None:
-        """Raise UserError where `text`, which is called `what`, has unknown characters."""
+        """Raise UserError if `text`, which the message calls `what`, has unknown characters."""
         text = nfc(text)
         if missing := [c for c in dict.fromkeys(text) if c not in self._known]:
             named = ", ".join(map(_visible, missing[:10]))
@@ -92,7 +93,7 @@ class CharTokenizer:
         return self._code_of_id[ids].tobytes().decode("utf-32-le", "surrogatepass")
 
     def nearest(self, character: str) -> str | None:
-        """Return what stands for an unknown character in this vocabulary, or None.
+        """Return the known text that is nearest to an unknown character, or None.
 
         Tried in turn: another typographic form (" for “), the letter spelled out (oe for œ), the
         compatibility form (fi for ﬁ), the letter without or with another accent (e for ê), and
@@ -137,7 +138,7 @@ def _unknown_message(text: str, nearest: dict[str, str | None]) -> str:
 
 
 def _line_break(text: str) -> str:
-    """Return how a line break is typed, if a text has it as a backslash and an n."""
+    """Return how to type a line break, if a text has a backslash and an n instead."""
     typed = "$'\\n' in bash or zsh, \"`n\" in PowerShell"
     return f"; a line break is typed as {typed}" if "\\n" in text else ""
 

@@ -29,8 +29,8 @@ from sancho.seeds import Purpose, generator, seed_of
 from sancho.threads import ParallelMap, cores, serial_map, thread_pool
 from sancho.weights import weight_shapes
 
-NEAR = 1e-4  # to ln V: rounding may leave so much less of the loss of chance
-REPORTS_AT_CHANCE = 3  # running, after which it is told
+NEAR = 1e-4  # by which rounding may take a loss of chance below ln V
+REPORTS_AT_CHANCE = 3  # in a row, after which a note is given
 SAMPLE_LENGTH = 80  # characters that are written at an evaluation
 
 
@@ -46,22 +46,23 @@ class NonFiniteLoss(UserError):
 
 @dataclass(frozen=True, kw_only=True)
 class Report:
-    """What fit() tells after a step, and after an evaluation. Losses in nats per character."""
+    """What fit() reports after a step or an evaluation. Losses are in nats per character."""
 
     step: int
     tokens: int
     """Characters trained on."""
     seconds: float
-    """Time spent in steps and evaluations, those of earlier sessions included."""
+    """Time spent in steps and evaluations, also before the run was resumed."""
     lr: float
     """Learning rate of AdamW in this step."""
     tokens_per_second: float
-    """In the steps since the last report with a train_loss."""
+    """Speed over the steps since the last report with a train_loss."""
     train_loss: float | None = None
-    """Mean since the last one; every log_interval steps and after an evaluation. Its logits are
-    multiplied by logit_scale, so it may be more than val_loss."""
+    """Mean training loss since the last one; every log_interval steps and after an evaluation. Its
+    logits are multiplied by logit_scale, so it may be larger than val_loss."""
     val_loss: float | None = None
-    """Of the validation part, or of EVALUATED characters all over it; only after an evaluation."""
+    """Loss of the validation part, or of EVALUATED characters all over it; after an evaluation
+    only."""
     is_best: bool = False
     sample: str | None = None
     """What the model writes after the first character of the validation part, if evaluated."""
@@ -82,7 +83,7 @@ class TrainingState:
     device: Device
     progress: Progress = field(default_factory=Progress)
     unread_losses: list[Tensor] = field(default_factory=list)
-    """Training losses, (), of the newest steps: to read one from a GPU makes the GPU wait."""
+    """Training losses, (), of the newest steps, not read yet because reading makes a GPU wait."""
 
     @classmethod
     def start(
@@ -102,7 +103,8 @@ class TrainingState:
     def from_model(cls, model: GPT, train_config: TrainConfig, device: Device) -> "TrainingState":
         """Return the state of a new run that begins with this model.
 
-        Decides what threads=0 means. Raises UserError for a weight that weights.py does not list.
+        If threads is 0, their number is chosen here. Raises UserError if weights.py lists other
+        weights.
         """
         unknown = model.arrays().keys() ^ weight_shapes(model.config).keys()
         if unknown:
@@ -168,7 +170,7 @@ class TrainingState:
 
     @property
     def is_done(self) -> bool:
-        """Whether nothing is left to do: all steps, or config.patience evaluations in vain."""
+        """Whether nothing is left to do: all steps are made, or config.patience has run out."""
         patience = self.train_config.patience
         is_out_of_patience = 0 < patience <= self.progress.evaluations_since_best
         is_at_end = is_out_of_patience or self.progress.step >= self.train_config.max_iters
@@ -197,10 +199,10 @@ class TrainingState:
 
 
 class Batches:
-    """Windows of a text in random order; in an epoch each is read once.
+    """Windows of a text in random order; in each epoch every window is read once.
 
-    Every epoch cuts the text at other places, and the window that reaches past its end goes on at
-    its beginning. Which windows a batch has depends on the seed and on how many come before it.
+    Every epoch cuts the text at other places, and the window that reaches past the end is moved to
+    the beginning. The windows of a batch depend only on the seed and on its place in the run.
     """
 
     def __init__(
@@ -236,7 +238,7 @@ class Batches:
         number = step * self.config.gradient_accumulation_steps + micro_step
         first = number * self.config.batch_size
         indices = range(first, first + self.config.batch_size)
-        on_cuda = self.device.type == "cuda"  # where nobody waits for a copy of pinned memory
+        on_cuda = self.device.type == "cuda"  # which copies pinned memory without waiting
         starts = torch.tensor([self.window_start(i) for i in indices], pin_memory=on_cuda)
         starts = starts.to(self.device, non_blocking=on_cuda)
         pieces = self.ids[starts[:, None] + self.offsets].long()  # (B, T + 1)
@@ -247,9 +249,9 @@ class Batches:
 def fit(state: TrainingState, corpus: Corpus, *, world: World = World()) -> Iterator[Report]:
     """Train to the end of `state.train_config`; report after every step and every evaluation.
 
-    Whenever it has yielded, `state` may be saved: a run that goes on from there makes the same
-    steps and evaluations. Where `state.is_evaluation_due` after a step, that evaluation comes next.
-    All processes of a `world` call it and get the same reports, but for their times; each computes
+    After every report `state` may be saved: a run that goes on from there makes the same steps and
+    evaluations. If `state.is_evaluation_due` after a step, that evaluation comes next. All
+    processes of a `world` call this and get the same reports, except for the times; each computes
     an equal share of the micro-batches.
     Raises UserError for a corpus that is too short, and NonFiniteLoss.
     """
@@ -275,11 +277,11 @@ class TrainingLoop:
     times: list[float] = field(default_factory=list)
     """Seconds of each step since the last report with a train_loss."""
     is_told: bool = False
-    """Whether it was said that NumPy computes another function than model.py."""
+    """Whether the note was given that NumPy computes another function than model.py."""
     at_chance: int = 0
-    """Reports running whose loss is no better than chance."""
+    """Number of reports in a row whose loss is no better than chance."""
     is_warned: bool = False
-    """Whether that was said."""
+    """Whether the note on a loss of chance was given."""
 
     def __post_init__(self) -> None:
         objective = self.state.objective
@@ -287,7 +289,7 @@ class TrainingLoop:
         self.device = self.state.device
         block_size = self.state.model.config.block_size
         self.batches = Batches(self.corpus.train, block_size, config, self.device.torch_device)
-        if not self.device.on_cpu:  # there the ids of a batch are not looked at
+        if not self.device.on_cpu:  # on a GPU the ids of batches are not checked
             require_ids(self.corpus.train, self.corpus)
         require_ids(self.corpus.val, self.corpus)
         self.parameters = list(objective.parameters())
@@ -310,7 +312,7 @@ class TrainingLoop:
             state.sync_losses()
         self.times.append(time.perf_counter() - started)
         progress.seconds += self.times[-1]
-        # Where an evaluation comes next, its report has the losses.
+        # If an evaluation comes next, its report has the losses.
         return self._report(with_losses=is_log and not state.is_evaluation_due)
 
     def evaluate(self) -> Report:
@@ -334,7 +336,7 @@ class TrainingLoop:
         )
 
     def _sample(self) -> str:
-        """Return what the model writes; the first time, note if NumPy does not compute the same."""
+        """Return a text by the model. Note, once, if NumPy does not compute the same function."""
         model: Model = self.state.model
         try:
             model = numpy_implementation(self.state.model)
@@ -371,9 +373,9 @@ class TrainingLoop:
         return report
 
     def _watch(self, losses: list[float]) -> None:
-        """Note, once, that nothing is learned: weights may be far too large, and finite.
+        """Note, once, that the model learns nothing: its weights may be finite, but far too large.
 
-        losses: of the newest steps. Before the end of the warm-up a healthy model knows more.
+        losses: those of the newest steps. A healthy model beats chance before the warm-up ends.
         """
         config = self.state.train_config
         chance = math.log(self.corpus.tokenizer.vocab_size)
@@ -402,7 +404,7 @@ class TrainingLoop:
             step_loss += self._add_gradients(micro_step)
         self.world.sum_gradients(self.parameters)
         self.world.sum(step_loss)
-        # The rows of the n-gram table are left out: their optimizer sets the length of their steps.
+        # The n-gram table is left out, because its optimizer scales its steps by itself.
         dense = [p for p in self.parameters if p.grad is None or not p.grad.is_sparse]
         norm = torch.nn.utils.clip_grad_norm_(dense, config.grad_clip or math.inf)
         step_loss += 0 * norm  # not a number where the norm is not finite
@@ -447,7 +449,7 @@ class TrainingLoop:
     def _dropout(self, micro_step: int, numbers: Tensor) -> AbstractContextManager[None]:
         """Return a context for the forward pass of the windows of these numbers in a micro-batch.
 
-        On a CPU the masks of a window depend on its number in the step alone, so not on how many
+        On a CPU the masks of a window depend only on its number in the step, and not on how many
         threads, processes or micro-batches share the step.
         """
         config = self.state.train_config

@@ -11,13 +11,13 @@ from sancho.errors import OtherFunction
 Shapes = dict[str, tuple[int, ...]]
 NGRAM_KEYS = "ngram_embedding.keys"
 QK_EPSILON = 1e-6
-"""What the normalisation of queries and keys adds to the mean of their squares."""
+"""The ε that the normalisation of queries and keys adds to the mean of their squares."""
 
 
 def weight_shapes(config: ModelConfig) -> Shapes:
     """Return the shape of every weight by its name, in the order of the forward pass.
 
-    All are float32, row after row, but for the keys of n-grams, which are int32. With C = n_embd,
+    All are float32, row after row, except the keys of n-grams, which are int32. With C = n_embd,
     H heads of D = C / H channels, V characters:
 
     - A matrix of shape (out, in) maps x, (…, in), to x · Wᵀ + bias, as torch.nn.Linear does.
@@ -59,14 +59,14 @@ def weight_shapes(config: ModelConfig) -> Shapes:
 
 
 def count_parameters(config: ModelConfig) -> int:
-    """Return the number of trained weights, those of a tied head once."""
+    """Return the number of trained weights; those of a tied head count once."""
     shapes = weight_shapes(config)
     total = sum(math.prod(shape) for name, shape in shapes.items() if name != NGRAM_KEYS)
     return total - config.tie_embeddings * config.vocab_size * config.n_embd
 
 
 def norm_epsilon(config: ModelConfig) -> float:
-    """Return what the normalisation adds to the variance, or to the mean of the squares."""
+    """Return the ε that the normalisation adds to the variance, or to the mean of the squares."""
     return 1e-5 if config.norm == "layernorm" else QK_EPSILON
 
 
@@ -95,9 +95,9 @@ def _angles(length: int, channels: int) -> np.ndarray:
 def require_choices(
     config: ModelConfig, known: Mapping[str, Collection[str]], implementation: str
 ) -> None:
-    """Raise OtherFunction where an option has a name that an implementation does not know.
+    """Raise OtherFunction if an implementation does not know the name in an option.
 
-    known: the names of each option that it knows.
+    known: for each option, the names that it knows.
     """
     for option, names in known.items():
         name = getattr(config, option)
