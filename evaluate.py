@@ -39,48 +39,49 @@ from sancho.presets import PRESETS
 from sancho.weights import count_parameters
 
 LONG = 20
-"""Seconds from which a report says how many it took."""
+"""Seconds above which the time that it took is printed."""
 SAMPLINGS = {
     "by default": DEFAULT_SAMPLING,
     "plain 0.5": SampleConfig(temperature=0.5),
     "plain 1.0": SampleConfig(temperature=1.0),
 }
-"""How texts are written to be measured; plain: at that temperature and nothing else."""
+"""The sampling options of the texts that are measured; plain means the temperature alone."""
 SAMPLES = 10
-"""Texts of each sampling."""
+"""Number of texts that are written with each sampling."""
 SAMPLE_LENGTH = 2000
-"""Characters in each of them."""
+"""Characters in each of these texts."""
 LEAST_COMPARED = 1000
-"""Characters of a text below which it is compared with nothing: chance would decide."""
+"""Shorter texts are not compared with anything, because chance would decide."""
 SEED = 1605
 LONGEST_TRAINING = 10_000_000
-"""Characters at the end of the training part that texts are compared with: about 1 GB of memory."""
+"""Characters at the end of the training part that texts are compared with, in about 1 GB."""
 LONGEST_VALIDATION = 500_000
-"""Characters at the beginning of the validation part that are the author's text."""
+"""Characters at the beginning of the validation part that serve as the author's text."""
 NOT_TOLD = "vocab_size preset max_iters eval_interval log_interval threads".split()
-"""Options that the report does not list: it says them otherwise, or they change no weight."""
+"""Options that the report does not list, because it has them elsewhere or they change no weight."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Measures:
-    """What was measured of a model; losses in nats per character."""
+    """The measures of a model; losses are in nats per character."""
 
     loss: float  # Python 2 stops at this line: 3.10 or later is needed
-    """Of the whole validation part, or of a text of one's own."""
+    """The loss over the whole validation part, or over a text of one's own."""
     bits_per_character: float
-    """The same in bits."""
+    """The loss in bits."""
     perplexity: float
-    """The same as the number of equally likely characters that would have this loss."""
+    """The loss as the number of equally likely characters that would have it."""
     characters: dict[str, int]
-    """Of the training part, and of the text that the loss is of, as the validation part."""
+    """The lengths of the training part, and of the text that was scored (validation)."""
     compared: dict[str, int]
-    """Those of them that texts are compared with, and that are the author's text."""
+    """How many of these characters are compared with, and serve as the author's text."""
     counting: float | None
-    """The loss of counting (counting.py) on the author's text; None where nothing is compared."""
+    """The loss of counting (counting.py) on the author's text; None if nothing is compared."""
     texts: dict[str, dict[str, Any]]
-    """The measures of the model's text by each sampling, and of the author's, if compared."""
+    """The measures of the model's text with each sampling, and of the author's text, if
+    compared."""
     not_compared: str
-    """Why nothing is compared; else empty."""
+    """The reason why nothing is compared, or empty."""
 
 
 def main(args: Sequence[str]) -> None:
@@ -108,8 +109,8 @@ def main(args: Sequence[str]) -> None:
 def scored_corpus(options: EvaluateOptions, saved: Checkpoint) -> Corpus:
     """Return the corpus whose validation part is scored, in the ids of the model.
 
-    Of a text of one's own that is all of it. Its training part is that of the text which the model
-    learned from where that is prepared, or else empty.
+    For a text of one's own that is the whole text; its training part is that of the text which the
+    model learned from if that is prepared, and otherwise empty.
     """
     if options.corpus is not None:
         own = sources.unprepared(sources.DATA, options.corpus, options.encoding)
@@ -135,7 +136,7 @@ def scored_corpus(options: EvaluateOptions, saved: Checkpoint) -> Corpus:
 
 
 def measure(model: GPT, corpus: Corpus, tell: Callable[[], object]) -> Measures:
-    """Measure a model on a text that is in its ids; `tell` is called after each stage."""
+    """Measure a model on a text that has its ids; `tell` is called after each stage."""
     loss = validation_loss(model, corpus.val)
     tell()
     of_the_loss = Measures(
@@ -179,7 +180,7 @@ def measure(model: GPT, corpus: Corpus, tell: Callable[[], object]) -> Measures:
 
 
 def why_not_compared(corpus: Corpus) -> str:
-    """Return why a model's text is not compared with a corpus; "" where it is."""
+    """Return why a model's text is not compared with a corpus; "" if it is."""
     if len(corpus.val) < LEAST_COMPARED:
         return f"{len(corpus.val):,} characters are too few; a comparison needs {LEAST_COMPARED:,}"
     if not len(corpus.train):
@@ -188,7 +189,7 @@ def why_not_compared(corpus: Corpus) -> str:
 
 
 def measures_of_text(text: str, train_text: str, known: set[str], length: int) -> dict[str, Any]:
-    """Return the measures of a text beside the training part, the words of which are `known`.
+    """Return the measures of a text against the training part, whose words are `known`.
 
     Different words are counted in pieces of `length` characters.
     """
@@ -201,7 +202,7 @@ def measures_of_text(text: str, train_text: str, known: set[str], length: int) -
 
 
 def as_text(found: Measures, block_size: int) -> str:
-    """Return the report that a terminal shows of it."""
+    """Return the report of the measures for a terminal."""
     perplexity = format(found.perplexity, ".2f" if found.perplexity < 1e6 else ".0e")
     first_line = (
         f"validation loss {found.loss:.4f} nats per character ({found.bits_per_character:.3f} "
@@ -238,7 +239,7 @@ def as_text(found: Measures, block_size: int) -> str:
 
 
 def about(saved: Checkpoint, corpus: Corpus) -> str:
-    """Return a few lines: what was scored, what the model is, and what it learned from and how."""
+    """Return a few lines about the text that was scored, the model, and how it was trained."""
     preset = PRESETS[saved.train_config.preset]
     changed = changes(preset.model, saved.model_config) | changes(preset.train, saved.train_config)
     options = [f"{name} {value}" for name, (_, value) in changed.items() if name not in NOT_TOLD]
@@ -254,7 +255,7 @@ def about(saved: Checkpoint, corpus: Corpus) -> str:
 
 
 def in_words(found: Measures) -> str:
-    """Return in two sentences how good that is: beside counting, and beside the author."""
+    """Return sentences that compare the model with counting and with the author."""
     assert found.counting is not None
     better = found.counting - found.loss
     said = f"{abs(better):.4f} {'better' if better > 0 else 'worse'}"

@@ -1,10 +1,11 @@
-"""Export to a folder that transformers opens, and whatever else reads such folders.
+"""Export to a folder for Hugging Face's transformers, and for other programs that read its format.
 
-The model becomes one that transformers knows, where there is one that computes the same:
+If transformers has a class that computes the same model, the folder is for that class:
 
-- LayerNorm and positions that are added, as in `classic`: GPT-2.
-- RMSNorm, rotary positions, normalised queries and keys: Qwen 3.
-- All else, an n-gram table for one: modeling_sancho.py goes into the folder.
+- GPT-2 for models with LayerNorm and added positions, such as `classic`.
+- Qwen 3 for models with RMSNorm, rotary positions, and normalised queries and keys.
+
+For all others, such as those with an n-gram table, modeling_sancho.py is copied into the folder.
 
 Everything is written as JSON, text and safetensors, so that transformers is not needed for it.
 """
@@ -46,8 +47,8 @@ MODELING = "modeling_sancho.py"
 START = "En un lugar de la Mancha"
 SEED = 1605
 NO_SPECIAL_TOKENS = {"bos_token_id": None, "eos_token_id": None, "pad_token_id": None}
-"""No character stands for the beginning or end of a text, or for padding; by default, GPT-2's id
-50256 would stand for the first two."""
+"""No character means the beginning or end of a text, or padding. By default, GPT-2's id 50256 would
+mean the first two."""
 COMPUTED = {
     "norm": ("layernorm", "rmsnorm"),
     "position": ("learned", "sinusoidal", "rope"),
@@ -59,7 +60,7 @@ GPT2 = PLAIN | {"norm": "layernorm", "qk_norm": False}
 QWEN3 = PLAIN | {"norm": "rmsnorm", "position": "rope", "qk_norm": True, "bias": False}
 GPT2_ACTIVATIONS = ("relu", "gelu", "silu", "relu2")
 QWEN3_ACTIVATIONS = {"relu2": "relu", "geglu": "gelu", "swiglu": "silu"}
-"""What Qwen 3, whose feed-forward layer is gated, calls the activation of the gate."""
+"""Our activations, and Qwen 3's names for the activation of its gate."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -71,14 +72,14 @@ class ToHuggingFaceOptions(CheckpointOption):
 
 
 class Export(NamedTuple):
-    """A model as one of transformers' classes."""
+    """A model in the form of one of transformers' classes."""
 
     config: dict
-    """What config.json says besides what is common to all."""
+    """The entries of config.json that not all exports have."""
     weights: Weights
-    """By the names of that class."""
+    """The weights, by the names of that class."""
     compared: str = ""
-    """Whether its logits were compared with the model's, in a line."""
+    """A line that says whether its logits were compared with the model's."""
 
     @property
     def name(self) -> str:
@@ -104,9 +105,9 @@ def to_huggingface(options: ToHuggingFaceOptions) -> list[str]:
 
 
 def write_folder(saved: Checkpoint, output: str | Path) -> Export:
-    """Write the folder, whole or not at all; return what it holds.
+    """Write the folder, completely or not at all; return the export in it.
 
-    Raises UserError where `output` can't be a new folder, and OtherFunction for a model that the
+    Raises UserError if `output` can't be a new folder, and OtherFunction for a model that the
     folder would not compute.
     """
     model = require_computed(saved, COMPUTED, f"sancho/convert/{MODELING}")
@@ -138,19 +139,19 @@ def write_folder(saved: Checkpoint, output: str | Path) -> Export:
 
 
 def compare(model: NumpyGPT, folder: Path, export: Export) -> str:
-    """Compare the logits of a folder with those of the model, if transformers is there to open it.
+    """Compare the logits of a folder with those of the model, if transformers is installed.
 
-    Returns a line that says whether it was. Raises OtherFunction where they differ.
+    Returns a line that says whether it is. Raises OtherFunction if the logits differ.
     """
     try:
-        with warnings.catch_warnings():  # of what notebooks lack to draw progress bars
+        with warnings.catch_warnings():  # about what notebooks lack for progress bars
             warnings.simplefilter("ignore")
             transformers = importlib.import_module("transformers")
         torch = importlib.import_module("torch")
         module = transformers
         if export.trust:
             spec = importlib.util.spec_from_file_location(Path(MODELING).stem, folder / MODELING)
-            assert spec and spec.loader  # they are there for every file of Python
+            assert spec and spec.loader  # every Python file has them
             module = importlib.util.module_from_spec(spec)
             spec.loader.exec_module(module)
         theirs = getattr(module, export.name)
@@ -313,7 +314,7 @@ def as_sancho(config: ModelConfig, weights: Weights) -> Export:
 def tokenizer(characters: str) -> dict:
     """Return tokenizer.json: NFC, then every character alone.
 
-    There is no token for unknown characters, so that one of them is an error and never lost.
+    There is no token for unknown characters, so that they raise an error instead of being lost.
     """
     return {
         "version": "1.0",
@@ -328,7 +329,7 @@ def tokenizer(characters: str) -> dict:
             "invert": False,
         },
         "post_processor": None,
-        "decoder": {"type": "Fuse"},  # else there are blanks between the characters
+        "decoder": {"type": "Fuse"},  # otherwise blanks would come between the characters
         "model": {
             "type": "WordLevel",
             "vocab": {character: i for i, character in enumerate(characters)},
@@ -339,7 +340,7 @@ def tokenizer(characters: str) -> dict:
 
 def _tokenizer_config(config: ModelConfig) -> dict:
     return {
-        # Else AutoTokenizer takes the one that belongs to the model's class.
+        # Otherwise AutoTokenizer takes the tokenizer of the model's class.
         "tokenizer_class": "PreTrainedTokenizerFast",
         "model_max_length": config.block_size,
         "model_input_names": ["input_ids", "attention_mask"],

@@ -1,10 +1,10 @@
 """Import of nanoGPT's character models (github.com/karpathy/nanoGPT).
 
 nanoGPT keeps two pickles: ckpt.pt, which train.py writes, and meta.pkl, in which prepare.py keeps
-the characters. A pickle may ask Python to call any function. Here none of those is called: PyTorch
-reads ckpt.pt as weights alone, meta.pkl is read by a class that finds no function, and for a few
-harmless names a function of this module stands in. Nor may a small file take hours or all memory:
-its pickles are counted before they are read.
+the characters. A pickle may ask Python to call any function. None is called here: PyTorch reads
+ckpt.pt as weights only, meta.pkl is read by a class that finds no functions, and a few harmless
+names are replaced by functions of this module. So that a small file can't take hours or all memory,
+the size of its content is counted before it is read.
 
 Until 14 June 2023 nanoGPT computed GELU by its tanh approximation, since then exactly. Here it is
 exact, and the command says whether the checkpoint shows that it was trained with the approximation.
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     import torch
 
 GPT2_VOCABULARIES = (50257, 50304)
-"""The number of GPT-2's tokens, and that rounded up to a multiple of 64."""
+"""The number of GPT-2's tokens, and the same rounded up to a multiple of 64."""
 NAMES = {
     "token_embedding": "transformer.wte",
     "position_embedding": "transformer.wpe",
@@ -51,7 +51,7 @@ NAMES = {
     "norm": "transformer.ln_f",
     "head": "lm_head",
 }
-"""What GPT-2 calls the parts, and nanoGPT with it, by our names."""
+"""Our names of the parts, and those in GPT-2 and nanoGPT."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -173,14 +173,14 @@ def _model_config(arguments: dict, tensors: dict[str, np.ndarray]) -> ModelConfi
     }
     try:
         return from_dict(ModelConfig, values)
-    except UserError as error:  # it names an option, which nobody gave
+    except UserError as error:  # its message names an option, but nobody gave one
         raise ValueError(str(error).removeprefix("--")) from None
 
 
 def _train_config(config: dict) -> TrainConfig:
-    """Return how it was trained, where nanoGPT's options are called and mean as ours.
+    """Return the training options whose names and meanings are the same in nanoGPT as here.
 
-    A value that is none of ours is left out: a seed of −1, an eval_interval of 0.
+    Values that are not allowed here are left out, such as a seed of −1 or an eval_interval of 0.
     """
     train = TrainConfig(optimizer="adamw", look_ahead=0)
     for name in config.keys() & vars(train).keys() - {"optimizer", "look_ahead"}:
@@ -222,10 +222,10 @@ def _weights(model: ModelConfig, tensors: dict[str, np.ndarray]) -> dict[str, np
 
 
 def _note_on_gelu(content: dict) -> str:
-    """Return a line on which GELU nanoGPT had and which one is here.
+    """Return a line that says which GELU the model was trained with, and which one is used here.
 
-    It had the approximation for certain where `bias` was no argument yet (until 27 January 2023),
-    or where AdamW did not decay the embeddings, but four matrices in each block (until 6 May).
+    It was the approximation for certain if `bias` was no argument yet (until 27 January 2023),
+    or if AdamW did not decay the embeddings, but four matrices in each block (until 6 May).
     """
     arguments = content["model_args"]
     try:
@@ -255,7 +255,7 @@ def gpt2_name(name: str) -> str:
 
 
 class _DType:
-    """What a pickle says of the type of a NumPy number, in place of numpy.dtype."""
+    """Replaces numpy.dtype for the type of a NumPy number in a pickle."""
 
     def __init__(self, name: str, *options: object) -> None:
         self.name = name
@@ -264,12 +264,12 @@ class _DType:
         self.order = state[1]  # of its bytes
 
     def number(self, data: bytes) -> object:
-        """Return the number as one of Python's."""
+        """Return the number as a number of Python."""
         return np.frombuffer(data, self.order + self.name).item()
 
 
 def _unused(*parts: object) -> str:
-    """Stand in for what is not looked at: a set of the characters, a path."""
+    """Replace objects that are not needed, such as a set of the characters or a path."""
     return ""
 
 
@@ -286,21 +286,21 @@ HARMLESS: dict[str, Callable] = {
     "pathlib._local.PosixPath": _unused,
     "pathlib._local.WindowsPath": _unused,
 }
-"""What is called where a pickle asks for these."""
+"""The functions that are called if a pickle asks for these names."""
 MOST = 5 * 10**7
-"""Objects and characters that a pickle may make and fetch; one of 65,536 characters has a tenth."""
+"""The most objects and characters that a pickle may make; 65,536 characters need a tenth of it."""
 MAGIC = 0x1950A86A20F9469CFC6C  # with which files of an old PyTorch begin
-# What Python writes for none of nanoGPT's objects, and what PyTorch would call to fill memory.
+# Instructions that nanoGPT's pickles never have, and calls of PyTorch that could fill the memory.
 STRANGE = {"DUP", "POP", "POP_MARK", "FROZENSET"}
 FILLS_MEMORY = re.compile(r".*( bytearray|Tensor|TypedStorage|_rebuild_(?!tensor|parameter)\w+)")
 
 
 class _Sizes:
-    """How large what a pickle makes would be, found without making it.
+    """Computes how large the content of a pickle would be, without making it.
 
-    A tuple that holds another twice, which does so too, and so on forty times, is a small pickle,
-    but as a key it takes 2^40 steps; a text that is joined to itself forty times takes all memory.
-    Each object is a list of one number: what it takes to copy or to hash it.
+    If a tuple holds another tuple twice, and so on forty levels deep, the pickle is small, but
+    hashing the tuple takes 2^40 steps; a text that is joined to itself forty times fills the
+    memory. Each object is a list of one number: the cost of copying or hashing it.
     """
 
     def __init__(self) -> None:
@@ -310,7 +310,7 @@ class _Sizes:
         self.sum = 0
 
     def step(self, code: pickletools.OpcodeInfo, argument: object) -> None:
-        """Do what one instruction does. Raises ValueError where all together is too large."""
+        """Follow one instruction. Raises ValueError if all objects together are too large."""
         name = code.name
         stack = self.stack
         if name == "MARK":
@@ -328,7 +328,7 @@ class _Sizes:
             raise ValueError("its pickle would grow too large when it is read")
 
     def make(self, code: pickletools.OpcodeInfo, argument: object) -> None:
-        """Take objects from the stack and put there what is made of them."""
+        """Take objects from the stack, and put the result of an instruction there."""
         before = code.stack_before
         start = len(self.stack) - len(before)
         if pickletools.markobject in before:
@@ -342,21 +342,22 @@ class _Sizes:
             self.stack[start][0] = size
             return
         length = len(argument) if isinstance(argument, str | bytes) else 0
-        # Twice what it was is the most that a call makes of it.
+        # A call at most doubles the size of its arguments.
         made = 0 if code.name.endswith("GLOBAL") else 1 + length + 2 * size
         self.sum += made
         self.stack[start:] = [[made] for _ in code.stack_after]
 
 
 def _check_pickle(file: IO[bytes]) -> None:
-    """Raise an error where to read a pickle would take far more than its length, or fill memory."""
+    """Raise an error if reading a pickle would take far more than its length, or fill the
+    memory."""
     sizes = _Sizes()
     for code, argument, _ in pickletools.genops(file):
         if code.name == "GLOBAL" and FILLS_MEMORY.fullmatch(str(argument)):
             raise pickle.UnpicklingError(f"GLOBAL {str(argument).replace(' ', '.')}")
-        # Numbers of Python may be as long as a file, and their hash is that of others.
+        # Python's numbers may be as long as a file, and different ones have the same hash.
         is_long = isinstance(argument, int) and argument.bit_length() > 64 and argument != MAGIC
-        # Python's reader takes memory for all places of its memo up to the highest one.
+        # Python's reader reserves memory for its memo up to the highest index.
         is_far = code.name.endswith("PUT") and int(str(argument)) > MOST // 10
         if code.name in STRANGE or is_long or is_far:
             raise ValueError(
@@ -366,11 +367,11 @@ def _check_pickle(file: IO[bytes]) -> None:
 
 
 def _check_checkpoint(path: Path) -> None:
-    """Raise an error where to open a file of PyTorch would take far more than the file has."""
+    """Raise an error if opening a file of PyTorch would take far more memory than its size."""
     with open(path, "rb") as file:
         if file.read(2) != b"PK":
             file.seek(0)
-            for _ in range(5):  # so many an old PyTorch wrote before the weights
+            for _ in range(5):  # an old PyTorch wrote this many pickles before the weights
                 _check_pickle(file)
             return
     with zipfile.ZipFile(path) as parts:
@@ -383,13 +384,14 @@ def _check_checkpoint(path: Path) -> None:
 
 
 def _arrays(tensors: "dict[str, torch.Tensor]", size_of_file: int) -> dict[str, np.ndarray]:
-    """Return the weights as nanoGPT names them, without what a wrapper puts before a name.
+    """Return the weights by nanoGPT's names, without the prefixes of wrappers.
 
-    torch.compile and DistributedDataParallel do. An old nanoGPT also kept each block's attn.bias.
-    Raises ValueError where they have more numbers than the file, which repeats some of them.
+    torch.compile and DistributedDataParallel add prefixes. An old nanoGPT also saved attn.bias of
+    each block, which is left out. Raises ValueError if the tensors are larger than the file, which
+    then repeats numbers.
     """
     own = {name: t for name, t in tensors.items() if not name.endswith(".attn.bias")}
-    # The embedding may be there twice, once as the head.
+    # The embedding may be saved twice, the second time as the head.
     if sum(t.numel() * t.element_size() for t in own.values()) > 2 * size_of_file:
         raise ValueError("its tensors are larger than the file")
     return {
@@ -399,14 +401,15 @@ def _arrays(tensors: "dict[str, torch.Tensor]", size_of_file: int) -> dict[str, 
 
 
 class _PlainUnpickler(pickle.Unpickler):
-    """Reads pickles of numbers, strings, lists, dictionaries and what is harmless besides."""
+    """Reads pickles of numbers, strings, lists, dictionaries and a few other harmless objects."""
 
     def find_class(self, module: str, name: str) -> Callable:
-        """Return what is called; raise an error that names what is not harmless, as PyTorch's."""
+        """Return the function to call; for one that is not harmless raise an error like
+        PyTorch's."""
         called = HARMLESS.get(f"{module}.{name}")
         if called is None:
             raise pickle.UnpicklingError(f"GLOBAL {module}.{name}")
-        return lambda *parts: called(*parts)  # a new one, as a pickle may change what it finds
+        return lambda *parts: called(*parts)  # a new function, because a pickle may change it
 
 
 def _read_characters(path: Path) -> str:
@@ -417,7 +420,7 @@ def _read_characters(path: Path) -> str:
         itos = _PlainUnpickler(io.BytesIO(data)).load()["itos"]
         characters = [itos[i] for i in range(len(itos))]
         text = "".join(characters)
-        text.encode()  # fails for half of a surrogate pair, which is no character
+        text.encode()  # fails for half of a surrogate pair
         if any(len(character) != 1 for character in characters):
             raise ValueError("its tokens are not single characters")
         if len(set(characters)) != len(characters):
@@ -438,7 +441,7 @@ def _explained(path: Path, what: str, use: str) -> Iterator[None]:
                 f"{path} is refused: opening it would call {asked[1]}, and no file of nanoGPT "
                 "calls anything; do not open it with another program either"
             ) from None
-        why = "it can't be read"  # PyTorch's own words advise to open it all the same
+        why = "it can't be read"  # PyTorch's own message advises opening it all the same
         if isinstance(error, KeyError):
             why = f"{error} is missing"
         elif isinstance(error, TypeError | AttributeError | ValueError):

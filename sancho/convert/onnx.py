@@ -1,4 +1,4 @@
-"""Export to one ONNX file, for onnxruntime and its like.
+"""Export to one ONNX file, for onnxruntime and similar programs.
 
 The graph maps `ids`, (B, T) int64, to `logits`, (B, T, V) float32, with 1 ≤ T ≤ block_size; it has
 no cache. The file's metadata hold JSON: `characters`, the vocabulary as one string, and `config`,
@@ -37,10 +37,10 @@ class ToOnnxOptions(CheckpointOption):
 def to_onnx(options: ToOnnxOptions) -> list[str]:
     """Write the file; return the lines to tell the user.
 
-    Raises UserError where a library is missing, the model is too large or the file can't be made.
+    Raises UserError if a library is missing, the model is too large or the file can't be made.
     """
-    # Without PyTorch this ends here, with advice on its build for CPUs: the extra named below would
-    # bring the one for GPUs.
+    # A missing PyTorch is reported here, with the command for its CPU build: the extra named below
+    # would install the one for GPUs.
     checkpoint.require_torch()
     if not all(map(importlib.util.find_spec, ("onnx", "onnxscript"))):
         raise UserError('to-onnx needs onnx and onnxscript; install them: pip install ".[convert]"')
@@ -97,12 +97,12 @@ def _searchsorted(ascending: Any, numbers: Any, **options: object) -> Any:
     """
     from onnxscript import opset18  # not above: it may not be installed
 
-    op: Any = opset18  # whose types ask for more than it does
+    op: Any = opset18  # its type annotations are too strict
     n = ascending.shape[0]
     found = op.Constant(value_int=0)
     for bit in reversed(range(n.bit_length())):
         more = op.Add(found, op.Constant(value_int=1 << bit))
-        # Past the end the last number stands in: it is not less.
+        # Past the end, the last number is compared: it is never less.
         newest = op.Min(op.Sub(more, op.Constant(value_int=1)), op.Constant(value_int=n - 1))
         found = op.Where(op.Less(op.Gather(ascending, newest), numbers), more, found)
     return found

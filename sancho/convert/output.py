@@ -1,4 +1,4 @@
-"""Where a conversion writes: new files and folders, whole or not at all."""
+"""New files and folders for the output of a conversion, written completely or not at all."""
 
 import os
 import shutil
@@ -14,7 +14,7 @@ from sancho.weights import require_choices
 
 
 def check_new(path: str | Path) -> None:
-    """Raise UserError unless `path` can be made: its folder is there and itself is not."""
+    """Raise UserError unless `path` is new and its folder exists."""
     path = Path(path)
     if not path.parent.is_dir():
         raise UserError(f"--output {path}: the folder {path.parent} does not exist; make it first")
@@ -25,10 +25,10 @@ def check_new(path: str | Path) -> None:
 def require_computed(
     saved: Checkpoint, choices: Mapping[str, Collection[str]], implementation: str
 ) -> NumpyGPT:
-    """Return the model in NumPy, whose logits stand for those of an export.
+    """Return the model in NumPy, with whose logits an export can be compared.
 
-    choices: the names of each option that the export's own code, in the file `implementation`,
-    knows. Raises OtherFunction for a model that the export, or NumPy, would not compute.
+    choices: for each option, the names that the export's own code knows; that code is in the file
+    `implementation`. Raises OtherFunction for a model that the export, or NumPy, can't compute.
     """
     try:
         require_choices(saved.model_config, choices, implementation)
@@ -42,10 +42,10 @@ def require_computed(
 def new_folder(path: str | Path) -> Iterator[Path]:
     """Make a folder beside `path` to write files in; it becomes `path` when the block ends well.
 
-    Whatever interrupts the block, nothing is left of it, or nothing that the next export does not
-    remove, where the process was killed. An empty folder may stand at `path`.
-    Raises UserError where something else does, or where another process is making it; OSError where
-    the disk cannot be written.
+    If the block is interrupted, nothing is left of the folder; if the process is killed, the next
+    export removes what is left. There may be an empty folder at `path`.
+    Raises UserError if there is anything else, or if another process is making the folder, and
+    OSError if the disk can't be written.
     """
     path = Path(path)
     is_folder = path.is_dir()
@@ -55,7 +55,7 @@ def new_folder(path: str | Path) -> Iterator[Path]:
         raise UserError(f"--output {path} is the current folder or a link; choose another name")
     if not is_folder:
         check_new(path)
-    place = path.with_name(f"{path.name}.sancho-new")  # not that of a file, as in atomic_write
+    place = path.with_name(f"{path.name}.sancho-new")  # atomic_write has another name, for files
     try:
         with locked(place):
             try:
@@ -68,8 +68,8 @@ def new_folder(path: str | Path) -> Iterator[Path]:
 
 
 def _written(new: Path, path: Path) -> Iterator[Path]:
-    """Make a folder, hand it out, and let what was written there take the place of `path`."""
-    shutil.rmtree(new, ignore_errors=True)  # what a killed process has left
+    """Make a folder, yield it, and then move it to `path`."""
+    shutil.rmtree(new, ignore_errors=True)  # left by a killed process
     new.mkdir()
     yield new
     for written in new.iterdir():

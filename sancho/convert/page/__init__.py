@@ -1,13 +1,13 @@
 """Export to one HTML page in which the model runs, in any browser, without a network.
 
 The scripts of this folder, one after the other, and a style sheet are put into skeleton.html as
-they are, and the weights as packing.py lays them out. What the page says stands in strings.json:
-each key has a Spanish and an English text, with the same {names} to fill in. Where a bar stands in
-a text, the singular is before it and the plural behind it.
+they are, and the weights as packing.py lays them out. The texts of the page are in strings.json:
+each key has a Spanish and an English text, with the same {names} to fill in. A bar in a text
+separates the singular from the plural.
 
-A Content-Security-Policy allows the page's own scripts and style, by their hashes, the workers that
-it makes of the first of them, and WebAssembly. It can't ask any server for anything. What comes
-from the checkpoint is JSON in the page.
+A Content-Security-Policy allows the page's own scripts and style, by their hashes, workers made of
+its first script, and WebAssembly. The page can't send a request to any server. The content of the
+checkpoint is JSON in the page.
 """
 
 import base64
@@ -49,14 +49,14 @@ from sancho.weights import count_parameters
 
 FOLDER = Path(__file__).resolve().parent
 ENGINE = "vocabulary model random tools sampler kernel gradients corpus train worker".split()
-"""The scripts that the workers which train run, too."""
+"""The scripts that the workers for training run, too."""
 SCRIPTS = [
     *ENGINE,
     *"proof unpack words tables curve controls letters write typing link letter".split(),
     *"attention journey surprise game duel switches about".split(),
     *"passages keep store lesson teach drafts start".split(),
 ]
-"""In the order in which they stand in the page: none knows a later one."""
+"""All scripts in their order in the page; none uses a later one."""
 COMPUTED = {
     "norm": ("layernorm", "rmsnorm"),
     "position": ("learned", "sinusoidal", "rope"),
@@ -64,7 +64,7 @@ COMPUTED = {
 }
 """The names of options that model.js knows."""
 SMALLER = replace(MINI.model, n_layer=2, n_head=1, n_embd=32, ngram_rows=16384)
-"""What learns in the page of a slow computer."""
+"""The model that learns in the page on a slow computer."""
 MARK = b'<meta name="generator" content="sancho-mini">'
 PREVIEW = """<meta property="og:url" content="{page}">
 <meta property="og:image" content="{picture}">
@@ -77,16 +77,16 @@ SEED = 1605
 
 @dataclass(frozen=True, kw_only=True)
 class Links:
-    """Where a page leads. What has no address is named without a link."""
+    """The addresses of a page's links; without an address, a name has no link."""
 
     project: str = ""
     course: str = ""
     chapter: str = ""
-    """A chapter's, with {file} for the name of its notebook."""
+    """The address of a chapter, with {file} for the name of its notebook."""
     page: str = ""
-    """The page's own: "Copy link" gives it to others where the page was opened from a disk."""
+    """The page's own address, which "Copy link" uses if the page was opened from a disk."""
     picture: str = ""
-    """What is shown of the page where somebody shares its address."""
+    """The picture that is shown if somebody shares the address of the page."""
 
     @staticmethod
     def to_repository(name: str) -> "Links":
@@ -119,8 +119,8 @@ class ToPageOptions(CheckpointOption):
 def to_page(options: ToPageOptions, data: str | Path) -> list[str]:
     """Write the page; return the lines to tell the user.
 
-    data: the folder of the prepared texts, one of which measures what packing costs; if it is the
-    model's own, the page has a game with passages of it.
+    data: the folder of the prepared texts. One of them measures the cost of packing; if it is the
+    model's own, the page has a game with its passages.
     """
     path = checkpoint.find_checkpoint(options.checkpoint)
     saved = checkpoint.load(path)
@@ -162,10 +162,10 @@ def write_page(
 ) -> tuple[int, PackingCost | None]:
     """Write the page of a checkpoint; return its size in bytes and what packing costs.
 
-    text: the name and the ids of a text to measure that with. metrics: the lines of metrics.jsonl.
-    passages: to guess, each after the text before it; without one, no game. data: the folder of the
-    sample text.
-    Raises UserError where `output` is something else than a page, or can't be.
+    text: the name and the ids of a text to measure the cost with. metrics: the lines of
+    metrics.jsonl. passages: to be guessed in a game, each after the text before it; without any,
+    the page has no game. data: the folder of the sample text.
+    Raises UserError if `output` exists and is not a page, or can't be made.
     """
     output = Path(output)
     require_computed(saved, COMPUTED, "sancho/convert/page/model.js")
@@ -190,7 +190,7 @@ def page_facts(
     passages: Sequence[tuple[str, str]] = (),
     data: str | Path = "",
 ) -> dict:
-    """Return what the page knows besides the weights, which are rounded already."""
+    """Return the facts in the page, besides the weights, which are rounded already."""
     config = saved.model_config
     known = all(c in saved.characters for c in START)
     measured = asdict(cost) | {"text": title(cost.text)} if cost else None
@@ -222,13 +222,13 @@ def page_facts(
 
 
 def with_derived(config: ModelConfig) -> dict:
-    """Return the options of a model, and what the page needs that follows from them."""
+    """Return the options of a model, and the values that the page needs derived from them."""
     derived = ("head_size", "hidden_size", "is_gated")
     return asdict(config) | {name: getattr(config, name) for name in derived}
 
 
 def teaching_facts(data: str | Path) -> dict:
-    """Return what a page trains with; the sample text of the folder `data` too, if it is there."""
+    """Return the facts for training in a page, with the sample text of `data` if there is one."""
     sample = Path(data) / SAMPLE
     text = zlib.compress(sample.read_bytes(), 9) if sample.is_file() else b""
     return {
@@ -266,12 +266,12 @@ def text_rules() -> dict:
 
 
 def title(corpus: str) -> str:
-    """Return what readers call a text: without the digits that the folder of a file ends with."""
+    """Return the title of a text: its name without the digits at the end of its folder's name."""
     return TITLES.get(corpus) or re.sub(r"-[0-9a-f]{8}$", "", corpus)
 
 
 def nearest_known(tokenizer: CharTokenizer) -> dict[str, str]:
-    """Return what stands for each unknown character of the scripts near to ours."""
+    """Return the nearest known characters for unknown ones of ours and similar scripts."""
     ranges = (range(1, 0x3000), range(0xFB00, 0xFB07), range(0xFF00, 0xFFF0))
     unknown = {chr(code) for codes in ranges for code in codes} - set(tokenizer.characters)
     composed = (c for c in sorted(unknown) if unicodedata.normalize("NFC", c) == c)
@@ -299,7 +299,7 @@ def assemble(facts: dict, weights: str) -> str:
         f"worker-src blob:; style-src {_hash(style)}; base-uri 'none'; form-action 'none'"
     )
     strings = json.loads((FOLDER / "strings.json").read_text(encoding="utf-8"))
-    # A < written as \\u003c neither ends the script nor opens a comment.
+    # A < that is written as \\u003c neither ends the script nor opens a comment.
     data = json.dumps(facts | {"strings": strings}, allow_nan=False, separators=(",", ":"))
     parts = {
         "policy": html.escape(policy, quote=False),
