@@ -53,8 +53,8 @@ def parse_command(commands: Mapping[str, Any], args: Sequence[str]) -> tuple[str
         sys.exit(0)
     if name in ELSEWHERE:
         raise UserError(f"unknown command {args[0]}; {ELSEWHERE[name]}")
-    first = "the command comes first: " if name.startswith("-") else ""
-    hint = cli.nearest(name, commands, otherwise=f"{first}one of {', '.join(commands)}")
+    first = "the command comes first; " if name.startswith("-") else ""
+    hint = cli.nearest(name, commands, otherwise=f"{first}the commands are {', '.join(commands)}")
     raise UserError(f"{f'unknown command {args[0]}' if args else 'give a command'}; {hint}")
 
 

@@ -60,7 +60,7 @@ def main(args: Sequence[str]) -> None:
             )
         if name not in sources.ONLINE:
             fetched = " and ".join(sources.ONLINE)
-            raise UserError(f"--name {name} needs --input; only {fetched} can be fetched")
+            raise UserError(f"--name {name} needs --input; only {fetched} can be downloaded")
         make = sources.prepare_named if options.overwrite else sources.find_corpus
         result = make(sources.DATA, name)
     print(

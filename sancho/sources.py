@@ -204,7 +204,7 @@ def find_corpus(data: str | Path, name: str) -> Corpus:
         if name != BOOK:
             raise
         note(
-            f"DON QUIJOTE COULD NOT BE FETCHED ({error}). Using {data.name}/apocrifo.txt instead, "
+            f"DON QUIJOTE COULD NOT BE DOWNLOADED ({error}). Using {data.name}/apocrifo.txt instead, "
             "a tenth as long; get the book later with data/prepare.py"
         )
         return find_corpus(data, "apocrifo")
@@ -257,7 +257,7 @@ def fetch(name: str) -> str:
     for address in online.addresses:
         request = urllib.request.Request(address, headers={"User-Agent": USER_AGENT})
         host = request.host  # read now, because urlopen may replace it by that of a proxy
-        note(f"fetching {name} from {host}")
+        note(f"downloading {name} from {host}")
         try:
             with urllib.request.urlopen(request, timeout=ANSWER_SECONDS) as answer:
                 text = clean_text(read_text(answer.read(), "the answer"))

@@ -233,10 +233,14 @@ BAD_LINES = [
         "--encoding=latin-1",
         "--encoding latin-1 needs --input, the file that has this",
     ),
-    ("prepare.py", "--name other", "--input; only quijote and shakespeare can be fetched"),
+    ("prepare.py", "--name other", "--input; only quijote and shakespeare can be downloaded"),
     ("prepare.py", "--name .. --input tiny.txt", "--name is '..'; it must be the name of a folder"),
     ("prepare.py", "--name tiny --input tiny.txt", "--name tiny", "data/tiny already", "--overwri"),
-    ("convert.py", "", "give a command; one of to-page, to-huggingface, to-onnx, from-nanogpt"),
+    (
+        "convert.py",
+        "",
+        "give a command; the commands are to-page, to-huggingface, to-onnx, from-nanogpt",
+    ),
     ("convert.py", "to-pag", "unknown command to-pag; did you mean to-page?"),
 ]
 
@@ -583,9 +587,9 @@ def test_without_a_network_there_is_no_shakespeare(project, line):
     name, option = line.split()
     result = run(name, option, "shakespeare")
     said, result.err = result.err.splitlines(keepends=True)
-    assert said == "note: fetching shakespeare from raw.githubusercontent.com\n"
+    assert said == "note: downloading shakespeare from raw.githubusercontent.com\n"
     todo = "then run data/prepare.py --input FILE --name shakespeare, or train.py --corpus FILE"
-    assert_refused(result, name, "not be fetched (raw.githubusercontent.com: ", todo)
+    assert_refused(result, name, "not be downloaded (raw.githubusercontent.com: ", todo)
     assert contents(project / "data" / "shakespeare") == {}
 
 

@@ -86,7 +86,9 @@ def test_a_text_may_have_65536_characters_and_no_more(prepared):
     result = prepared(characters[:-1] + "\n")
     assert result.tokenizer.vocab_size == 65536
     assert text_of(result) == characters[:-1] + "\n"
-    with pytest.raises(UserError, match="a source has 65537 different characters; at most 65536"):
+    with pytest.raises(
+        UserError, match="a source has 65537 different characters; give a text with at most 65536"
+    ):
         prepared(characters)
     with pytest.raises(UserError, match="a source contains no text"):
         prepared(" \n\t\n")
@@ -202,7 +204,7 @@ def test_the_length_that_is_asked_for_is_the_shortest_that_works(block_size):
 
     needed = block_size * 10 // 9 + 1
     require(needed)
-    words = f"corpus breve has {needed - 1} characters, but --block_size {block_size} takes at lea"
+    words = f"corpus breve has {needed - 1} characters, but --block_size {block_size} needs at lea"
     with pytest.raises(UserError, match=f"{words}st {needed}: "):
         require(needed - 1)
     # A trained model's block can't be made smaller.
@@ -252,7 +254,7 @@ def test_don_quijote_as_project_gutenberg_has_it(tmp_path, book, monkeypatch):
 
 def test_a_text_is_fetched_once_from_the_first_address_that_has_it(data, caplog):
     first = open_from(data, None, "<html>", BOOK)
-    assert [line[:28] for line in caplog.messages] == ["note: fetching quijote from "] * 3
+    assert [line[:31] for line in caplog.messages] == ["note: downloading quijote from "] * 3
     again = open_from(data)
     assert first.name == again.name == "quijote"
     assert text_of(first) == text_of(again) == f"{TITLE}\n\n" + LINE * 3
@@ -262,8 +264,8 @@ def test_a_text_is_fetched_once_from_the_first_address_that_has_it(data, caplog)
     ("wrong", "answer"),
     [
         ("<!DOCTYPE html>\n<title>Log in</title>\n" * 6, "the answer is a web page"),
-        (BOOK.replace(TITLE, f"Segunda parte, {TITLE}"), "from 'Segunda parte"),
-        (BOOK.replace(LINE, "", 2), "text, 112 characters from 'El ingenioso"),
+        (BOOK.replace(TITLE, f"Segunda parte, {TITLE}"), "beginning 'Segunda parte"),
+        (BOOK.replace(LINE, "", 2), "text (112 characters, beginning 'El ingenioso"),
         (b"\x1f\x8b\x08\x00" + BOOK.encode(), "the answer is a gzip file"),
         (None, "No such file"),
     ],
@@ -273,8 +275,8 @@ def test_without_the_book_the_sample_corpus_takes_its_place_and_says_so(
     data, wrong, answer, caplog
 ):
     found = open_from(data, wrong)
-    (message,) = (line for line in caplog.messages if "BE FETCHED" in line)
-    for part in ("DON QUIJOTE COULD NOT BE FETCHED (", answer, "data/apocrifo.txt"):
+    (message,) = (line for line in caplog.messages if "BE DOWNLOADED" in line)
+    for part in ("DON QUIJOTE COULD NOT BE DOWNLOADED (", answer, "data/apocrifo.txt"):
         assert part in message
     assert found.name == "apocrifo"
     assert text_of(found) == LINE * 30
@@ -285,7 +287,7 @@ def test_without_the_book_the_sample_corpus_takes_its_place_and_says_so(
 
 def test_no_other_text_is_taken_for_shakespeare(data):
     wrong = sources.ONLINE["shakespeare"].beginning.ljust(1_115_389, "x") + "\n"
-    words = "another text, 1115390 characters from 'First Citizen"
+    words = r"another text \(1115390 characters, beginning 'First Citizen"
     with pytest.raises(sources.FetchError, match=words):
         open_from(data, wrong, name="shakespeare")
 
@@ -310,7 +312,7 @@ def test_a_text_of_that_name_is_prepared_once_and_an_edited_one_is_noticed(data,
         os.utime(text)
     write(text, "lo de ahora\n")
     again = (
-        rf"{name}\.txt has changed since .* prepare it anew \(\S+ \S*prepare\.py --input .*--over"
+        rf"{name}\.txt has changed since .* prepare it again \(\S+ \S*prepare\.py --input .*--over"
     )
     with pytest.raises(UserError, match=again):
         find_corpus(data, name)
