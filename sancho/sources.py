@@ -204,8 +204,8 @@ def find_corpus(data: str | Path, name: str) -> Corpus:
         if name != BOOK:
             raise
         note(
-            f"DON QUIJOTE COULD NOT BE DOWNLOADED ({error}). Using {data.name}/apocrifo.txt instead, "
-            "a tenth as long; get the book later with data/prepare.py"
+            f"DON QUIJOTE COULD NOT BE DOWNLOADED ({error}). Using {data.name}/apocrifo.txt "
+            "instead, a tenth as long; get the book later with data/prepare.py"
         )
         return find_corpus(data, "apocrifo")
     is_its_text = corpus.source == text.name and text.is_file()
