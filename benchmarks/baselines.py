@@ -1,13 +1,14 @@
-"""What a model's loss is worth: beside counting, xz, PPMd and nanoGPT, on the same text.
+"""Compares the loss of a model with counting, xz, PPMd and nanoGPT on the same text.
 
     python benchmarks/baselines.py [CHECKPOINT] [--dataset NAME]
 
-All baselines have the training part and are measured on the validation part, the whole of both.
-Counting is interpolated Kneser-Ney (sancho/counting.py). What xz and PPMd need is what the
-validation part adds to a packed training part. The figures of PPMd and nanoGPT were measured before
-and hold for Don Quijote alone, in the text that the pretrained model learned from. The model is
-measured in windows, as evaluate.py does it; with half a window or more before each character; and
-so without passages that the training part has, too. Prints a table, then one line of JSON.
+All baselines learn from the whole training part and are measured on the whole validation part.
+Counting is interpolated Kneser-Ney (sancho/counting.py). For xz and PPMd, the figure is what the
+validation part adds to the compressed training part. The figures of PPMd and nanoGPT were measured
+earlier and hold only for the text of Don Quijote that the pretrained model learned from. The model
+is measured in three ways: in windows, as in evaluate.py; with at least half a window before each
+character; and the same without passages that occur in the training part, too. Prints a table, then
+one line of JSON.
 """
 
 from common import need  # isort: skip
@@ -38,7 +39,7 @@ learning as it reads; nanoGPT by time_to_loss.py, 2,000 steps."""
 
 
 def baselines(corpus: Corpus) -> dict[str, float]:
-    """Return bits per character of what is no model of ours."""
+    """Return bits per character of the baselines."""
     tokenizer = corpus.tokenizer
     losses = kneser_ney_losses(corpus.train, corpus.val, tokenizer.vocab_size)
     counted = losses.mean(1) / math.log(2)

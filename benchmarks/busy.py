@@ -1,12 +1,12 @@
-"""How long training and writing take beside other programs that need the processor.
+"""Times training and writing while other programs use the processor.
 
     python benchmarks/busy.py [--steps 100] [--busy 0 1 2] [--runs 3] [--before DIR]
 
 A busy program is a Python loop in a process of its own. For each number of them, whole processes
 are timed from outside: train.py for some steps of mini on the sample corpus, and sample.py for
-3,000 characters by the pretrained model; with --before, the same in another checkout, alternately.
-A command that takes longer than --limit seconds is ended. Prints a report of the medians, then one
-line of JSON.
+3,000 characters of the pretrained model. With --before, the commands also run in another checkout,
+in turn. A command that takes longer than --limit seconds is ended. Prints a report of the medians,
+then one line of JSON.
 """
 
 from common import need  # isort: skip

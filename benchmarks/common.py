@@ -28,7 +28,7 @@ sys.path[:0] = [str(ROOT), str(ROOT / "notebooks" / "taller")]
 
 
 def need(*packages: str) -> None:
-    """End the script with one line where a package is missing, before it is imported."""
+    """End the script with one line if a package is missing, before it is imported."""
     missing = [package for package in packages if find_spec(package) is None]
     if missing:
         script = Path(sys.argv[0]).name
@@ -63,7 +63,7 @@ def median_seconds(call: Callable[[], object], count: int, warm_up: int = 0) -> 
 def process_seconds(arguments: list[str], folder: Path, limit: float | None = None) -> float:
     """Run a whole Python process in a folder; return its seconds, infinite if above `limit`.
 
-    Raises SystemExit with its errors where it fails.
+    Raises SystemExit with its errors if it fails.
     """
     begin = time.perf_counter()
     try:
@@ -90,7 +90,7 @@ def copied(book: Path, name: str) -> Iterator[tuple[Path, "Corpus"]]:
     train.py prepares the copy in data/NAME-1a2b3c4d, which is removed before and after: choose a
     name that no other text has.
     """
-    from sancho.corpus import prepare_files  # not above: it brings NumPy
+    from sancho.corpus import prepare_files  # not above: it imports NumPy
 
     def remove_prepared() -> None:
         for prepared in (ROOT / "data").glob(f"{name}-" + "[0-9a-f]" * 8):
@@ -99,7 +99,7 @@ def copied(book: Path, name: str) -> Iterator[tuple[Path, "Corpus"]]:
     with tempfile.TemporaryDirectory() as folder:
         copy = Path(folder) / f"{name}.txt"
         shutil.copy(book, copy)
-        remove_prepared()  # by a measurement that was killed
+        remove_prepared()  # left by a measurement that was killed
         try:
             yield copy, prepare_files([copy], Path(folder) / "corpus")
         finally:

@@ -1,18 +1,19 @@
-"""What counting alone reaches: its loss, its seconds, and how much its text copies.
+"""Measures a baseline that only counts: its loss, its time, and how much its text copies.
 
     python benchmarks/counting.py BOOK [--checkpoint FILE] [--length 7]
 
-Counting is interpolated Kneser-Ney, with one discount for each length (sancho/measures.py). Its
-time is that of a whole process, three times: the interpreter, the preparation of the text, the
+The baseline is interpolated Kneser-Ney with one discount for each length (sancho/counting.py). Its
+time is that of a whole process, run three times: the interpreter, the preparation of the text, the
 counts, and the loss over the validation part. Then counts of up to --length characters write ten
-texts of 2,000 by the samplings of evaluate.py, beside the text of a checkpoint (the pretrained
-model's, if none is named) and the author's. Of each text: the measures of evaluate.py; the fraction
-in copied passages of SHORT characters or more; and the loss of the pretrained model, which judges
-whether a text hangs together.
+texts of 2,000 characters with each sampling of evaluate.py. They are compared with the text of a
+checkpoint (by default the pretrained model) and with the author's. For each text the report has the
+measures of evaluate.py, the fraction in copied passages of SHORT characters or more, and the loss
+of the pretrained model, which judges whether the text is coherent.
 
-Before the texts, both together: w times the probability by the checkpoint and 1 − w times that by
-counts of up to LONGEST characters, w fitted on one half of the validation part and measured on the
-other, both ways. Prints a report, then one line of JSON.
+Before the texts, the checkpoint and the counts are mixed: w times the probability by the checkpoint
+plus 1 − w times that by counts of up to LONGEST characters. w is fitted on one half of the
+validation part and measured on the other, and the other way round. Prints a report, then one line
+of JSON.
 """
 
 from common import need  # isort: skip
@@ -48,9 +49,9 @@ WEIGHTS = np.linspace(0, 1, 101)
 
 
 class Counts:
-    """The distribution of the next character by counts; of all lengths at once.
+    """The distribution of the next character by counts of all lengths up to `length`.
 
-    A sequence of m characters is a number of m bytes, the oldest the highest.
+    A sequence of m characters is a number of m bytes, whose highest byte is the oldest character.
     """
 
     def __init__(self, ids: np.ndarray, length: int, vocab_size: int) -> None:
@@ -101,7 +102,7 @@ class Counts:
 
 
 def best_loss(corpus: Corpus) -> tuple[int, float]:
-    """Return at which length counting has its lowest loss over the validation part, and that."""
+    """Return the length with the lowest loss over the validation part, and that loss."""
     losses = kneser_ney_losses(corpus.train, corpus.val, corpus.tokenizer.vocab_size).mean(1)
     return int(losses.argmin()) + 1, float(losses.min())
 

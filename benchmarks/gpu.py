@@ -1,24 +1,27 @@
-"""Training and writing on a CUDA GPU: the preset base beside nanoGPT's recipe for characters.
+"""Compares training and writing on a CUDA GPU: the preset base and nanoGPT's character recipe.
 
     python benchmarks/gpu.py [--nanogpt DIR] [--texts quijote shakespeare]
         [--rows nanogpt base short table skip writing] [--options "OPTIONS"]
 
-Trains on each text, the same clean one for all, one after the other, each in a process of its own
-and compiled, but for the n-gram table: nanoGPT with config/train_shakespeare_char.py as it is (64
-windows of 256 characters a step, 6 layers, 6 heads, 384 wide, dropout 0.2, 5,000 steps); the preset
-base; base in --short steps; and base with one option changed, the n-gram table or embedding_skip.
-Seconds are those of the whole process, the interpreter, compilation and evaluations included; both
-evaluate every 250 steps, nanoGPT on 200 random batches of both parts, base on the whole validation
-text. Losses are over the whole validation text in windows of 256 characters; nanoGPT's is that of
-the best model that it saved, and the target of the others. The speed is that between evaluations;
-the fraction of the peak is the arithmetic of a step (see throughput.py) divided by what a large
-matrix product reaches in bfloat16. Then untrained models write, alone and ten texts side by side,
-their context full: base on the GPU, which reads its window anew for each character; base in NumPy
-(where sample.py lets it write), which keeps what it has read; and nanoGPT on the GPU. Beside that
-stands how often a second base reads a window of 256 characters, and one of a single character:
-where they are alike, launches of kernels bound writing there, and not arithmetic. `--rows writing`
-does that alone. OPTIONS are train.py's; `--device cpu` only tries the script. Prints a report for
-each text and one of the writing, then one line of JSON.
+For each text, several models are trained on the same clean characters, each in a process of its own
+and compiled, except with the n-gram table: nanoGPT with config/train_shakespeare_char.py as it is
+(64 windows of 256 characters a step, 6 layers, 6 heads, 384 wide, dropout 0.2, 5,000 steps); the
+preset base; base in --short steps; and base with one option changed, the n-gram table or
+embedding_skip. Seconds are those of the whole process with interpreter, compilation and
+evaluations. Both evaluate every 250 steps, nanoGPT on 200 random batches of both parts, base on the
+whole validation text. Losses are over the whole validation text in windows of 256 characters;
+nanoGPT's is that of the best model that it saved, and the others have it as their target. The speed
+is that between evaluations. The fraction of the peak is the arithmetic of a step (see
+throughput.py) divided by what a large matrix product reaches in bfloat16.
+
+Then untrained models with a full context write one text, and ten texts side by side: base on the
+GPU, which reads its window again for each character; base in NumPy (as in sample.py), which keeps
+what it has read; and nanoGPT on the GPU. The report also says how many windows of 256 characters,
+and of a single character, base reads in a second: if both are alike, kernel launches limit the
+speed of writing, and not arithmetic. `--rows writing` measures only this.
+
+OPTIONS are those of train.py; `--device cpu` only tries the script. Prints a report for each text
+and one of the writing, then one line of JSON.
 """
 
 from common import need  # isort: skip

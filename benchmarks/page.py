@@ -1,16 +1,16 @@
-"""How well and how fast the page learns a text: from the click to the loss, in a browser.
+"""Measures how well and how fast the page learns a text in a browser.
 
     python benchmarks/page.py [--text FILE] [--minutes 1|5|20] [--times 1] [--slower 1]
     python benchmarks/page.py --firefox [...]
     python benchmarks/page.py --opening [--page FILE] [--times 1]
 
-Without a text the page learns its sample text. Prints the steps, the loss that the page states, on
-up to 20,000 letters of the last tenth, the seconds from the click on "Aprender", the longest time
-in which the line of progress did not change while the page learned (until the pace is known, a bar
-moves instead), and whether it chose the smaller model. --slower 4 lets the page's processes run a
-quarter of the time (the browser's own throttle leaves workers as fast as they are). --opening
-prints the seconds until a page is ready instead. Needs selenium, chromium and chromedriver; for
-Firefox marionette_driver and firefox. Run nothing beside it.
+Without --text, the page learns its sample text. Prints the steps; the loss that the page states,
+which is over up to 20,000 letters of the last tenth; the seconds from the click on "Aprender"; the
+longest time in which the progress line did not change (until the speed is known, a bar moves
+instead); and whether the page chose the smaller model. --slower 4 lets the page's processes run
+only a quarter of the time (the browser's own throttle does not slow workers down). --opening prints
+the seconds until a page is ready instead. Needs selenium, chromium and chromedriver, or for Firefox
+marionette_driver and firefox. Run no other program meanwhile.
 """
 
 from common import need  # isort: skip

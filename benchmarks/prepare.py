@@ -1,11 +1,11 @@
-"""How long it takes to prepare a large text, and how much memory.
+"""Measures the time and the memory that preparing a large text takes.
 
     python benchmarks/prepare.py [--megabytes 200]
 
-Makes a text of that size in a temporary folder, of shuffled paragraphs of the sample corpus, and
-prepares it three times, each in a process of its own. Prints the median of their seconds, and the
-most memory that one of them held at once, the interpreter and the libraries included; then one line
-of JSON.
+Makes a text of that size from shuffled paragraphs of the sample corpus, in a temporary folder, and
+prepares it three times, each time in a process of its own. Prints the median of their seconds and
+the largest memory of any of them, including the interpreter and the libraries; then one line of
+JSON.
 """
 
 from common import need  # isort: skip

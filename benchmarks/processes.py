@@ -1,12 +1,12 @@
-"""What a second process costs and gains on one machine, and how many bytes it sends.
+"""Measures what a second process costs and gains on one machine, and the bytes that it sends.
 
     python benchmarks/processes.py [--presets mini classic base] [--rounds 2]
 
 Trains each preset's model on the sample corpus with two micro-steps a step, alternately: one
 process with one thread, one with two, and two processes with one thread each, which torchrun
 starts. The two processes also sum gradients of the model's size, as training does after the last
-micro-step (World.sum_gradients). Last, on paper, how long that takes on other networks, by its
-bytes alone. Prints a report, then one line of JSON.
+micro-step (World.sum_gradients). Last comes how long that would take on other networks, calculated
+from the bytes alone. Prints a report, then one line of JSON.
 """
 
 from common import need  # isort: skip

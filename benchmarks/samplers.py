@@ -1,10 +1,10 @@
-"""What each way of drawing the next character does to a page: known words, variety, copies.
+"""Compares ways of drawing the next character: known words, different words, copied passages.
 
     python benchmarks/samplers.py [CHECKPOINT] [--seeds 5] [--dataset NAME]
 
-The model writes 8 texts of 3,000 characters for each seed and sampler. Beside them stand as many
-pieces of the author's, from the validation part, which the model has not read. Prints the mean over
-the texts of a sampler and half of its 95 % interval, then one line of JSON.
+The model writes 8 texts of 3,000 characters for each seed and sampler. They are compared with as
+many pieces of the author's text, from the validation part, which the model has not read. Prints the
+mean over the texts of a sampler and half of its 95 % interval, then one line of JSON.
 """
 
 from common import need  # isort: skip

@@ -1,13 +1,13 @@
-"""How many characters a second the sampler writes.
+"""Measures how many characters a second the sampler writes.
 
     python benchmarks/sampling.py [--nanogpt DIR]
 
-Four layers, 128 wide, context 256, untrained (the speed does not depend on what was learned): one
-text alone and ten side by side, the first 100 characters (from the call on, all that is set up
-included) and those after 2,000, when the context has long been full. With --nanogpt, `generate` of
-a checkout of https://github.com/karpathy/nanoGPT does the same at the same size, alternately with
-ours. Also times how fast the weights can be read from memory, a bound for every sampler that reads
-them there. Prints a report, then one line of JSON.
+The models have four layers, 128 channels and a context of 256, and are untrained (the speed does
+not depend on what was learned). They write one text, and ten side by side. The first 100 characters
+are timed, including all that is set up, and those after 2,000, when the context is full. With
+--nanogpt, `generate` of a checkout of https://github.com/karpathy/nanoGPT does the same at the same
+size, in turn with ours. Also measures how fast the weights can be read from memory, which limits
+every sampler that reads them there. Prints a report, then one line of JSON.
 """
 
 from common import need  # isort: skip

@@ -1,12 +1,12 @@
-"""Which size to pick for the minutes you have, and what a longer context costs.
+"""Compares model sizes after equal time, and measures what a longer context costs.
 
     python benchmarks/scaling.py BOOK [--seconds 30 120] [-- WIDTH:LAYERS:HEADS ...]
 
-First the loss over the whole validation text after equal time for models of several sizes: the
-steps that fit into the time are found from the speed of the first ones, then the model is trained
-for that many, with the preset `mini`'s training. Only training counts, not start-up and evaluation.
-Then the time per character for several block sizes, at an equal number of characters a step.
-Prints two reports, then one line of JSON.
+First, models of several sizes are trained for an equal time, and their loss over the whole
+validation text is measured. The number of steps that fit into the time is found from the speed of
+the first ones; the training is that of the preset `mini`. The time includes only training, not
+start-up and evaluation. Second, the time per character is measured for several block sizes, with an
+equal number of characters a step. Prints two reports, then one line of JSON.
 """
 
 from common import need  # isort: skip

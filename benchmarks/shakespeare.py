@@ -1,17 +1,17 @@
-"""What is reached on nanoGPT's own text, Shakespeare, beside nanoGPT and PPMd.
+"""Compares the losses on nanoGPT's own text, Shakespeare, with nanoGPT and PPMd.
 
     python benchmarks/shakespeare.py [--without_table] [--midi] [--nanogpt DIR] [--ppmd]
         [-- OPTIONS]
 
-Whole processes, `python train.py --dataset shakespeare OPTIONS`, one for each seed, with a block
-size of 64 or more; the text is prepared beforehand. With --without_table also without the n-gram
-table; with --midi also `--preset midi` for as many steps as it takes by itself. With --nanogpt, a
-checkout of https://github.com/karpathy/nanoGPT, its recipe for a CPU on the same characters, in
-alternation; its seed is fixed, so only its seconds differ. All losses are in nats per character
-over the whole validation part, in windows as long as a model's context; the last column in windows
-of 64 characters, all that nanoGPT's model can read. With --ppmd (pip install pyppmd) what PPMd,
-variant H as in 7-Zip, adds for the validation part after the training part, at the order that is
-best for just that.
+Runs whole processes, `python train.py --dataset shakespeare OPTIONS`, one for each seed, with a
+block size of 64 or more; the text is prepared beforehand. --without_table adds runs without the
+n-gram table, and --midi runs of `--preset midi` with its own number of steps. --nanogpt names a
+checkout of https://github.com/karpathy/nanoGPT, whose recipe for a CPU is run on the same
+characters, in turn with ours; its seed is fixed, so only its seconds differ. All losses are in nats
+per character over the whole validation part, in windows as long as the model's context; in the last
+column, in windows of 64 characters, which is all that nanoGPT's model can read. --ppmd (pip install
+pyppmd) adds what the validation part adds to the training part when PPMd compresses both (variant
+H, as in 7-Zip), at the order that is best for the validation part.
 Prints each run, then a table in Markdown, then one line of JSON.
 """
 

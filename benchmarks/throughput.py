@@ -1,13 +1,14 @@
-"""How fast each preset trains, and which operations the time of a step goes to.
+"""Measures how fast each preset trains, and which operations take the time of a step.
 
     python benchmarks/throughput.py [--presets mini classic] [--device cpu] [--dtype bfloat16]
 
 Trains each preset for some steps on the sample corpus. The operations are those that PyTorch's
-profiler sees in ten steps more, on a CPU by one thread: the times are its CPU time, and longer than
-without a profiler. The fraction of the peak is the arithmetic of a step (for each character
-6 operations for each weight of a matrix product, and 12 · n_layer · n_embd · block_size for
-attention: Chowdhery et al. 2022, arXiv:2204.02311, appendix B) divided by what a large matrix
-product reaches on the same device in the same number type. Prints a report, then one line of JSON.
+profiler sees in ten more steps. On a CPU these steps use one thread, and the times are its CPU
+time; they are longer than without a profiler. The fraction of the peak is the arithmetic of a step
+(for each character 6 operations for each weight of a matrix product, and 12 · n_layer · n_embd ·
+block_size for attention: Chowdhery et al. 2022, arXiv:2204.02311, appendix B) divided by what a
+large matrix product reaches on the same device in the same number type. Prints a report, then one
+line of JSON.
 """
 
 from common import need  # isort: skip

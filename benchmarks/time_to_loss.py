@@ -1,4 +1,4 @@
-"""How long it takes to learn Spanish: seconds to a loss, and the loss after some seconds.
+"""Measures how long learning takes: the seconds to a loss, and the loss after some seconds.
 
     python benchmarks/time_to_loss.py BOOK [--nanogpt DIR] [--seconds 130] [-- OPTIONS]
 
@@ -6,9 +6,9 @@ Every time is that of a whole process, from its start to its end: the interprete
 of the text, training, evaluation, and the page that train.py writes at the end. With --nanogpt, a
 checkout of https://github.com/karpathy/nanoGPT is trained alternately with ours on the same clean
 text, with the recipe for a CPU from its README (its text is prepared beforehand, and not counted).
-Its model computes its own logits; both models are judged over the whole validation text in windows
-of 64 characters, as many as nanoGPT's can read, and ours also in windows of its own length, which
-is the loss that train.py tells. Prints a report, then one line of JSON.
+Each model computes its own logits. Both are measured over the whole validation text in windows of
+64 characters, which is all that nanoGPT's model can read; ours also in windows of its own length,
+which gives the loss that train.py prints. Prints a report, then one line of JSON.
 """
 
 from common import need  # isort: skip
@@ -128,7 +128,7 @@ def measure(options: argparse.Namespace, book: Path, corpus: Corpus) -> dict[str
             runs["nanogpt"].append(train_nanogpt(options.nanogpt, folder, corpus))
     show(f"sancho-mini, {options.max_iters} steps", runs["target"])
     if median(runs["target"], "val_loss") > options.target:
-        print(f"that is short of the target {options.target}; give more --max_iters")
+        print(f"the loss is above the target {options.target}; give more --max_iters")
     if options.nanogpt:
         show("nanoGPT, its recipe for a CPU", runs["nanogpt"])
         ratios = [

@@ -1,7 +1,7 @@
-"""A drawing of how the project works: python docs/make_drawing.py.
+"""Make the drawing of how the project works: python docs/make_drawing.py.
 
-On the left a model, from letters to the next letter; on the right the scripts, from a text to more
-text. Each box leads to its file.
+The left half shows a model, from letters to the next letter, and the right half the scripts, from a
+text to more text. Each box is a link to its file.
 """
 
 from dataclasses import dataclass
@@ -12,9 +12,9 @@ from string import Template
 FOLDER = Path(__file__).resolve().parent
 WIDTH, HEIGHT = 840, 660
 LEFT, MIDDLE, RIGHT = 218, 424, 634
-"""The middle of the model, what parts it from the scripts, and the middle of those."""
+"""The x of the middle of the model, of the line beside it, and of the middle of the scripts."""
 FULL, HALF, TALL = 350, 170, 56
-"""How wide a box is, or one of two, and how tall."""
+"""The width of a box, that of one of two side by side, and the height."""
 TEMPLATE = Template("""\
 <svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 $width $height" width="$width" \
 height="$height" role="img" aria-labelledby="title words">
@@ -46,7 +46,7 @@ $parts
 
 @dataclass(frozen=True)
 class Box:
-    """A part: where its middle is, what stands in it, and the file that it leads to."""
+    """A part of the drawing: its middle, its words, and the file that it links to."""
 
     x: int
     y: int

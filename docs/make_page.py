@@ -1,8 +1,8 @@
-"""The committed page, docs/index.html, made anew: python docs/make_page.py.
+"""Make the committed page, docs/index.html, again: python docs/make_page.py.
 
-Scripts, style, strings and facts are those of today. Its weights stay, and what is of its book,
-which is not committed: the cost of packing, and the passages. Where the pretrained model itself has
-changed, `convert.py to-page` makes the page, with the book prepared.
+Scripts, style, strings and facts are replaced by today's. The weights stay, and so do the cost of
+packing and the passages, which need the book, because that is not committed. If the pretrained
+model itself has changed, prepare the book and make the page with `convert.py to-page`.
 """
 
 import sys

@@ -1,7 +1,7 @@
-"""A picture that moves: what a model writes while it learns. python docs/make_picture.py RUN.
+"""Make the animation of what a model writes while it learns: python docs/make_picture.py RUN.
 
-RUN is the folder of a run that was evaluated often, the more so at its beginning. The one of
-learning.svg: `train.py --max_iters 1700 --eval_interval 4`, stopped at step 40 with Ctrl+C, then
+RUN is the folder of a run that was evaluated often, and most often at its beginning. The run of
+learning.svg was `train.py --max_iters 1700 --eval_interval 4`, stopped at step 40 with Ctrl+C, then
 `--resume --eval_interval 50` up to step 150, and `--resume --eval_interval 100` to the end.
 """
 
@@ -109,7 +109,7 @@ def picture(records: list[dict], step: str, loss: str, title: str, first: str, l
         lines = [text("", 28, 44, f"{step} {numeral(r['step'])} · {loss} {r['val_loss']:.2f}")]
         for i, line in enumerate(wrap(" ".join(r["sample"].split()), LETTERS)[:LINES]):
             lines.append(text(f"text line{i}", 28, 92 + 38 * i, line))
-        # Each has come so far in its round when the picture is opened.
+        # How far each animation is in its round when the picture is opened.
         delay = f"--delay:{k * SECONDS - duration(shown):.1f}s"
         frames.append(f'<g class="{kind}" style="{delay}">{"".join(lines)}</g>')
     told = (

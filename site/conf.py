@@ -1,10 +1,11 @@
-"""The course as a site: front pages from here, chapters from notebooks/, not executed.
+"""Sphinx builds the site of the course from the front pages here and the chapters in notebooks/.
 
 npm install --no-save axe-core mathjax@3
 sphinx-build -nW site build/site
 
-Where the environment has GITHUB_REPOSITORY, OWNER/NAME, the site links to it, and each chapter to
-Colab and Binder; SITE_ADDRESS, where it will be published, goes into its pages for who shares them.
+The chapters are not executed. If the environment has GITHUB_REPOSITORY (OWNER/NAME), the site links
+to that repository, and each chapter to Colab and Binder. SITE_ADDRESS is the address at which the
+site will be published; the pages state it for people who share them.
 """
 
 import ast
@@ -40,7 +41,7 @@ DRAWINGS = {
     "camino": "El camino de la «h» de «la Manch», hasta la «a» que el modelo elige",
     "bucle": "El bucle del entrenamiento",
 }
-"""What is said to who does not see a drawing of dibujos.py."""
+"""The alternative texts of the drawings of dibujos.py."""
 
 MOVED = {
     "03_normalizacion_y_residuales": "05_residuales_y_normalizacion",
@@ -49,7 +50,7 @@ MOVED = {
     "guia_docente": "docente/guia_docente",
     "hoja": "docente/antes_y_despues",
 }
-"""Pages of the course by the name that they had, whose old addresses lead on."""
+"""Old names of pages of the course, and the new ones to which their addresses lead."""
 LEADS_ON = """\
 <!doctype html>
 <html lang="es">
@@ -98,9 +99,9 @@ html_theme_options = {
 
 
 def relink(text: str, folder: Path = NOTEBOOKS) -> str:
-    """Lead links out of the site to the repository, or name what they lead to where none is known.
+    """Lead links that leave the site to the repository, or keep only their words if none is known.
 
-    Those to the page, and to what is printed for lessons, lead to their copies here.
+    Links to the page, and to the printed sheets for lessons, lead to their copies in the site.
     """
     top = Path(os.path.relpath(ROOT, folder)).as_posix()  # a page here is as deep as it is there
 
@@ -120,7 +121,8 @@ def relink(text: str, folder: Path = NOTEBOOKS) -> str:
 
 
 def without_checks(source: str) -> str:
-    """Leave out what only holds the chapter's prose to the book: it asserts, and shows nothing."""
+    """Leave out blocks that only assert that the chapter's prose fits the book, and print
+    nothing."""
     lines = source.splitlines()
     for node in reversed(ast.parse(source).body):
         if isinstance(node, ast.If) and ast.unparse(node.test) == "corpus.name == 'quijote'":
@@ -131,13 +133,13 @@ def without_checks(source: str) -> str:
 
 
 def head(source: str, chapter: curso.Capitulo) -> str:
-    """Return a chapter's head without what the site has beside it, and where it can be run."""
+    """Return a chapter's head without its links, and with buttons to run the chapter."""
     title, _, _, minutes = source.split("\n\n")
     return "\n\n".join([title, minutes, *buttons(f"notebooks/{chapter.archivo}")])
 
 
 def buttons(path: str) -> list[str]:
-    """Return the paragraph of links to a notebook in the repository; none where none is known."""
+    """Return the paragraph of links to a notebook, or [] if no repository is known."""
     if not REPOSITORY:
         return []
     colab = f"https://colab.research.google.com/github/{REPOSITORY}/blob/main/{path}"
@@ -148,7 +150,7 @@ def buttons(path: str) -> list[str]:
 
 
 def description(source: str) -> str:
-    """Return what the figure of a cell shows: which drawing it is, or its titles."""
+    """Return a description of a cell's figure: that of its drawing, or the titles in it."""
     drawing = re.search(r"dibujos\.(\w+)\((?:aqui=\"(.*?)\")?", source)
     if drawing and drawing[1] in DRAWINGS:  # and no drawing that a cell makes of its parts
         return DRAWINGS[drawing[1]] + (f"; estás aquí: {drawing[2]}" if drawing[2] else "")
@@ -156,7 +158,7 @@ def description(source: str) -> str:
 
 
 def dress(notebook: nbformat.NotebookNode, chapter: curso.Capitulo) -> None:
-    """Fold what notebooks fold, and leave out what is for notebooks alone."""
+    """Fold the cells that notebooks fold, and leave out those that are only for notebooks."""
     first, *others = notebook.cells
     first.source = head(first.source, chapter)
     notebook.cells, section = [first], str(chapter)
@@ -186,7 +188,7 @@ def picture(notebook: nbformat.NotebookNode) -> bytes:
 
 
 def bring_course(app: object) -> None:
-    """Write chapters, their pictures and the course's pages to where Sphinx reads them."""
+    """Write chapters, their pictures and the course's pages where Sphinx reads them."""
     shutil.rmtree(COURSE, ignore_errors=True)
     COURSE.mkdir()
     for chapter in curso.CAPITULOS:
@@ -203,7 +205,7 @@ def bring_course(app: object) -> None:
 
 
 def mend(app: object, pagename: str, template: str, context: dict, doctree: object) -> None:
-    """Say which page is in English, and let who listens hear what is seen."""
+    """Mark the page in English as such, and mend what screen readers would read wrongly."""
     context["language"] = "en" if pagename == "english" else language
     body = context.get("body", "").replace(' aria-label="Toggle hidden content"', "")
     body = re.sub(r'<th class="head">\s*(<p></p>)?\s*</th>', "<td></td>", body)
@@ -213,13 +215,13 @@ def mend(app: object, pagename: str, template: str, context: dict, doctree: obje
 
 
 def relink_front(app: object, name: str, source: list[str]) -> None:
-    """Lead the links of a front page where those of the course lead."""
+    """Change the links of a front page as those of the course are changed."""
     if "/" not in name:
         source[0] = relink(source[0], SITE)
 
 
 def bring_page(app: object, exception: Exception | None) -> None:
-    """Put the page with the model beside the site's own, and let it lead to them."""
+    """Copy the page with the model into the site, with links to the site's own pages."""
     if exception:
         return
     links = page.Links(
