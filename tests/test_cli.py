@@ -133,6 +133,13 @@ def test_every_option_has_a_sentence_and_every_script_an_opening_one(name, optio
             assert re.match(r"[A-Z].{9,}[.)]$", helps.get(option, "")), f"--{option}"
 
 
+def test_the_help_of_convert_opens_with_what_it_does_and_lists_every_command():
+    usage, _, opening, *lines = succeed("convert.py", "--help").out.splitlines()
+    assert usage.startswith("usage: convert.py COMMAND")
+    assert re.match(r"[A-Z].{20,}\.$", opening)
+    assert [line.split()[0] for line in lines[2:]] == list(SCRIPTS["convert.py"].COMMANDS)
+
+
 def option_names_inside(owner: object) -> set[str]:
     names = set()
     for value in vars(owner).values():
@@ -599,11 +606,11 @@ def test_evaluate_tells_a_reader_or_a_program(trained, monkeypatch):
     result = succeed("evaluate.py")
     assert result.err == ""
     assert "validation loss" in result.out and "the author" in result.out
-    about = " ".join(result.out.partition("\nThe text is ")[2].split())
+    about = " ".join(result.out.partition("\nThe text that was scored is ")[2].split())
     parameters = count_parameters(last_of("out").model_config)
     assert about.startswith(f"tiny. The model has {parameters:,} parameters and learned from tiny ")
     changed = "block_size 8, n_layer 1, n_embd 8, ngram_rows 16, ngram_dropout 0.1, batch_size 2"
-    assert about.endswith(f"in 6 steps, with the options of mini but {changed}.")
+    assert about.endswith(f"in 6 steps, with the options of the preset mini except {changed}.")
     result = succeed("evaluate.py", "--checkpoint", "out/best.safetensors", "--json")
     loss = checkpoint.load("out/best.safetensors").progress.val_loss
     assert json.loads(result.out)["loss"] == pytest.approx(loss, abs=1e-5)
