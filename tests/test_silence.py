@@ -248,7 +248,7 @@ def test_a_link_that_was_turned_to_another_run_is_left_to_it(runs, caplog):
     before = everything(Path("second"))
     folder.save(state, text)
     assert everything(Path("second")) == before
-    assert caplog.messages == ["note: out is another run's now; this one goes on in out-2"]
+    assert caplog.messages == ["note: out now belongs to another run; this run goes on in out-2"]
     assert LAST in names_in(Path("out-2"))
     folder.close()
 

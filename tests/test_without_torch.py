@@ -111,7 +111,7 @@ def test_a_numpy_that_cannot_be_used_is_one_line(tmp_path, line, code, words):
 @pytest.mark.parametrize(
     ("line", "words"),
     [
-        ("train.py --lr 3", "unknown option --lr; here it is --learning_rate"),
+        ("train.py --lr 3", "unknown option --lr; here it is called --learning_rate"),
         ("train.py --n_layer x", "--n_layer: invalid int value: 'x'"),
         ("train.py --preset base --n_head 6 mine.txt", "give it as --corpus mine.txt"),
         ("evaluate.py --start x", "unknown option --start; --help lists all options"),

@@ -340,7 +340,8 @@ CAREFUL = [
 
 
 @pytest.mark.parametrize(
-    ("extra", "words"), [*CAREFUL, ({frozenset("a")}, "a FROZENSET which nanoGPT never writes")]
+    ("extra", "words"),
+    [*CAREFUL, ({frozenset("a")}, "the instruction FROZENSET, which nanoGPT never writes")],
 )
 def test_a_meta_that_grows_is_refused(tmp_path, extra, words):
     refuses(tmp_path, convert(tmp_path, meta=their_meta() | {"extra": extra}), words)
@@ -352,7 +353,7 @@ def test_a_place_far_off_in_the_memo_is_refused(tmp_path):
     far = b"\x80\x02Nr" + (10**7).to_bytes(4, "little")
     (tmp_path / "meta.pkl").write_bytes(far + pickle.dumps(their_meta(), 2)[2:])
     done = command(tmp_path, "--meta", tmp_path / "meta.pkl")
-    refuses(tmp_path, done, "a LONG_BINPUT which nanoGPT never writes")
+    refuses(tmp_path, done, "the instruction LONG_BINPUT, which nanoGPT never writes")
 
 
 @pytest.mark.parametrize("is_zip", [True, False])
