@@ -95,8 +95,8 @@ def test_a_folder_takes_no_place_of_anything(tmp_path, monkeypatch):
         (file, "there already"),
         (link, "or a link"),
         (tmp_path / "broken", "there already"),
-        (here, "where you are"),
-        (Path(), "where you are"),
+        (here, "the current folder"),
+        (Path(), "the current folder"),
         (tmp_path / "no" / "x", "no does not exist"),
         (file / "x", "file does not exist"),
     ):
