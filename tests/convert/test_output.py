@@ -92,9 +92,9 @@ def test_a_folder_takes_no_place_of_anything(tmp_path, monkeypatch):
     before = names_in(tmp_path)
     for path, words in (
         (full, "not empty"),
-        (file, "there already"),
+        (file, "exists already"),
         (link, "or a link"),
-        (tmp_path / "broken", "there already"),
+        (tmp_path / "broken", "exists already"),
         (here, "the current folder"),
         (Path(), "the current folder"),
         (tmp_path / "no" / "x", "no does not exist"),
