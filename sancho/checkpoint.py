@@ -193,7 +193,7 @@ def _read_proof(content: dict, config: ModelConfig) -> np.ndarray | None:
 
 @contextmanager
 def _naming_short_memory() -> Iterator[None]:
-    """Raise MemoryError if safetensors, which is written in Rust, panics: memory is why it does."""
+    """Raise MemoryError if safetensors panics, which it does only when memory is short."""
     try:
         yield
     except BaseException as error:

@@ -73,9 +73,8 @@ class FolderLock:
             raise UserError(f"{self.folder} {why}; choose another folder") from None
         if not is_free:
             advice = "wait for it to end, or choose another folder"
-            if (
-                self.path.stat().st_size
-            ):  # it names a process and a computer, for want of real locks
+            # Where the system has no locks, the file names a process and its computer instead.
+            if self.path.stat().st_size:
                 advice += f"; if it was on another computer and has ended, remove {self.path}"
             raise UserError(f"{self.folder} is in use by another process; {advice}")
 

@@ -44,9 +44,8 @@ class RunFolder(ExitStack):
         """Whether the run in the folder goes on; otherwise a new one begins."""
         self._lock: FolderLock | None = None
         self._own: set[tuple[int, int, int]] = set()  # stamps of this run's checkpoints
-        self._is_refused = (
-            False  # whether the last save, or a line of metrics after it, was refused
-        )
+        self._is_refused = False
+        """Whether the last save, or a line of metrics after it, was refused."""
         self._writer: Any = None
         self._last_save = time.monotonic()
         self._best_loss = math.inf  # the validation loss of best.safetensors

@@ -195,9 +195,8 @@ class _Block:
         scores = (keys[:, :, :end] @ q).swapaxes(2, 3)  # (B, H, T, S)
         if T > 1:
             scores = np.where(np.tri(T, end, start, dtype=bool), scores, np.float32(-np.inf))
-        if (
-            not self.config.qk_norm
-        ):  # otherwise scores lie between −√D and √D, and exp can't overflow
+        # With qk_norm the scores lie between −√D and √D, and exp can't overflow.
+        if not self.config.qk_norm:
             scores -= scores.max(-1, keepdims=True)
         weights = np.exp(scores)
         y = weights @ values[:, :, :end] / weights.sum(-1, keepdims=True)  # (B, H, T, D)

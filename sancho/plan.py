@@ -160,7 +160,7 @@ def _check_run(
     if train.gradient_accumulation_steps % processes:
         raise UserError(
             f"--gradient_accumulation_steps is {train.gradient_accumulation_steps}; make it a "
-            f"multiple of {processes}, for the processes share the micro-batches (and make "
+            f"multiple of {processes}, since the processes share the micro-batches (and make "
             "--batch_size smaller in return)"
         )
     if train.compile and model.ngram_size > 1:
