@@ -163,7 +163,7 @@ def read_another_text(rank: int) -> None:
     ("size", "line", "words"),
     [
         (2, "--layers 3", "unknown option --layers"),
-        (3, "", "--gradient_accumulation_steps is 4; make it a multiple of 3, for the pro"),
+        (3, "", "--gradient_accumulation_steps is 4; make it a multiple of 3, since the p"),
         (2, "--out_dir=taken", "holds a run already"),  # in the first one alone
         (2, "--learning_rate=1e30", "not a finite number at step"),
         (2, "--max_iters=3", "the processes of the run read different texts"),
