@@ -1,14 +1,17 @@
-// ¿Cervantes o Sancho?: two passages begin with the same words; one is the book's, one the model's.
+// The duel: two passages begin with the same words; one is the book's, one the model's. A page of what
+// somebody taught opens on it.
 
 import { writtenAfter } from '../engine/writer.js';
 import { app } from './app.js';
-import { $, element } from './elements.js';
+import { $, element, hint } from './elements.js';
 import { copyFrom } from './game.js';
 import { pageAddress } from './link.js';
 import { say } from './words.js';
 import { newSeed } from './write.js';
 
 const ROUNDS = 10;
+const TAUGHT_ROUNDS = 5;
+const LEAST_TAUGHT = 3; // with fewer, a page of what somebody taught opens on its text
 const DUEL_LETTERS = 120; // of each passage, about
 const FIRST_WORDS = /^(?:\S+\s+){3}/; // with which both begin
 
@@ -19,13 +22,21 @@ const FIRST_WORDS = /^(?:\S+\s+){3}/; // with which both begin
 export const duel = { played: 0, right: 0, ever: 0, seed: newSeed(), isBusy: false };
 
 /** Returns what the duel says: on a page of what somebody taught, of a person and a model. */
-const sayInDuel = (key, values) => say(app.facts.taught ? `taught_${key}` : key, values);
+function sayInDuel(key, values = {}) {
+  const { taught } = app.facts;
+  if (!taught) return say(key, values);
+  return say(`taught_${key}`, { ...values, name: taught.name || say('somebody') });
+}
 
 function duelName() {
   const isOfCervantes = app.facts.corpus === 'Don Quijote' && !app.facts.taught;
   return sayInDuel(isOfCervantes ? 'cervantes_or_sancho' : 'book_or_sancho');
 }
-const roundsToPlay = () => Math.min(ROUNDS, app.facts.passages.length);
+
+function roundsToPlay() {
+  const { taught, passages } = app.facts;
+  return Math.min(taught ? TAUGHT_ROUNDS : ROUNDS, passages.length);
+}
 
 /** Returns a passage as it is shown: on one line, as many whole words as there is room for. */
 function shortened(text) {
@@ -42,7 +53,8 @@ async function rivalOf([before, passage]) {
   return start + app.vocabulary.decode(written);
 }
 
-async function playRound() {
+/** Shows two passages to choose from; resolves when both are there. */
+export async function playRound() {
   if (duel.played === roundsToPlay()) duel.played = duel.right = 0;
   duel.isBusy = $('ronda').disabled = $('duelo-final').hidden = true;
   $('fallo').textContent = say('sancho_writes');
@@ -78,11 +90,27 @@ function decide(isRight) {
   $('ronda').disabled = false;
   $('ronda').focus();
   $('duelo-final').hidden = !isOver;
-  $('cuenta-duelo').value = [`${duelName()} ${score}`, pageAddress()].join('\n').trim();
+  const line = sayInDuel('duel_score', { duel: duelName(), score });
+  $('cuenta-duelo').value = [line, pageAddress()].join('\n').trim();
 }
 
+/** Opens the duel; on a page of what somebody taught, before all else. */
 export function openDuel() {
-  if (!app.facts.passages.length) return;
+  const { taught, passages } = app.facts;
+  if (taught && passages.length < LEAST_TAUGHT) {
+    const why = say('few_rounds', { n: passages.length, least: LEAST_TAUGHT });
+    $('lema').after(hint(why));
+    return;
+  }
+  if (!passages.length) return;
+  const link = document.querySelector('[href="#duelo"]');
+  $('duelo').hidden = link.hidden = false;
+  if (taught) {
+    $('escribe').before($('duelo'));
+    document.querySelector('nav').prepend(link);
+    $('ronda').textContent = say('next_round');
+    $('duelo-sigue').hidden = false;
+  }
   $('duelo-titulo').textContent = duelName();
   $('duelo-intro').textContent = sayInDuel('duel_intro', app.facts);
   $('ronda').addEventListener('click', playRound);

@@ -26,6 +26,12 @@ export function thousands(n) {
   return digits.replace(/\B(?=(\d{3})+$)/g, isEnglish() ? ',' : '\u202f');
 }
 
+/** Returns a time in milliseconds as the day and the hour of where the page is read. */
+export function momentOf(time) {
+  const parts = { day: 'numeric', month: 'short', hour: 'numeric', minute: '2-digit' };
+  return new Date(time).toLocaleString(isEnglish() ? 'en' : 'es', parts);
+}
+
 /** Returns a character so that it can be seen: ␣, ↵, or its code. */
 export function visible(character) {
   if (character === ' ') return '␣';

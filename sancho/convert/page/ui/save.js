@@ -200,14 +200,19 @@ export const unreadOf = ({ val, characters }) => Array.from(val, (id) => charact
 /** Returns a text from its first whole word on, where there is one. */
 const wholeWords = (text) => text.replace(/^\S*\s+(?=\S)/, '');
 
+/** Returns what a page carries of a text that was learned here: passages for its games, and an example. */
+export function fragmentsOf(text) {
+  const unread = unreadOf(text);
+  const passages = passagesOf(unread);
+  return { passages, example: passages[0]?.[1] ?? wholeWords(unread).slice(0, EXAMPLE) };
+}
+
 /** Returns what a page of a model that was learned here knows. */
 function learnedFacts({ text, plan, memory, weights, points, seconds, loss }) {
   const known = new Set(text.characters);
   const near = Object.entries(app.facts.nearest);
   const sizes = Object.entries(weights).filter(([name]) => name !== NGRAM_KEYS);
-  const unread = unreadOf(text);
-  const passages = passagesOf(unread);
-  const example = passages[0]?.[1] ?? wholeWords(unread).slice(0, EXAMPLE);
+  const { passages, example } = fragmentsOf(text);
   return {
     taught: { name: $('nombre').value.trim(), letters: text.train.length + text.val.length, example },
     config: plan.config,

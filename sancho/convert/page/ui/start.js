@@ -12,7 +12,7 @@ import { app } from './app.js';
 import { asking, askLetter, chooseLetter, openAsking, tapLetter } from './asking.js';
 import { attentionView } from './attention.js';
 import { openDrafts, restoreDrafts, withStore } from './drafts.js';
-import { duel, openDuel } from './duel.js';
+import { duel, openDuel, playRound } from './duel.js';
 import { $, element } from './elements.js';
 import { board, openGame, openLinkedGame } from './game.js';
 import { journeyView } from './journey.js';
@@ -194,6 +194,7 @@ window.sancho.ready.then(async () => {
   history.replaceState(SEEN, '');
   const writing = writeFirst();
   restoreDrafts();
+  if (app.facts.taught && !$('duelo').hidden) await playRound();
   await writing;
   await compareOn().catch(refuse);
 }, refuse);

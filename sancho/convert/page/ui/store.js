@@ -1,9 +1,11 @@
-// What is being learned, kept in the browser: a reload or a closed lid loses seconds of it.
+// What was learned here, kept in the browser: a reload or a closed lid loses seconds of it.
 //
-// A lesson is one record, its text and its weights, under a key of its own, the time when it was kept:
-// all pages that were opened from a disk share the store, and each tab may have a lesson.
+// A lesson has a record with its text and weights and a short one that a list can show, both under a key
+// of its own. All pages that were opened from a disk share the store, and each tab may have a lesson.
 
-const STORE = 'sancho-lecciones';
+const STORE = 'sancho-aprendido';
+const STATES = 'estados';
+const SUMMARIES = 'resúmenes';
 
 /** Returns a promise of what an act with the browser's store gives; it fails where there is none. */
 async function withKept(mode, act) {
@@ -13,36 +15,42 @@ async function withKept(mode, act) {
       request[bad] = () => reject(request.error);
     });
   const opening = indexedDB.open(STORE, 1);
-  opening.onupgradeneeded = () => opening.result.createObjectStore(STORE);
+  opening.onupgradeneeded = () => [STATES, SUMMARIES].map((name) => opening.result.createObjectStore(name));
   const base = await heard(opening, 'onsuccess', 'onerror');
   try {
-    const change = base.transaction(STORE, mode);
-    const request = act(change.objectStore(STORE));
+    const change = base.transaction([STATES, SUMMARIES], mode);
+    const requests = act(change.objectStore(STATES), change.objectStore(SUMMARIES));
     await heard(change, 'oncomplete', 'onabort');
-    return request?.result;
+    return requests.map(({ result }) => result);
   } finally {
     base.close();
   }
 }
 
-/** Keeps a lesson instead of an older state of it, or of another; resolves to its key, null if it can't. */
-export async function keepLesson(state, replaced) {
-  const key = Date.now();
-  const replace = (store) => {
-    store.put(state, key);
-    if (replaced !== null && replaced !== key) store.delete(replaced);
-  };
-  return withKept('readwrite', replace).then(
-    () => key,
+/** Keeps a lesson under its key, or under a new one; resolves to the key, null if the browser refuses. */
+export async function keepLesson(state, key) {
+  const own = key ?? Date.now() + Math.random(); // two tabs may begin in the same millisecond
+  const summary = { title: state.text.name, step: state.memory.step, at: Date.now() };
+  const put = (states, summaries) => [states.put(state, own), summaries.put(summary, own)];
+  return withKept('readwrite', put).then(
+    () => own,
     () => null,
   );
 }
 
 /** Resolves to the lesson under a key; to null where there is none. */
-export const keptLesson = (key) => withKept('readonly', (store) => store.get(key)).catch(() => null);
-
-/** Resolves to the key of the lesson that was kept last, or to null. */
-export async function keptKey() {
-  const keys = await withKept('readonly', (store) => store.getAllKeys()).catch(() => []);
-  return keys.at(-1) ?? null;
+export async function keptLesson(key) {
+  const [state] = await withKept('readonly', (states) => [states.get(key)]).catch(() => []);
+  return state ?? null;
 }
+
+/** Resolves to the lessons that are kept, the newest first: { key, title, step, at }. */
+export async function keptLessons() {
+  const all = (_, summaries) => [summaries.getAllKeys(), summaries.getAll()];
+  const [keys, told] = await withKept('readonly', all).catch(() => [[], []]);
+  return told.map((summary, i) => ({ key: keys[i], ...summary })).sort((a, b) => b.at - a.at);
+}
+
+/** Removes a lesson; resolves when it is gone. */
+export const forgetLesson = (key) =>
+  withKept('readwrite', (states, summaries) => [states.delete(key), summaries.delete(key)]).catch(() => null);

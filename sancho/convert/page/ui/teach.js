@@ -7,9 +7,9 @@ import { mostSteps } from '../engine/train.js';
 import { app } from './app.js';
 import { drawnCurve } from './curve.js';
 import { $, element } from './elements.js';
-import { thousands } from './notation.js';
-import { keepCheckpoint, keepPage, learnedPage, openInTab, unreadOf } from './save.js';
-import { keepLesson, keptKey, keptLesson } from './store.js';
+import { momentOf, thousands } from './notation.js';
+import { fragmentsOf, keepCheckpoint, keepPage, learnedPage, openInTab, unreadOf } from './save.js';
+import { forgetLesson, keepLesson, keptLesson, keptLessons } from './store.js';
 import { duration, say } from './words.js';
 import { answered, endWorkers, kernelBytes, paceAt, planOf, secondsOf, train } from './workers.js';
 
@@ -25,7 +25,7 @@ export const lesson = {
   given: null, // what somebody gave to learn, and its text once it has been read
   run: null, // what learns now
   learned: null, // its last good state, or that of the run before while it has none
-  kept: null, // the key of a state in the store
+  earlier: [], // the lessons in the store, but for the one that was learned
   keeping: Promise.resolve(), // a promise that no state is on its way there
   isRefused: false, // whether the browser keeps none
   titled: null, // the text whose title is in its field
@@ -51,7 +51,7 @@ function showLesson() {
     aprender: run,
     parar: !run,
     progreso: !run,
-    retomar: run || learned || lesson.kept === null,
+    aprendidos: run || !lesson.earlier.length,
     guardar: run || !learned,
     'no-guarda': !lesson.isRefused,
     'sin-nucleo': !run?.plan || run.plan.kernel,
@@ -70,6 +70,7 @@ function showLesson() {
   if (learned && lesson.titled !== learned.text) {
     lesson.titled = learned.text;
     $('titulo').value = learned.text.name;
+    showFragments(learned.text);
   }
   $('aprender').disabled = !given?.text;
   if (run?.part) $('progreso').value = run.part;
@@ -79,6 +80,29 @@ function showLesson() {
   drawWritings();
   if (!focused?.closest('#ensena [hidden]')) return;
   $(run ? 'parar' : learned ? 'continuar' : 'aprender').focus({ preventScroll: true });
+}
+
+/** Shows what of the text the page will carry to whoever gets it. */
+function showFragments(text) {
+  const { passages, example } = fragmentsOf(text);
+  const fragments = passages.length ? passages.map(([before, passage]) => before + passage) : [example];
+  $('lleva').querySelector('summary').textContent = say('carries', { n: fragments.length });
+  $('lleva').lastElementChild.replaceChildren(...fragments.map((each) => element('p', {}, each)));
+}
+
+/** Lists the lessons of other visits and tabs, each to be taken up or forgotten. */
+async function showEarlier() {
+  const all = await keptLessons();
+  lesson.earlier = all.filter(({ key }) => key !== lesson.learned?.key);
+  const button = (word, act, title) =>
+    element('button', { type: 'button', onclick: act, 'aria-label': `${say(word)}: ${title}` }, say(word));
+  const items = lesson.earlier.map(({ key, title, step, at }) => {
+    const said = say('learned_then', { title, n: step, time: momentOf(at) });
+    const [goOn, forget] = [() => takeUp(key), () => forgetLesson(key).then(showEarlier)];
+    return element('li', {}, `${said} `, button('take_up', goOn, title), ' ', button('forget', forget, title));
+  });
+  $('aprendidos').querySelector('ul').replaceChildren(...items);
+  showLesson();
 }
 
 /** Changes words where they are others: a status is read aloud with each change. */
@@ -196,8 +220,8 @@ async function takeSample() {
 // --- learning -------------------------------------------------------------------------------
 
 async function learn() {
-  const { run: busy, given, learned, kept } = lesson;
-  const isLost = learned ? !learned.isSaved : kept !== null;
+  const { run: busy, given, learned, isRefused } = lesson;
+  const isLost = isRefused && learned && !learned.isSaved;
   if (busy || !given?.text || (isLost && !confirm(say('replaces_learned')))) return;
   const clicked = performance.now();
   const nothing = { plan: null, points: [], writings: [], seconds: 0 };
@@ -212,10 +236,13 @@ async function learn() {
   }
 }
 
-/** Returns a run of a state, or of what it begins with; noted, pace: how fast it is, once that is known. */
-function newRun({ text, plan, points, writings, seconds }) {
+/**
+ * Returns a run of a state, or of what it begins with; key: in the store, once it is there; noted, pace:
+ * how fast it is, once that is known.
+ */
+function newRun({ text, plan, points, writings, seconds, key = null }) {
   const told = { points: points.slice(), writings: writings.slice(), seconds };
-  return { text, plan, ...told, workers: [], noted: null, pace: null };
+  return { text, plan, ...told, key, workers: [], noted: null, pace: null };
 }
 
 /** Goes on: to the end that was planned, or, from there, as many steps again. */
@@ -270,12 +297,12 @@ function keepState(run, { loss = null, options = run.plan.options, memory, weigh
   if (loss !== null) points.push([memory.step, points.at(-1)?.[1] ?? loss, loss]);
   const plan = { ...run.plan, options };
   const told = { points: points.slice(), writings: writings.slice(), seconds: secondsOf(run) };
-  const state = { text, plan, ...told, loss, memory, weights };
+  const state = { text, plan, ...told, loss, memory, weights, key: run.key };
   lesson.learned = state;
   lesson.keeping = lesson.keeping.then(async () => {
-    const kept = await keepLesson(state, lesson.kept);
-    lesson.isRefused = kept === null;
-    lesson.kept = kept ?? lesson.kept;
+    const key = await keepLesson(state, run.key);
+    lesson.isRefused = key === null;
+    state.key = run.key = key ?? run.key;
     showLesson();
   });
 }
@@ -284,6 +311,7 @@ function finish(run) {
   endWorkers(run);
   lesson.run = null;
   tellLearned();
+  lesson.keeping.then(showEarlier);
 }
 
 function tellLearned() {
@@ -323,15 +351,14 @@ function giveUp(kind) {
   tell(kind, {}, lesson.learned ? ` ${say('can_go_on', { n: lesson.learned.memory.step })}` : '');
 }
 
-/** Takes up what was learned before the page was closed. */
-async function takeUp() {
-  const state = await keptLesson(lesson.kept);
-  if (!fits(state)) {
-    lesson.kept = null;
-    return tell('does_not_fit');
-  }
+/** Takes up what was learned in another visit or tab. */
+async function takeUp(key) {
+  const [state] = await Promise.all([keptLesson(key), lesson.keeping]);
+  if (lesson.run) return;
+  if (!fits(state)) return tell('does_not_fit');
+  lesson.learned = Object.assign(state, { key });
+  showEarlier();
   // What was kept on the way was not measured yet.
-  lesson.learned = state;
   state.loss = state.points.at(-1)?.[2] ?? null;
   state.loss ??= await measured(state);
   if (lesson.learned === state && !lesson.run) tellLearned();
@@ -367,6 +394,12 @@ function nameText({ target: { value } }) {
   showLesson();
 }
 
+/** Keeps the new title with what was learned. */
+function keepTitle() {
+  const { learned } = lesson;
+  if (learned.key !== null) lesson.keeping = lesson.keeping.then(() => keepLesson(learned, learned.key));
+}
+
 /** Takes a file that is dropped on the section; a browser would open it in place of the page. */
 function takeDropped(event) {
   const [file] = event.dataTransfer.files;
@@ -395,14 +428,11 @@ export function openTeaching() {
   listen('aprender', learn);
   listen('continuar', goOnLearning);
   listen('parar', stopLearning);
-  listen('retomar', takeUp);
   listen('copiar-escrito', copyWritings);
   listen('abrir-pagina', keeping((learned) => openInTab(learnedPage(learned))));
   listen('guardar-pagina', keeping(keepPage));
   listen('guardar-modelo', keeping(keepCheckpoint));
-  keptKey().then((key) => {
-    lesson.kept = key;
-    showLesson();
-  });
+  listen('titulo', keepTitle, 'change');
+  showEarlier();
   showLesson();
 }
