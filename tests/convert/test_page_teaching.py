@@ -650,6 +650,65 @@ def test_a_kept_page_says_what_it_is_and_writes_what_its_model_would(lesson, tmp
     assert "letters) for" in lesson.shown("#lema")
 
 
+def sent_page(tab: Tab, folder: Path, **fields: str) -> None:
+    """Save the page of a lesson that was stopped, and open it."""
+    stop(tab)
+    tab.fill(**fields)
+    title = fields.get("titulo", "texto pegado")
+    path = saved_file(tab, "#guardar-pagina", folder / f"{title}.html")
+    tab.driver.get(path.as_uri())
+    tab.ready()
+
+
+def test_a_sent_page_opens_on_its_game_and_leads_on(lesson, tmp_path):
+    sent_page(lesson, tmp_path, nombre="Ana", titulo="Cartas")
+    first = "document.querySelector('main').firstElementChild.id"
+    assert lesson.js(first) == "duelo"
+    assert lesson.shown("#duelo-titulo") == "Uno lo escribió Ana; el otro, su modelo. ¿Cuál?"
+    passages = lesson.js("app.facts.passages")
+    unread = LESSON[len(LESSON) - len(LESSON) // 10 :]
+    for n in range(5):
+        assert lesson.shown("#fallo").startswith(f"Ronda {n + 1} de 5")
+        before, passage = passages[n]
+        assert before + passage in unread
+        whose = lesson.texts("#pareja b")
+        place = whose.index("✓ De Ana.")
+        shown = lesson.texts("#pareja button")[place]
+        assert passage.startswith(shown.partition(" …")[0][:40])
+        lesson.press(f"#pareja button:nth-child({1 + place if n else 2 - place})")
+        lesson.press("#ronda") if n < 4 else None
+    assert lesson.shown("#fallo") == "Sí. 4 de 5."
+    score = lesson.find("#cuenta-duelo").get_attribute("value")
+    assert score == "¿Quién escribió qué, Ana o su modelo? Acerté 4 de 5. ¿Y tú?"
+    lesson.press("#duelo-sigue [href='#ensena']")
+    assert lesson.js("location.hash") == "#ensena"
+    assert lesson.shown("#ensena h2")
+
+
+def test_without_a_name_somebody_wrote_it(lesson, tmp_path):
+    sent_page(lesson, tmp_path)
+    title = "Uno lo escribió alguien; el otro, su modelo. ¿Cuál?"
+    assert lesson.shown("#duelo-titulo") == title
+
+
+def test_a_text_of_few_passages_opens_on_the_text_and_says_why(lesson, tmp_path):
+    lesson.wait("passagesOf(unreadOf(lesson.run.text)).length > 2")
+    lesson.js("(lesson.run.text.val = lesson.run.text.val.slice(0, 900), 0)")
+    sent_page(lesson, tmp_path)
+    assert lesson.js("document.querySelector('main').firstElementChild.id") == "escribe"
+    assert lesson.shown("#duelo") == ""
+    assert "y hacen falta 3." in lesson.shown("header")
+    assert lesson.text
+
+
+def test_who_saves_a_page_sees_which_fragments_it_carries(lesson, tmp_path):
+    stop(lesson)
+    lesson.press("#lleva summary")
+    facts = lesson.js("learnedFacts(lesson.learned)")
+    assert lesson.texts("#lleva p") == ["".join(pair) for pair in facts["passages"]]
+    assert f"estos {len(facts['passages'])} fragmentos" in lesson.shown("#lleva summary")
+
+
 def test_a_page_without_a_name_is_its_texts(lesson, tmp_path):
     stop(lesson)
     lesson.js("(lesson.learned.text.name = arguments[0])", "nombre_largo_" * 5)
