@@ -1,11 +1,14 @@
-"""Make the committed page, docs/index.html, again: python docs/make_page.py.
+"""Make the committed page, docs/index.html, again: python docs/make_page.py [--address ADDRESS].
 
+With the address of the published site, as https://example.org/sancho, the page's links lead there.
 Scripts, style, strings and facts are replaced by today's. The weights stay, and so do the cost of
 packing and the passages, which need the book, because that is not committed. If the pretrained
 model itself has changed, prepare the book and make the page with `convert.py to-page`.
 """
 
+import argparse
 import sys
+from dataclasses import asdict
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -27,12 +30,19 @@ def facts_anew(old: dict) -> dict:
     return facts | {name: old[name] for name in KEPT}
 
 
-def main() -> None:
+def main(args: list[str]) -> None:
     """Write the page over the one that is there."""
+    parser = argparse.ArgumentParser(description="Make docs/index.html again.")
+    parser.add_argument(
+        "--address", help="Address of the published site, to which the links of the page lead."
+    )
+    address = parser.parse_args(args).address
     facts, weights = page.taken_apart(PAGE.read_text(encoding="utf-8"))
-    made = page.assemble(facts_anew(facts), weights)
-    PAGE.write_text(made, encoding="utf-8", newline="\n")
+    made = facts_anew(facts)
+    if address is not None:
+        made["links"] = asdict(page.Links.to_site(address) if address else page.NOWHERE)
+    PAGE.write_text(page.assemble(made, weights), encoding="utf-8", newline="\n")
 
 
 if __name__ == "__main__":
-    main()
+    main(sys.argv[1:])

@@ -1,6 +1,6 @@
 """Sphinx builds the site of the course from the front pages here and the chapters in notebooks/.
 
-npm install --no-save axe-core mathjax@3
+npm ci
 sphinx-build -nW site build/site
 
 The chapters are not executed. If the environment has GITHUB_REPOSITORY (OWNER/NAME), the site links
@@ -249,7 +249,7 @@ def lead_on(app: object, exception: Exception | None) -> None:
 def setup(app: object) -> None:
     """Called by Sphinx."""
     if not MATHJAX.is_file():
-        sys.exit("MathJax is missing; install it with: npm install --no-save mathjax@3")
+        sys.exit("MathJax is missing; install it with: npm ci")
     if REPOSITORY:
         app.tags.add("repository")
     app.connect("builder-inited", bring_course)

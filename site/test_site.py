@@ -44,7 +44,7 @@ def build(folder: Path, source: Path = SITE, **environment: str) -> subprocess.C
 
 def built_site(folder: Path, **environment: str) -> Path:
     if not (ROOT / "node_modules/mathjax").is_dir():
-        pytest.skip("MathJax is not there: npm install --no-save axe-core mathjax@3")
+        pytest.skip("MathJax is not there: npm ci")
     done = build(folder, **environment)
     assert (done.returncode, done.stderr) == (0, "")
     return folder
@@ -175,7 +175,7 @@ def test_without_mathjax_the_build_stops_with_one_line(tmp_path):
     done = build(tmp_path / "built", tmp_path / "site")
     assert done.returncode == 1
     (line,) = done.stderr.splitlines()
-    assert "npm install --no-save mathjax@3" in line
+    assert "npm ci" in line
 
 
 def test_solutions_of_turns_are_folded(built):
@@ -266,7 +266,7 @@ def test_everybody_can_use_it(built, chromium, name, width, scheme):
     assert chromium.execute_async_script(READY) == {"still": 0, "raw": 0, "wide": 0}
     assert complaints(chromium) == []
     if not AXE.is_file():
-        pytest.skip(f"{AXE} is not there: npm install --no-save axe-core mathjax@3")
+        pytest.skip(f"{AXE} is not there: npm ci")
     chromium.execute_script(AXE.read_text("utf-8"))
     assert chromium.execute_async_script(VIOLATIONS) == []
 

@@ -61,7 +61,7 @@ def packed(weights):
 def test_kernel_is_what_its_text_assembles_to(tmp_path):
     assembler = ROOT / "node_modules" / "wabt" / "bin" / "wat2wasm"
     if not assembler.exists():
-        pytest.skip("wat2wasm is not there: npm install --no-save wabt")
+        pytest.skip("wat2wasm is not there: npm ci")
     output = tmp_path / "kernel.wasm"
     command = [str(NODE), assembler, PAGE / "engine" / "kernel.wat", "-o", output]
     subprocess.run(command, check=True)

@@ -1,6 +1,13 @@
-"""The page's scripts are modules that can be put into one scope."""
+"""The page's scripts are modules that can be put into one scope, and pass their own checks."""
 
+import json
 import re
+import shutil
+import subprocess
+
+import pytest
+from conftest import ROOT
+from engine import make
 
 from sancho.convert.page import scripts
 
@@ -49,3 +56,36 @@ def test_no_module_imports_itself_by_way_of_others():
         assert free, f"a circle among {sorted(left)}"
         for module in free:
             del left[module]
+
+
+def run_node(*words: str) -> None:
+    """Run a program of Node.js and show its output if it fails."""
+    node = shutil.which("node")
+    if node is None:
+        pytest.skip("Node.js is not installed")
+    done = subprocess.run(
+        [node, *words], cwd=ROOT, capture_output=True, text=True, timeout=300, check=False
+    )
+    assert done.returncode == 0, f"{done.stdout}\n{done.stderr}"
+
+
+def tool(path: str) -> str:
+    """Return the path of a tool that `npm ci` installs."""
+    if not (ROOT / "node_modules" / path).is_file():
+        pytest.skip(f"node_modules/{path} is not there: npm ci")
+    return f"node_modules/{path}"
+
+
+def test_the_engine_computes_what_python_computes():
+    assert json.loads(make.CASES.read_text("utf-8")) == make.cases(), (
+        "tests/convert/engine/cases.json is out of date; run: python tests/convert/engine/make.py"
+    )
+    run_node("--test", "--test-force-exit", "tests/convert/engine/")
+
+
+def test_the_linter_finds_nothing():
+    run_node(tool("eslint/bin/eslint.js"), "sancho/convert/page", "tests/convert/engine")
+
+
+def test_the_types_of_the_engine_fit():
+    run_node(tool("typescript/bin/tsc"))

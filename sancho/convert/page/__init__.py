@@ -90,6 +90,14 @@ class Links:
         course = f"{project}/blob/main/notebooks"
         return Links(project=project, course=course, chapter=f"{course}/{{file}}.ipynb")
 
+    @staticmethod
+    def to_site(address: str) -> "Links":
+        """Return links to the published site of the project."""
+        address = address.rstrip("/")
+        chapter = f"{address}/curso/{{file}}.html"
+        index = f"{address}/index.html"
+        return Links(project=index, course=index, chapter=chapter, page=f"{address}/sancho.html")
+
 
 NOWHERE = Links()
 

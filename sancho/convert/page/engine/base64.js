@@ -12,17 +12,17 @@ export function fromBase64(text) {
 /** Returns the bytes that base64 text holds, inflated; lets others work in between. */
 export async function inflate(base64) {
   const breath = breather();
+  let at = 0;
   const pieces = new ReadableStream({
     async pull(controller) {
-      if (this.at >= base64.length) return controller.close();
-      const binary = atob(base64.slice(this.at, this.at + BASE64_AT_ONCE));
+      if (at >= base64.length) return controller.close();
+      const binary = atob(base64.slice(at, at + BASE64_AT_ONCE));
       const bytes = new Uint8Array(binary.length);
       for (let i = 0; i < bytes.length; i++) bytes[i] = binary.charCodeAt(i);
-      this.at += BASE64_AT_ONCE;
+      at += BASE64_AT_ONCE;
       controller.enqueue(bytes);
       await breath();
     },
-    at: 0,
   });
   const inflated = pieces.pipeThrough(new DecompressionStream('deflate'));
   return new Uint8Array(await new Response(inflated).arrayBuffer());

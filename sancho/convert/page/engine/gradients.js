@@ -11,6 +11,8 @@ import {
   vectorsOf,
 } from './model.js';
 
+/** @typedef {[Float32Array, (dy: Float32Array) => Float32Array]} Operation - y and the way back */
+
 export const TABLE = 'ngram_embedding.weight';
 const SLICE = 64; // positions whose scores are computed at once, up to the last of them
 
@@ -34,7 +36,9 @@ export class Learner {
     this.kernel = new Kernel(module, roomToLearn(config, sizes));
     this.flat = this.kernel.take(sizes);
     this.flatGradients = this.kernel.take(sizes);
-    [this.weights, this.gradients, this.turned] = [{ ...weights }, {}, {}];
+    this.weights = { ...weights };
+    this.gradients = {};
+    this.turned = {};
     let start = 0;
     for (const name of names) {
       const end = start + weights[name].length;
@@ -103,7 +107,10 @@ export class Learner {
     });
   }
 
-  /** ids, (T,) -> the logits of what follows each, (T, V), of the head alone. */
+  /**
+   * ids, (T,) -> the logits of what follows each, (T, V), of the head alone.
+   * @returns {[Float32Array, (dLogits: Float32Array) => void]}
+   */
   forward(ids, options) {
     const { n_layer } = this.config;
     const [embedding, fromEmbedding] = this.embed(ids, options);
@@ -142,7 +149,10 @@ export class Learner {
     return y;
   }
 
-  /** x + f(norm(x)) */
+  /**
+   * x + f(norm(x))
+   * @returns {Operation}
+   */
   residual(x, f) {
     const [normal, fromNorm] = this.norm(x);
     const [y, fromF] = f(normal);
@@ -155,7 +165,10 @@ export class Learner {
     return [y, back];
   }
 
-  /** x · Wᵀ: (n, columns of W) -> (n, rows of W). */
+  /**
+   * x · Wᵀ: (n, columns of W) -> (n, rows of W).
+   * @returns {Operation}
+   */
   linear(x, name) {
     const weight = this.weights[`${name}.weight`];
     const rows = this.rowsOf(`${name}.weight`);
@@ -178,7 +191,10 @@ export class Learner {
     return [y, back];
   }
 
-  /** RMSNorm of each vector. */
+  /**
+   * RMSNorm of each vector.
+   * @returns {Operation}
+   */
   norm(x) {
     const { n_embd: C } = this.config;
     const y = this.copy(x);
@@ -191,6 +207,7 @@ export class Learner {
     return [y, back];
   }
 
+  /** @returns {Operation} */
   attend(x, name) {
     const [all, fromAll] = this.linear(x, `${name}.attention.qkv`);
     const [qkv, fromTurned] = this.turnHeads(all);
@@ -199,7 +216,10 @@ export class Learner {
     return [y, (dy) => fromAll(fromTurned(fromMixed(fromOut(dy))))];
   }
 
-  /** Turns queries and keys by their positions and normalises them: in place. */
+  /**
+   * Turns queries and keys by their positions and normalises them: in place.
+   * @returns {Operation}
+   */
   turnHeads(qkv) {
     const { n_embd: C, n_head: H, head_size: D } = this.config;
     const rows = vectorsOf(qkv, 3 * C);
@@ -216,7 +236,10 @@ export class Learner {
     return [qkv, back];
   }
 
-  /** What the heads mix of the values, (T, 3C) -> (T, C): softmax(q · kᵀ / √D) · v, causally. */
+  /**
+   * What the heads mix of the values, (T, 3C) -> (T, C): softmax(q · kᵀ / √D) · v, causally.
+   * @returns {Operation}
+   */
   mix(qkv) {
     const { n_embd: C, n_head: H } = this.config;
     const T = qkv.length / (3 * C);
@@ -293,7 +316,10 @@ export class Learner {
     }
   }
 
-  /** The feed-forward sublayer, its activation ReLU². */
+  /**
+   * The feed-forward sublayer, its activation ReLU².
+   * @returns {Operation}
+   */
   think(x, name) {
     const [wide, fromWide] = this.linear(x, `${name}.feed_forward.expand`);
     const active = this.kernel.take(wide.length);
@@ -307,7 +333,10 @@ export class Learner {
     return [y, back];
   }
 
-  /** The vectors of ids and of the n-grams that end there: (T,) -> (T, C). */
+  /**
+   * The vectors of ids and of the n-grams that end there: (T,) -> (T, C).
+   * @returns {[Float32Array, (dy: Float32Array) => void]}
+   */
   embed(ids, { ngram_dropout: dropped = 0, random = null }) {
     const { n_embd: C } = this.config;
     const y = this.kernel.take(ids.length * C);
@@ -336,12 +365,13 @@ class TableGradients {
   constructor({ ngram_rows, n_embd }) {
     this.C = n_embd;
     this.places = new Int32Array(ngram_rows).fill(-1);
-    this.clear();
+    this.rows = [];
+    this.vectors = new Float32Array(0);
   }
 
   clear() {
-    for (const row of this.rows ?? []) this.places[row] = -1;
-    [this.rows, this.vectors] = [[], this.vectors ?? new Float32Array(0)];
+    for (const row of this.rows) this.places[row] = -1;
+    this.rows = [];
   }
 
   add(row, d, scale = 1) {

@@ -8,11 +8,13 @@ export class Kernel {
   constructor(module, room) {
     const bytes = PANEL + 4 * room;
     if (module) {
-      const { memory, multiply } = new WebAssembly.Instance(module).exports;
+      const { memory, multiply } = /** @type {any} */ (new WebAssembly.Instance(module).exports);
       memory.grow(Math.ceil(bytes / GROWTH) - 1);
-      Object.assign(this, { buffer: memory.buffer, compiled: multiply });
+      this.buffer = memory.buffer;
+      this.compiled = multiply;
     } else {
       this.buffer = new ArrayBuffer(bytes);
+      this.compiled = null;
     }
     this.next = PANEL;
   }

@@ -326,7 +326,9 @@ export class Reader {
     const { n_layer, block_size, n_embd } = model.config;
     const room = () => Array.from({ length: n_layer }, () => new Float32Array(block_size * n_embd));
     this.model = model;
-    [this.queries, this.keys, this.values] = [room(), room(), room()]; // each (t, C) by layer
+    this.queries = room(); // (t, C) by layer, as the other two
+    this.keys = room();
+    this.values = room();
     this.ids = [];
   }
 

@@ -1,6 +1,9 @@
 // NumPy's random numbers: SeedSequence spreads a seed over a generator's state, and PCG64 draws.
 // Generator(PCG64(SeedSequence(seed, spawn_key=key))).random() gives the same numbers.
 
+/** The purpose of that name in seeds.py: part of the key of the generator that draws letters. */
+export const SAMPLING = 3;
+
 const MASK32 = 0xffffffffn;
 const MASK64 = (1n << 64n) - 1n;
 const MASK128 = (1n << 128n) - 1n;

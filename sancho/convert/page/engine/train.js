@@ -101,7 +101,8 @@ export class Optimizer {
   constructor(learner, options, memory = null) {
     const zeros = () => new Float32Array(learner.flat.length);
     const sums = new Float32Array(learner.config.ngram_rows);
-    Object.assign(this, { learner, options });
+    this.learner = learner;
+    this.options = options;
     this.memory = memory ?? { step: 0, moments: zeros(), squares: zeros(), sums };
   }
 

@@ -61,6 +61,7 @@ const unreadLoss = (learner, val) => meanLoss(learner, val.subarray(0, EXAMINED_
 /** Returns a function to await: the next message of each port, in their order. */
 function listener(ports) {
   const queues = ports.map(() => []);
+  /** @type {(value?: any) => void} */
   let wake = () => {};
   ports.forEach((port, i) => {
     port.onmessage = ({ data }) => {

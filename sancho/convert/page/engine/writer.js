@@ -2,10 +2,9 @@
 
 import { breather } from './breather.js';
 import { Reader } from './model.js';
-import { Generator } from './random.js';
+import { Generator, SAMPLING } from './random.js';
 import { choose, shapeLogits } from './sampler.js';
 
-const SAMPLING = 3; // the purpose of that name in seeds.py
 
 /** Lets a reader read what it lacks of ids; returns whether that was wanted to the end. */
 export async function readOn(reader, ids, isWanted) {

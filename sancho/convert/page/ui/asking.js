@@ -8,7 +8,7 @@ import { app, characterOf } from './app.js';
 import { $, aside, bar, element, glyph, hint, walkWithArrows } from './elements.js';
 import { keepAddress } from './link.js';
 import { percent, visible } from './notation.js';
-import { chapter, foldedNumbers, say, spoken } from './words.js';
+import { chapters, foldedNumbers, say, spoken } from './words.js';
 import { keepReader, story, whatIf } from './write.js';
 
 const SHOWN = 10;
@@ -136,7 +136,7 @@ const letterView = {
       element('p', { class: 'legend', 'aria-hidden': true }, asModel, asDrawn),
       list,
       foldedNumbers(this.surprise),
-      hint(`${say('what_if_hint')} `, chapter('07_salida'), '. ', chapter('09_generacion'), '.'),
+      hint(say('what_if_hint'), ...chapters('07_salida', '09_generacion')),
     );
   },
 

@@ -6,7 +6,7 @@ import { asking, letterAt } from './asking.js';
 import { bar, element, glyph, hint, svg, table } from './elements.js';
 import { letterBox, Letters } from './letters.js';
 import { decimals, percent, visible } from './notation.js';
-import { chapter, foldedNumbers, say, spoken } from './words.js';
+import { chapters, foldedNumbers, say, spoken } from './words.js';
 import { story } from './write.js';
 
 const MAP_SIZE = 20; // positions on a side of the small pictures
@@ -38,7 +38,7 @@ export const attentionView = {
     this.strongest = element('div');
     const told = element('div', {}, this.sentence, this.text, this.detail);
     box.append(
-      hint(`${say('maps_hint')} `, chapter('03_autoatencion'), '.'),
+      hint(say('maps_hint'), ...chapters('03_autoatencion')),
       element('div', { class: 'beside' }, heads, told),
       foldedNumbers(this.formula, this.strongest),
     );

@@ -8,7 +8,7 @@ import { app, characterOf } from './app.js';
 import { asking, letterAt } from './asking.js';
 import { $, bar, element, glyph, hint, table } from './elements.js';
 import { decimals, percent, shortPercent, thousands, visible } from './notation.js';
-import { ACTIVATION_NAMES, chapter, say, spoken } from './words.js';
+import { ACTIVATION_NAMES, chapters, say, spoken } from './words.js';
 import { story } from './write.js';
 
 const GUESSES = 5;
@@ -40,7 +40,7 @@ export const journeyView = {
     const told = [this.title, this.text, this.shown, this.links];
     this.here = element('div', { class: 'stop', role: 'region' }, ...told);
     box.append(
-      hint(`${say('journey_hint')} `, chapter('11_rayos_x'), '.'),
+      hint(say('journey_hint'), ...chapters('11_rayos_x')),
       this.makeButtons(),
       element('div', { class: 'journey' }, this.list, this.here),
     );
@@ -136,8 +136,7 @@ export const journeyView = {
     this.text.textContent = station.say(moment);
     this.shown.replaceChildren(...(station.show ? station.show(moment) : []));
     if (station.stream) this.shown.append(guessTable(station, moment));
-    this.links.replaceChildren();
-    for (const file of station.chapters) this.links.append(chapter(file), '. ');
+    this.links.replaceChildren(...chapters(...station.chapters));
   },
 };
 

@@ -39,10 +39,9 @@ async function copyLink() {
   clearTimeout(link.timer);
   history.replaceState(SEEN, '', linkToStory());
   const said = (words) => ($('estado').textContent = words);
-  const address = pageAddress();
   try {
-    await navigator.clipboard.writeText(address + linkToStory());
-    said(say(address ? 'link_copied' : 'part_copied'));
+    await navigator.clipboard.writeText(pageAddress() + linkToStory());
+    said(say('link_copied'));
   } catch {
     said(say('link_in_address'));
   }
@@ -65,5 +64,6 @@ export function openAddress() {
 }
 
 export function openLinks() {
+  $('enlace').hidden = !pageAddress(); // a part of an address leads nowhere
   $('enlace').addEventListener('click', copyLink);
 }

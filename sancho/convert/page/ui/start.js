@@ -22,7 +22,9 @@ import { compareSwitched, openSwitches, switches } from './switches.js';
 import { openTeaching } from './teach.js';
 import { openTyping } from './typing.js';
 import { duration, say, translate } from './words.js';
-import { describeUnknown, goOn, newStory, openWriting, startIds, stop, story } from './write.js';
+import {
+  describeUnknown, goOn, newStory, openWriting, startIds, stopWriting, story,
+} from './write.js';
 
 const FIRST_TEXT = [200, 1000]; // letters; between the two it ends with a sentence, if it can
 // Slices of the proof that the first letter waits for: the logits of three places, some 50 ms where all
@@ -139,7 +141,7 @@ window.sancho = {
     const weights = (layer, head) => Array.from(reader.attention(layer, head, t).weights);
     return {
       logits: streams.map((x) => Array.from(app.model.logits(x))),
-      attention: blocks.map((_, layer) =>
+      attention: blocks.map((block, layer) =>
         Array.from({ length: n_head }, (_, head) => weights(layer, head)),
       ),
     };
@@ -181,7 +183,7 @@ async function compareOn() {
 
 /** Says in a line why the page does not write, in place of all that it would show. */
 function refuse({ message, cause }) {
-  stop();
+  stopWriting();
   const isOurs = message in app.facts.strings;
   const line = isOurs ? say(message, cause) : say('not_opened', { error: message });
   for (const part of document.querySelectorAll('nav, main')) part.hidden = true;

@@ -58,10 +58,14 @@ export function spoken(character) {
 
 export const quoted = (text) => say('quoted', { text });
 
-/** Returns a link to a chapter of the course, or its name where the page has no address for it. */
-export function chapter(file) {
-  const text = say('chapter', { number: parseInt(file, 10), name: say(file) });
-  return linkOrName(app.facts.links.chapter.replace('{file}', file), text);
+/** Returns links to chapters of the course, each after a blank; none where the page has no address for them. */
+export function chapters(...files) {
+  const address = app.facts.links.chapter;
+  if (!address) return [];
+  return files.flatMap((file) => {
+    const text = say('chapter', { number: parseInt(file, 10), name: say(file) });
+    return [' ', element('a', { href: address.replace('{file}', file) }, text), '.'];
+  });
 }
 
 export function linkOrName(href, text) {

@@ -123,7 +123,7 @@ export function settingsInLink() {
 
 /** Puts another text on show; the one before can be had back. */
 export function newStory(ids) {
-  stop();
+  stopWriting();
   const { ids: before, starts: startsBefore, chosen, given, settings } = story;
   if (before.length) story.past.push({ ids: before, starts: startsBefore, chosen, given, settings });
   story.chosen = null;
@@ -154,7 +154,7 @@ export function keepReader(start, reader) {
   if (readers.size > KEPT) readers.delete(readers.keys().next().value);
 }
 
-export function stop() {
+export function stopWriting() {
   story.running = false;
 }
 
@@ -260,7 +260,7 @@ function showWhatIsBegun() {
 const isNewSeed = () => $('semilla').value === String(story.offered);
 
 function goBack() {
-  stop();
+  stopWriting();
   story.run = null;
   const { ids, starts, chosen, given, settings } = story.past.pop();
   showStory(ids, starts);
@@ -293,7 +293,7 @@ export function openWriting(tell) {
   $('semilla-mal').textContent = say('wrong_seed', { seed: String(app.facts.seed) });
   if (!app.facts.exact) $('semilla-nota').textContent = say('seed_hint_here');
   $('inicio').value = app.facts.start;
-  $('escribir').addEventListener('click', () => (story.running ? stop() : beginAnew()));
+  $('escribir').addEventListener('click', () => (story.running ? stopWriting() : beginAnew()));
   $('otra-vez').addEventListener('click', begin);
   $('seguir').addEventListener('click', () => goOn());
   $('volver').addEventListener('click', goBack);

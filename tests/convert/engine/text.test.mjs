@@ -1,0 +1,19 @@
+import assert from 'node:assert/strict';
+import { test } from 'node:test';
+
+import { readSource } from '../../../sancho/convert/page/engine/text.js';
+import { cases } from './given.mjs';
+
+cases.cleaned.forEach(([raw, clean], n) => {
+  test(`text ${n} is cleaned as by text.py`, async () => {
+    const { text } = await readSource(new Blob([raw]), 'utf-8', cases.rules);
+    const ids = [...text.train, ...text.val];
+    assert.equal(ids.map((id) => text.characters[id]).join(''), clean);
+  });
+});
+
+test('what is no plain text is refused', async () => {
+  const refused = (bytes) => readSource(new Blob([bytes]), 'utf-8', cases.rules);
+  assert.equal((await refused('%PDF-1.7')).refused, 'no_plain_text');
+  assert.deepEqual(await refused(new Uint8Array([97, 241])), { refused: 'not_utf8', offer: 'windows-1252' });
+});
