@@ -1,6 +1,7 @@
 // The controls of the sampler, one range for each; at its end, a filter filters nothing. And the rest
 // of a hand that moves them or types.
 
+const CONTROLS = ['riesgo', 'mandos']; // the boxes in which they are
 const REST = 100; // ms without a key
 
 const rest = () => new Promise((resolve) => setTimeout(resolve, REST));
@@ -17,15 +18,17 @@ function samplingControls() {
 }
 
 class Controls {
-  /** Puts the controls at the head of a box. */
-  constructor(box, options) {
+  /** Puts the temperature into a box of its own, the others at the head of another one. */
+  constructor(risk, box, options) {
     this.inputs = {};
     this.off = {};
     const fields = Object.entries(samplingControls()).map(([key, { off, ...range }]) => {
       this.off[key] = off;
       return this._field(key, range, options[key] ?? off);
     });
-    box.prepend(...fields.flat());
+    const [temperature, ...others] = fields;
+    risk.append(...temperature);
+    box.prepend(...others.flat());
   }
 
   _field(key, range, value) {

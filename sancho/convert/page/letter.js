@@ -138,10 +138,7 @@ views.letra = {
     const doubt = say(choices > 1 ? 'doubted' : 'hardly_doubted', { n: choices });
     this.verdict.textContent = say('verdict', { chance, place: place + 1, all: logits.length, doubt });
     this.surprise.textContent = say('surprise_of', { bits: bitsOf(p[id]).toFixed(1), chance });
-    // Who has not opened the controls knows of none.
-    const isOpen = $('mandos').open;
-    this.box.classList.toggle('plain', !isOpen);
-    const after = isOpen ? softmax(shapeLogits(logits, story.controls.options)) : p;
+    const after = softmax(shapeLogits(logits, story.controls.options));
     const shown = order.slice(0, SHOWN);
     if (place >= SHOWN) shown.push(id);
     const longest = Math.max(p[order[0]], ...shown.map((one) => after[one]));
@@ -192,7 +189,7 @@ function fillRow(row, { i, one, p, after, longest, drawn }) {
 function openAsking() {
   for (const [name, view] of Object.entries(views)) view.open($(`vista-${name}`));
   openSheet();
-  for (const kind of ['input', 'toggle']) $('mandos').addEventListener(kind, showMoment);
+  for (const id of CONTROLS) $(id).addEventListener('input', showMoment);
   showMoment();
   const tabs = Array.from($('vistas').children);
   const openTab = (tab) => openView(tab.id.slice(4));

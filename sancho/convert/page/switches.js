@@ -92,7 +92,7 @@ function openSwitches() {
   switches.sides = [new Side(say('whole')), new Side(say('damaged'))];
   $('dos-modelos').append(...switches.sides.map((side) => side.box));
   $('interruptores').addEventListener('change', compareSwitched);
-  for (const id of ['mandos', 'inicio']) $(id).addEventListener('input', compareSwitched);
+  for (const id of [...CONTROLS, 'inicio']) $(id).addEventListener('input', compareSwitched);
   $('encender').addEventListener('click', () => {
     for (const box of switches.boxes) box.checked = true;
     compareSwitched();
