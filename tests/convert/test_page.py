@@ -578,14 +578,40 @@ def test_writing_going_on_back_another_way_and_stopping(tab, mini):
     assert (tab.text, typed) == (text, "otra cosa")
 
 
-@pytest.mark.parametrize("height", [720, 900])
-def test_the_text_is_in_sight_while_the_controls_are_moved(tab, height):
-    size = {"width": 1280, "height": height, "deviceScaleFactor": 0, "mobile": False}
+@pytest.mark.parametrize(("width", "height"), [(360, 740), (1280, 720), (1280, 900)])
+def test_the_text_begins_on_the_first_screen_and_stays_where_controls_open(tab, width, height):
+    size = {"width": width, "height": height, "deviceScaleFactor": 0, "mobile": width < 500}
     tab.driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
+    tab.again()
+    top = "document.querySelector('#texto span').getBoundingClientRect().top + scrollY"
+    before = tab.js(top)
+    assert tab.js("scrollY") == 0
+    assert before < height - 120
     tab.press("#mandos summary")
     tab.js("scrollTo({ top: 0, behavior: 'instant' })")
-    box = "document.getElementById('texto').getBoundingClientRect()"
-    assert tab.js(f"innerHeight - {box}.top") > 60
+    assert tab.js(top) == before
+    assert tab.js("document.querySelector('#texto').clientHeight") > 90
+
+
+def test_a_beginning_is_tried_with_one_press(visit):
+    tab = visit(small_checkpoint(characters=f"{CHARACTERS}H"))
+    # There is no L for a third one.
+    assert tab.texts("#comienzos button") == ["En un lugar de la Mancha", "Había una vez"]
+    tab.fill(cuantas=20)
+    tab.press("#comienzos button:last-child")
+    assert tab.text.startswith("Había una vez")
+    assert len(tab.text) == 13 + 20
+    assert tab.find("#inicio").get_attribute("value") == "Había una vez"
+
+
+def test_the_bars_follow_the_temperature_at_once(tab):
+    width = "document.querySelector('#vista-letra li .after > span').style.width"
+    tab.fill(temperatura=2)
+    flat = float(tab.js(width).rstrip("%"))
+    tab.fill(temperatura=0)
+    assert float(tab.js(width).rstrip("%")) == 100
+    assert flat < 100
+    assert not tab.js("document.getElementById('mandos').open")
 
 
 def test_who_presses_again_gets_another_text_and_may_have_the_same_one(tab, mini):
@@ -594,7 +620,7 @@ def test_who_presses_again_gets_another_text_and_may_have_the_same_one(tab, mini
     tab.fill(cuantas=60)
     seeds = [1605]
     for _ in range(3):
-        assert tab.shown("#escribir") == "Escribe otro"
+        assert tab.shown("#escribir") == "Otro"
         tab.press("#escribir")
         seeds.append(int(tab.find("#semilla").get_attribute("value")))
         text = written(mini, page.START, 60, seeds[-1])
@@ -658,10 +684,6 @@ def test_a_letter_is_asked_with_keys_buttons_and_the_mouse(tab, mini):
         tab.see("#vista-letra", f"Sorpresa: {-np.log2(p[ids[i]]):.1f} bits,")
 
     tab.press("#vista-letra summary")
-    second = "document.querySelector('#vista-letra li .after').checkVisibility()"
-    assert not tab.js(second)  # but for who opened the controls
-    tab.press("#mandos summary")
-    tab.wait(second)
     tab.keys("#texto", "HOME", *["ARROW_RIGHT"] * 12)
     see(12)
     tab.press("#siguiente")
@@ -1002,6 +1024,16 @@ def saved_file(tab: Tab, button: str, path: Path) -> Path:
             return path
         time.sleep(0.05)
     raise AssertionError(f"{path.name} was not saved")
+
+
+def test_on_a_phone_a_lesson_shows_what_it_writes_and_how_it_is_stopped(lesson):
+    phone = {"width": 360, "height": 740, "deviceScaleFactor": 0, "mobile": True}
+    lesson.driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", phone)
+    lesson.wait("document.getElementById('escrito').textContent")
+    lesson.js("document.getElementById('parar').scrollIntoView({ behavior: 'instant' })")
+    box = "document.getElementById('{}').getBoundingClientRect()".format
+    assert lesson.js(f"{box('parar')}.top") >= 0
+    assert lesson.js(f"{box('escrito')}.top") < 740 - 60
 
 
 def test_what_learned_in_the_page_goes_on_and_is_kept(lesson, tmp_path):

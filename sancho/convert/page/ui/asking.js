@@ -5,6 +5,7 @@ import { bitsOf, entropy, softmax } from '../engine/probability.js';
 import { ranking, shapeLogits } from '../engine/sampler.js';
 import { readOn } from '../engine/writer.js';
 import { app, characterOf } from './app.js';
+import { CONTROLS } from './controls.js';
 import { $, aside, bar, element, glyph, hint, walkWithArrows } from './elements.js';
 import { keepAddress } from './link.js';
 import { percent, visible } from './notation.js';
@@ -149,10 +150,7 @@ const letterView = {
     const doubt = say(choices > 1 ? 'doubted' : 'hardly_doubted', { n: choices });
     this.verdict.textContent = say('verdict', { chance, place: place + 1, all: logits.length, doubt });
     this.surprise.textContent = say('surprise_of', { bits: bitsOf(p[id]).toFixed(1), chance });
-    // Who has not opened the controls knows of none.
-    const isOpen = $('mandos').open;
-    this.box.classList.toggle('plain', !isOpen);
-    const after = isOpen ? softmax(shapeLogits(logits, story.controls.options)) : p;
+    const after = softmax(shapeLogits(logits, story.controls.options));
     const shown = order.slice(0, SHOWN);
     if (place >= SHOWN) shown.push(id);
     const longest = Math.max(p[order[0]], ...shown.map((one) => after[one]));
@@ -205,7 +203,7 @@ export function openAsking(others) {
   Object.assign(views, { letra: letterView, ...others });
   for (const [name, view] of Object.entries(views)) view.open($(`vista-${name}`));
   openSheet();
-  for (const kind of ['input', 'toggle']) $('mandos').addEventListener(kind, showMoment);
+  for (const id of CONTROLS) $(id).addEventListener('input', showMoment);
   showMoment();
   const tabs = Array.from($('vistas').children);
   const openTab = (tab) => openView(tab.id.slice(4));

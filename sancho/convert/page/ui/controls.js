@@ -5,6 +5,7 @@ import { app } from './app.js';
 import { element } from './elements.js';
 import { say } from './words.js';
 
+export const CONTROLS = ['riesgo', 'mandos']; // the boxes in which they are
 const REST = 100; // ms without a key
 
 export const rest = () => new Promise((resolve) => setTimeout(resolve, REST));
@@ -13,7 +14,7 @@ export const rest = () => new Promise((resolve) => setTimeout(resolve, REST));
 function samplingControls() {
   const all = app.model.config.vocab_size;
   return {
-    temperature: { id: 'temperatura', min: 0, max: 2, step: 0.05 },
+    temperature: { label: 'risk', id: 'temperatura', min: 0, max: 2, step: 0.05 },
     min_p: { id: 'min-p', min: 0, max: 0.5, step: 0.01, off: 0 },
     top_p: { id: 'top-p', min: 0.01, max: 1, step: 0.01, off: 1 },
     top_k: { id: 'top-k', min: 1, max: all, step: 1, off: all },
@@ -21,18 +22,20 @@ function samplingControls() {
 }
 
 export class Controls {
-  /** Puts the controls at the head of a box. */
-  constructor(box, options) {
+  /** Puts the temperature into a box of its own, the others at the head of another one. */
+  constructor(risk, box, options) {
     this.inputs = {};
     this.off = {};
-    const fields = Object.entries(samplingControls()).map(([key, { off, ...range }]) => {
+    const fields = Object.entries(samplingControls()).map(([key, { off, label = key, ...range }]) => {
       this.off[key] = off;
-      return this._field(key, range, options[key] ?? off);
+      return this._field(key, label, range, options[key] ?? off);
     });
-    box.prepend(...fields.flat());
+    const [temperature, ...others] = fields;
+    risk.append(...temperature);
+    box.prepend(...others.flat());
   }
 
-  _field(key, range, value) {
+  _field(key, label, range, value) {
     const { id } = range;
     const note = `${id}-nota`;
     const input = element('input', { type: 'range', ...range, 'aria-describedby': note });
@@ -46,7 +49,7 @@ export class Controls {
     this.inputs[key] = input;
     show();
     return [
-      element('label', { for: id }, `${say(key)} `, output),
+      element('label', { for: id }, `${say(label)} `, output),
       input,
       element('p', { class: 'hint', id: note }, say(`${key}_hint`)),
     ];

@@ -125,6 +125,13 @@ export const journeyView = {
       stop.classList.toggle('ahead', i > n);
     });
     if (this.moment) this.describe();
+    if (this.timer) this.keepInSight();
+  },
+
+  /** Moves the sheet along with the walker, where a sheet it is. */
+  keepInSight() {
+    if (getComputedStyle($('preguntas')).position !== 'fixed') return;
+    this.stations[this.at].stop.scrollIntoView({ block: 'center' });
   },
 
   describe() {

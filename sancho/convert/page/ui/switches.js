@@ -5,7 +5,7 @@ import { meanOf } from '../engine/probability.js';
 import { Writer } from '../engine/writer.js';
 import { app, characterOf } from './app.js';
 import { headInWords } from './attention.js';
-import { rest } from './controls.js';
+import { CONTROLS, rest } from './controls.js';
 import { $, element } from './elements.js';
 import { readSurprises } from './surprise.js';
 import { say } from './words.js';
@@ -103,7 +103,7 @@ export function openSwitches() {
   switches.sides = [new Side(say('whole')), new Side(say('damaged'))];
   $('dos-modelos').append(...switches.sides.map((side) => side.box));
   $('interruptores').addEventListener('change', compareSwitched);
-  for (const id of ['mandos', 'inicio']) $(id).addEventListener('input', compareSwitched);
+  for (const id of [...CONTROLS, 'inicio']) $(id).addEventListener('input', compareSwitched);
   $('encender').addEventListener('click', () => {
     for (const box of switches.boxes) box.checked = true;
     compareSwitched();

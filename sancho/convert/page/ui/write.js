@@ -4,7 +4,7 @@ import { breather } from '../engine/breather.js';
 import { bitsOf, entropy, softmax } from '../engine/probability.js';
 import { Writer } from '../engine/writer.js';
 import { app, characterOf } from './app.js';
-import { Controls, optionsInWords } from './controls.js';
+import { CONTROLS, Controls, optionsInWords } from './controls.js';
 import { $, element } from './elements.js';
 import { Letters } from './letters.js';
 import { quoted, say, spoken } from './words.js';
@@ -12,6 +12,9 @@ import { quoted, say, spoken } from './words.js';
 const LONGEST_START = 3000; // letters of the start that are shown; the model reads fewer
 const OPENING = 300; // letters among which the one to look at first is sought
 const KEPT = 4; // readers of the text on show, each of one window of it
+
+// Beginnings to try, where the model knows all their letters.
+const BEGINNINGS = ['En un lugar de la Mancha', 'Había una vez', 'La inteligencia artificial'];
 
 export const TINTS = [1, 2, 4, 6, 9]; // bits from which a letter has a deeper tint
 
@@ -198,7 +201,7 @@ export async function goOn(isEnough = (n) => n >= wantedLetters(), letter = null
   story.tell.rest();
   if (story.chosen !== null) return;
   if (letter !== null) return story.tell.choose(Math.min(letter, story.ids.length - 1));
-  if (written) $('estado').textContent = say('pace_and_doubt', { pace: $('estado').textContent });
+  if (written && $('preguntas').offsetWidth) $('estado').textContent = say('pace_and_doubt', { pace: $('estado').textContent });
   return story.tell.choose(doubt.at);
 }
 
@@ -284,11 +287,23 @@ function showControls() {
   $('semilla-mal').hidden = !isWrong;
 }
 
+function offerBeginnings() {
+  const isKnown = (text) => !app.vocabulary.encode(text).unknown.length;
+  const chip = (text) => element('button', { type: 'button', onclick: () => tryBeginning(text) }, text);
+  $('comienzos').replaceChildren(...BEGINNINGS.filter(isKnown).map(chip));
+}
+
+function tryBeginning(text) {
+  $('inicio').value = text;
+  $('inicio').dispatchEvent(new Event('input', { bubbles: true }));
+  beginAnew();
+}
+
 /** tell: ask(i), tap(i), choose(i), a letter is pointed at, touched, sought; rest(), a text is there. */
 export function openWriting(tell) {
   story.tell = tell;
   story.letters = new Letters($('texto'), { ask: tell.ask, choose: tell.tap });
-  story.controls = new Controls($('mandos').querySelector('.controls'), app.facts.sampling);
+  story.controls = new Controls($('riesgo'), $('mandos').querySelector('.controls'), app.facts.sampling);
   $('semilla').value = app.facts.seed;
   $('semilla-mal').textContent = say('wrong_seed', { seed: String(app.facts.seed) });
   if (!app.facts.exact) $('semilla-nota').textContent = say('seed_hint_here');
@@ -297,9 +312,10 @@ export function openWriting(tell) {
   $('otra-vez').addEventListener('click', begin);
   $('seguir').addEventListener('click', () => goOn());
   $('volver').addEventListener('click', goBack);
-  $('mandos').addEventListener('input', showControls);
+  for (const id of CONTROLS) $(id).addEventListener('input', showControls);
   $('semilla').addEventListener('input', () => (story.writer = null));
-  for (const id of ['mandos', 'inicio']) $(id).addEventListener('input', showWhatIsBegun);
+  for (const id of [...CONTROLS, 'inicio']) $(id).addEventListener('input', showWhatIsBegun);
+  offerBeginnings();
   showControls();
   showRunning();
   $('escribir').disabled = false;
