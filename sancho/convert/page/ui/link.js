@@ -30,7 +30,8 @@ export function keepAddress() {
 
 /** Returns the address of the page for others; empty where only a disk has it, and none is known. */
 export function pageAddress() {
-  if (location.protocol !== 'file:') return location.href.split('#')[0];
+  const isPublished = /^https?:$/.test(location.protocol); // file: and blob: lead nobody anywhere
+  if (isPublished) return location.href.split('#')[0];
   const { page } = app.facts.links;
   return page && page + location.search;
 }
