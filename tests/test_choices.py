@@ -60,7 +60,7 @@ def text_of(path: str) -> str:
 
 def known_to_model_js() -> Known:
     """Read its tables: names in quotes, and the keys of ACTIVATIONS."""
-    text = text_of("sancho/convert/page/model.js")
+    text = text_of("sancho/convert/page/engine/model.js")
     (choices,) = re.findall(r"^const CHOICES = {\n(.*?)^};", text, re.MULTILINE | re.DOTALL)
     (functions,) = re.findall(r"^const ACTIVATIONS = {\n(.*?)^};", text, re.MULTILINE | re.DOTALL)
     known = {
@@ -86,7 +86,7 @@ def test_every_implementation_knows_every_choice():
         "sancho/model.py": {option: known_to_model_py(option) for option in CHOICES},
         "sancho/numpy_model.py": numpy_model.CHOICES,
         "sancho/convert/page/__init__.py": page.COMPUTED,
-        "sancho/convert/page/model.js": known_to_model_js(),
+        "sancho/convert/page/engine/model.js": known_to_model_js(),
         "sancho/convert/huggingface.py": huggingface.COMPUTED,
         # The others it has no table of, and computes them as model.py does.
         "sancho/convert/modeling_sancho.py": CHOICES | known_to_modeling_sancho(),

@@ -24,7 +24,10 @@ from PIL import Image
 
 import estilo
 from sancho.convert import page
+from sancho.convert.page import scripts
 
+COMUNES = ("ui/elements.js", "ui/notation.js")
+"""Los módulos de la página que usa comun.js."""
 CARPETA = Path(__file__).resolve().parent / "piezas"
 CLASE = "sancho-pieza"
 """La clase del elemento que contiene una pieza; por ella se encuentran en un cuaderno."""
@@ -42,7 +45,7 @@ PAGINA = """<!doctype html>
 class Pieza:
     """Una pregunta, una página que la contesta si se toca, y la respuesta plegada.
 
-    nombre: su programa, piezas/nombre.js. partes: los de la página que usa además de tools.js.
+    nombre: su programa, piezas/nombre.js. partes: los módulos de la página que usa además de COMUNES.
     datos: lo que el programa lee. figura y alt: lo que se ve donde el programa no puede correr.
     """
 
@@ -64,8 +67,8 @@ class Pieza:
     def pagina(self) -> str:
         """Dar la página del marco, entera."""
         datos = json.dumps(self.datos, allow_nan=False, separators=(",", ":"))
-        programas = [de_la_pagina(parte) for parte in ("tools", *self.partes)]
-        programas += [leer("comun.js"), leer(f"{self.nombre}.js")]
+        modulos = scripts.in_order(*COMUNES, *self.partes)
+        programas = [scripts.joined(modulos), leer("comun.js"), leer(f"{self.nombre}.js")]
         return PAGINA.format(
             titulo=html.escape(self.titulo),
             estilo=hoja_de_estilo() + leer("marco.css") + leer(f"{self.nombre}.css"),
@@ -107,16 +110,9 @@ def leer(nombre: str) -> str:
     return archivo.read_text(encoding="utf-8") if archivo.exists() else ""
 
 
-def de_la_pagina(parte: str) -> str:
-    """Leer un programa de la página del proyecto; "model.softmax" es una función de model.js."""
-    archivo, _, funcion = parte.partition(".")
-    texto = (page.FOLDER / f"{archivo}.js").read_text(encoding="utf-8")
-    return re.search(rf"^function {funcion}\(.*?^}}\n", texto, re.M | re.S)[0] if funcion else texto
-
-
 def hoja_de_estilo() -> str:
     """Dar de la hoja de estilo de la página los colores, los mandos, las letras y las tablas."""
-    hoja = (page.FOLDER / "style.css").read_text(encoding="utf-8")
+    hoja = (page.UI / "style.css").read_text(encoding="utf-8")
     return re.sub(r"\n\s*", "\n", hoja.partition("/* where it looks */")[0])
 
 
@@ -165,7 +161,7 @@ def softmax(
         "primera opción, con 3 todas se parecen; el orden es siempre el mismo.",
         pregunta,
         respuesta,
-        partes=["model.softmax"],
+        partes=["engine/probability.js"],
     )
 
 
@@ -218,7 +214,7 @@ def sorteo(
         "que deja las que hacen falta para sumar el 80 %; lo que queda se reparte de nuevo.",
         pregunta,
         respuesta,
-        partes=["random", "model.softmax", "sampler"],
+        partes=["engine/random.js", "engine/sampler.js"],
     )
 
 
@@ -518,7 +514,7 @@ def subcapas(
         f"sin ella: de {sin_una.min():.2f} a {sin_una.max():.2f}.",
         pregunta,
         respuesta if respuesta is not None else lo_que_se_apaga(perdidas),
-        partes=["unpack"],
+        partes=["engine/base64.js"],
     )
 
 
@@ -604,7 +600,7 @@ def atencion(
         "cada una de las anteriores.",
         pregunta,
         respuesta,
-        partes=["sampler", "unpack", "letters"],
+        partes=["engine/sampler.js", "engine/base64.js", "ui/letters.js"],
     )
 
 
@@ -774,7 +770,7 @@ def mezcla(
         "los valores.",
         pregunta,
         respuesta,
-        partes=["model.softmax"],
+        partes=["engine/probability.js"],
     )
 
 
@@ -853,5 +849,5 @@ def alineamiento(
         "pesos de la atención cruzada. El cuadrito ■ es el final.",
         pregunta,
         respuesta,
-        partes=["sampler", "unpack", "letters"],
+        partes=["engine/sampler.js", "engine/base64.js", "ui/letters.js"],
     )

@@ -162,7 +162,7 @@ def test_every_source_is_used():
         f"{name}.{kind}" for name in EXAMPLES for kind in ("js", "css")
     }
     assert {path.name for path in piezas.CARPETA.iterdir()} <= used
-    assert (page.FOLDER / "style.css").read_text("utf-8").count("/* where it looks */") == 1
+    assert (page.UI / "style.css").read_text("utf-8").count("/* where it looks */") == 1
 
 
 def test_what_cannot_be_shown_is_refused():

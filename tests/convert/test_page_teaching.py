@@ -51,6 +51,12 @@ OTHER = "Otro texto, con otras letras: jaque, kilo, wolframio, 1605.\n" * 300
 STEP = "learner.takeGradients(all);"
 
 
+def take_up(tab: Tab, place: int = 0) -> None:
+    """Take up a lesson of the list, of which the newest is the first."""
+    tab.wait("lesson.earlier.length > arguments[0]", place)
+    tab.press(f"#aprendidos li:nth-child({place + 1}) button")
+
+
 def stop(tab: Tab) -> None:
     tab.press("#parar")
     tab.see("#aprendizaje", "Parado en el paso")
@@ -79,6 +85,7 @@ def test_another_text_drops_nothing_unasked(lesson, tmp_path):
     lesson.fill(pegado=OTHER)
     lesson.see("#leido", thousands(len(OTHER)))
     assert "texto pegado" in lesson.shown("#lo-aprendido")
+    lesson.js("(lesson.isRefused = true)")
     lesson.find("#aprender").click()
     assert "sustituye" in answer(lesson, accepts=False)
     assert lesson.shown("#aprendizaje") == said
@@ -93,18 +100,19 @@ def test_another_text_drops_nothing_unasked(lesson, tmp_path):
     path = saved_file(lesson, "#guardar-modelo", tmp_path / "texto pegado.safetensors")
     assert checkpoint.load(path).characters == "".join(sorted(set(LESSON)))
     lesson.again()
-    lesson.press("#retomar")
+    take_up(lesson)
     lesson.see("#aprendizaje", said)
-    # What is in a file may go without a question.
-    saved_file(lesson, "#guardar-pagina", tmp_path / "texto pegado.html")
-    lesson.fill(pegado=OTHER)
+    # What the browser keeps may go without a question, and stays in the list.
+    lesson.fill(pegado=OTHER, titulo="La primera")
+    lesson.js("document.querySelector('#titulo').dispatchEvent(new Event('change'))")
     lesson.see("#leido", thousands(len(OTHER)))
-    kept = lesson.js("lesson.kept")
+    kept = lesson.js("lesson.learned.key")
     lesson.find("#aprender").click()
     lesson.see("#aprendizaje", "Faltan")
     stop(lesson)
-    lesson.wait("lesson.kept > arguments[0]", kept)
-    assert lesson.later("withKept('readonly', (store) => store.count())") == 1
+    lesson.wait("lesson.learned.key > arguments[0]", kept)
+    lesson.see("#aprendidos li", "«La primera»")
+    assert len(lesson.texts("#aprendidos li")) == 1
     path.unlink()
     path = saved_file(lesson, "#guardar-modelo", path)
     assert checkpoint.load(path).characters == "".join(sorted(set(OTHER)))
@@ -112,43 +120,58 @@ def test_another_text_drops_nothing_unasked(lesson, tmp_path):
 
 def test_two_tabs_keep_a_lesson_each(lesson):
     stop(lesson)
-    lesson.wait("lesson.kept")
+    lesson.wait("lesson.learned.key")
     first = lesson.driver.current_window_handle
     address = lesson.driver.current_url
     lesson.driver.switch_to.new_window("tab")
     lesson.driver.get(address)
     lesson.ready().fill(pegado=OTHER)
     lesson.see("#leido", thousands(len(OTHER)))
-    kept = lesson.js("(window.confirm = () => true, lesson.kept)")
     lesson.press("#aprender")
     lesson.see("#aprendizaje", "Faltan")
     stop(lesson)
-    lesson.wait("lesson.kept > arguments[0]", kept)
+    lesson.wait("lesson.learned.key")
     lesson.driver.close()
     lesson.driver.switch_to.window(first)
+    key = lesson.js("lesson.learned.key")
     lesson.press("#continuar")
     lesson.see("#aprendizaje", "Faltan")
     stop(lesson)
     said = lesson.shown("#aprendizaje")
-    lesson.wait("lesson.kept > arguments[0]", kept)
+    lesson.later("lesson.keeping.then(() => 1)")
+    assert lesson.js("lesson.learned.key") == key
     lesson.again()
-    lesson.press("#retomar")
-    lesson.see("#aprendizaje", said)
-    kinds = len(set(LESSON))
-    assert lesson.js("lesson.learned.text.characters.length") == kinds
-    assert lesson.js("lesson.learned.plan.config.vocab_size") == kinds
+    for place, text in enumerate([LESSON, OTHER]):  # the one that went on last is the first
+        take_up(lesson, 0)
+        if not place:
+            lesson.see("#aprendizaje", said)
+        kinds = len(set(text))
+        lesson.wait("lesson.learned?.text.characters.length === arguments[0]", kinds)
+        assert lesson.js("lesson.learned.plan.config.vocab_size") == kinds
+        lesson.wait("lesson.earlier.length === 1")
+
+
+def test_a_lesson_is_forgotten_when_somebody_says_so(lesson):
+    stop(lesson)
+    lesson.wait("lesson.learned.key")
+    lesson.again()
+    lesson.wait("lesson.earlier.length")
+    lesson.press("#aprendidos li button:nth-of-type(2)")
+    lesson.wait("!lesson.earlier.length")
+    assert lesson.shown("#aprendidos") == ""
+    lesson.again()
+    assert lesson.later("keptLessons().then((all) => all.length)") == 0
 
 
 def test_letters_of_another_text_are_not_taken_up(lesson):
     stop(lesson)
-    lesson.wait("lesson.kept")
+    lesson.wait("lesson.learned.key")
     other = "{...lesson.learned, text: {...lesson.learned.text, characters: ['a', 'b']}}"
     assert lesson.later(f"keepLesson({other}, null)") > 0
     lesson.again()
-    lesson.wait("lesson.kept")
-    lesson.press("#retomar")
+    take_up(lesson)
     lesson.see("#aprendizaje", "no es de un mismo texto")
-    assert lesson.shown("#guardar") == lesson.shown("#retomar") == ""
+    assert lesson.shown("#guardar") == ""
 
 
 def test_a_paste_can_be_learned_at_once_and_a_grey_button_says_why(tab):
@@ -387,8 +410,8 @@ def test_no_training_loss_is_told_as_that_of_what_it_has_not_read(tab, tmp_path)
     tab.fill(pegado=LESSON + OTHER)  # what it has not read is another text
     tab.see("#leido", thousands(len(LESSON + OTHER)))
     tab.press("#aprender")
-    tab.wait("lesson.kept && (giveUp('worker_died'), true)")
-    loss = "lesson.keeping.then(() => keptLesson(lesson.kept)).then((kept) => kept.loss)"
+    tab.wait("lesson.learned?.key && (giveUp('worker_died'), true)")
+    loss = "lesson.keeping.then(() => keptLesson(lesson.learned.key)).then((kept) => kept.loss)"
     assert tab.later(loss) is None
     facts = "learnedFacts(lesson.learned)"
     assert tab.js(f"{facts}.progress.val_loss") is None
@@ -397,7 +420,7 @@ def test_no_training_loss_is_told_as_that_of_what_it_has_not_read(tab, tmp_path)
     tab.js("(tellLearned(), 0)")
     assert "en la parte que no ha leído, aún sin medir" in tab.shown("#aprendizaje")
     tab.again()
-    tab.press("#retomar")
+    take_up(tab)
     tab.see("#aprendizaje", "nats por letra en la parte que no ha leído")
     kept = {"behavior": "allow", "downloadPath": str(tmp_path)}
     tab.driver.execute_cdp_cmd("Browser.setDownloadBehavior", kept)
@@ -569,9 +592,9 @@ def test_one_button_teaches_the_sample_and_what_it_wrote_is_copied(visit, mini):
     tab.press("#copiar-escrito")
     assert tab.shown("#escrito-copiado") == "Copiado."
     assert tab.js("getSelection().toString()").startswith("Tras 0 segundos")
-    tab.wait("lesson.kept")
+    tab.wait("lesson.learned?.key")
     tab.again()
-    tab.press("#retomar")
+    take_up(tab)
     assert tab.shown("#escrito") == shown
 
 
@@ -618,15 +641,72 @@ def test_a_kept_page_says_what_it_is_and_writes_what_its_model_would(lesson, tmp
     # Of weights in half precision, sample.py may write another text.
     assert lesson.js("app.facts.exact") is False
     assert "En sample.py puede ser otro" in lesson.texts("#semilla-nota")[0]
-    assert lesson.shown("#duelo-titulo") == "¿Tú o tu modelo?"
-    assert "tu modelo. ¿Cuál es el de la persona?" in lesson.shown("#duelo-intro")
-    lesson.press("#ronda", "#pareja button")
-    assert sorted(lesson.texts("#pareja b")) == ["Del modelo.", "✓ De la persona."]
-    assert "¿Tú o tu modelo?" in lesson.find("#cuenta-duelo").get_attribute("value")
+    assert lesson.shown("#duelo-titulo") == f"Uno lo escribió {name}; el otro, su modelo. ¿Cuál?"
+    lesson.press("#pareja button")
+    assert sorted(lesson.texts("#pareja b")) == ["Del modelo.", f"✓ De {name}."]
     lesson.driver.get(f"{path.as_uri()}?lang=en")
     lesson.ready()
     assert lesson.texts("h1") == [f"What {name} writes"]
     assert "letters) for" in lesson.shown("#lema")
+
+
+def sent_page(tab: Tab, folder: Path, **fields: str) -> None:
+    """Save the page of a lesson that was stopped, and open it."""
+    stop(tab)
+    tab.fill(**fields)
+    title = fields.get("titulo", "texto pegado")
+    path = saved_file(tab, "#guardar-pagina", folder / f"{title}.html")
+    tab.driver.get(path.as_uri())
+    tab.ready()
+
+
+def test_a_sent_page_opens_on_its_game_and_leads_on(lesson, tmp_path):
+    sent_page(lesson, tmp_path, nombre="Ana", titulo="Cartas")
+    first = "document.querySelector('main').firstElementChild.id"
+    assert lesson.js(first) == "duelo"
+    assert lesson.shown("#duelo-titulo") == "Uno lo escribió Ana; el otro, su modelo. ¿Cuál?"
+    passages = lesson.js("app.facts.passages")
+    unread = LESSON[len(LESSON) - len(LESSON) // 10 :]
+    for n in range(5):
+        assert lesson.shown("#fallo").startswith(f"Ronda {n + 1} de 5")
+        before, passage = passages[n]
+        assert before + passage in unread
+        whose = lesson.texts("#pareja b")
+        place = whose.index("✓ De Ana.")
+        shown = lesson.texts("#pareja button")[place]
+        assert passage.startswith(shown.partition(" …")[0][:40])
+        lesson.press(f"#pareja button:nth-child({1 + place if n else 2 - place})")
+        lesson.press("#ronda") if n < 4 else None
+    assert lesson.shown("#fallo") == "Sí. 4 de 5."
+    score = lesson.find("#cuenta-duelo").get_attribute("value")
+    assert score == "¿Quién escribió qué, Ana o su modelo? Acerté 4 de 5. ¿Y tú?"
+    lesson.press("#duelo-sigue [href='#ensena']")
+    assert lesson.js("location.hash") == "#ensena"
+    assert lesson.shown("#ensena h2")
+
+
+def test_without_a_name_somebody_wrote_it(lesson, tmp_path):
+    sent_page(lesson, tmp_path)
+    title = "Uno lo escribió alguien; el otro, su modelo. ¿Cuál?"
+    assert lesson.shown("#duelo-titulo") == title
+
+
+def test_a_text_of_few_passages_opens_on_the_text_and_says_why(lesson, tmp_path):
+    lesson.wait("passagesOf(unreadOf(lesson.run.text)).length > 2")
+    lesson.js("(lesson.run.text.val = lesson.run.text.val.slice(0, 900), 0)")
+    sent_page(lesson, tmp_path)
+    assert lesson.js("document.querySelector('main').firstElementChild.id") == "escribe"
+    assert lesson.shown("#duelo") == ""
+    assert "y hacen falta 3." in lesson.shown("header")
+    assert lesson.text
+
+
+def test_who_saves_a_page_sees_which_fragments_it_carries(lesson, tmp_path):
+    stop(lesson)
+    lesson.press("#lleva summary")
+    facts = lesson.js("learnedFacts(lesson.learned)")
+    assert lesson.texts("#lleva p") == ["".join(pair) for pair in facts["passages"]]
+    assert f"estos {len(facts['passages'])} fragmentos" in lesson.shown("#lleva summary")
 
 
 def test_a_page_without_a_name_is_its_texts(lesson, tmp_path):
@@ -711,7 +791,7 @@ def test_what_was_typed_outlives_a_reload_and_the_other_language(tab):
 
 def test_a_lesson_is_not_broken_off_unasked(lesson):
     stop(lesson)
-    lesson.wait("lesson.kept")
+    lesson.wait("lesson.learned.key")
     assert not asks(lesson)
     lesson.js("(lesson.isRefused = true)")
     assert asks(lesson)

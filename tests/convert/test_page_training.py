@@ -15,13 +15,13 @@ from golden.make import FOLDER as GOLDEN
 from sancho import checkpoint, ngrams
 from sancho.config import AskedConfig, ModelConfig, TrainConfig, TrainOptions
 from sancho.convert.page import FOLDER as PAGE
-from sancho.convert.page import teaching_facts, with_derived
+from sancho.convert.page import scripts, teaching_facts, with_derived
 from sancho.corpus import Corpus
 from sancho.plan import follow_text
 from sancho.tokenizer import CharTokenizer
 from sancho.training import Batches, TrainingState, fit
 
-SCRIPTS = "random model tools kernel gradients train lesson".split()
+MODULES = scripts.in_order("engine/train.js", "ui/workers.js")
 TABLE, KEYS = "ngram_embedding.weight", "ngram_embedding.keys"
 NODE = shutil.which("node")
 
@@ -44,9 +44,8 @@ const tell = (values) => console.log(JSON.stringify(values));
 def run_in_node(program, *, kernel=True, **given):
     """Run a program after the page's scripts; return what it tells."""
     if kernel:
-        given["kernel"] = base64.b64encode((PAGE / "kernel.wasm").read_bytes()).decode()
-    scripts = [(PAGE / f"{name}.js").read_text(encoding="utf-8") for name in SCRIPTS]
-    source = "\n".join(["'use strict';", *scripts, HARNESS, program])
+        given["kernel"] = base64.b64encode((PAGE / "engine" / "kernel.wasm").read_bytes()).decode()
+    source = f"'use strict';\n{scripts.joined(MODULES)}{{{HARNESS}{program}}}"
     command = [str(NODE), "-e", source]
     done = subprocess.run(
         command, input=json.dumps(given), capture_output=True, text=True, encoding="utf-8"
@@ -64,9 +63,9 @@ def test_kernel_is_what_its_text_assembles_to(tmp_path):
     if not assembler.exists():
         pytest.skip("wat2wasm is not there: npm install --no-save wabt")
     output = tmp_path / "kernel.wasm"
-    command = [str(NODE), assembler, PAGE / "kernel.wat", "-o", output]
+    command = [str(NODE), assembler, PAGE / "engine" / "kernel.wat", "-o", output]
     subprocess.run(command, check=True)
-    assert output.read_bytes() == (PAGE / "kernel.wasm").read_bytes()
+    assert output.read_bytes() == (PAGE / "engine" / "kernel.wasm").read_bytes()
 
 
 WINDOW = """

@@ -1,9 +1,9 @@
 """Export to one HTML page in which the model runs, in any browser, without a network.
 
-The scripts of this folder, one after the other, and a style sheet are put into skeleton.html as
-they are, and the weights as packing.py lays them out. The texts of the page are in strings.json:
-each key has a Spanish and an English text, with the same {names} to fill in. A bar in a text
-separates the singular from the plural.
+The scripts, as scripts.py joins them, and a style sheet are put into ui/skeleton.html, and the
+weights as packing.py lays them out. The texts of the page are in ui/strings.json: each key has a
+Spanish and an English text, with the same {names} to fill in. A bar in a text separates the
+singular from the plural.
 
 A Content-Security-Policy allows the page's own scripts and style, by their hashes, workers made of
 its first script, and WebAssembly. The page can't send a request to any server. The content of the
@@ -27,6 +27,7 @@ from sancho import checkpoint
 from sancho.checkpoint import Checkpoint
 from sancho.config import DEFAULT_SAMPLING, CheckpointOption, ModelConfig
 from sancho.convert.output import check_new, require_computed
+from sancho.convert.page import scripts
 from sancho.convert.page.packing import (
     PackingCost,
     PagePrecision,
@@ -37,6 +38,7 @@ from sancho.convert.page.packing import (
     stored_shapes,
 )
 from sancho.convert.page.passages import find_passages
+from sancho.convert.page.scripts import FOLDER
 from sancho.errors import UserError
 from sancho.files import atomic_write, existing_file
 from sancho.metrics import read_metrics
@@ -47,16 +49,7 @@ from sancho.text import MARK as GUTENBERG
 from sancho.tokenizer import CharTokenizer
 from sancho.weights import count_parameters
 
-FOLDER = Path(__file__).resolve().parent
-ENGINE = "vocabulary model random tools sampler kernel gradients corpus train worker".split()
-"""The scripts that the workers for training run, too."""
-SCRIPTS = [
-    *ENGINE,
-    *"proof unpack words tables curve controls letters write typing link letter".split(),
-    *"attention journey surprise game duel switches about".split(),
-    *"passages keep store lesson teach drafts start".split(),
-]
-"""All scripts in their order in the page; none uses a later one."""
+UI = FOLDER / "ui"
 COMPUTED = {
     "norm": ("layernorm", "rmsnorm"),
     "position": ("learned", "sinusoidal", "rope"),
@@ -168,7 +161,7 @@ def write_page(
     Raises UserError if `output` exists and is not a page, or can't be made.
     """
     output = Path(output)
-    require_computed(saved, COMPUTED, "sancho/convert/page/model.js")
+    require_computed(saved, COMPUTED, "sancho/convert/page/engine/model.js")
     _check_output(output)
     packed = rounded(saved, precision)
     cost = packing_cost(saved, packed, text[1], text[0]) if text else None
@@ -237,7 +230,7 @@ def teaching_facts(data: str | Path) -> dict:
         "epochs": MINI.epochs,
         "dropout": {"most": MOST_DROPPED, "less": LESS_DROPPED},
         "scale": SCALED,
-        "kernel": base64.b64encode((FOLDER / "kernel.wasm").read_bytes()).decode(),
+        "kernel": base64.b64encode((FOLDER / "engine" / "kernel.wasm").read_bytes()).decode(),
         "text": text_rules(),
         "sample_name": sample.stem,
         "sample": base64.b64encode(text).decode(),
@@ -291,14 +284,13 @@ def curve(metrics: list[dict]) -> list[tuple[float, float | None, float | None]]
 
 def assemble(facts: dict, weights: str) -> str:
     """Return the page: the skeleton with everything in its place."""
-    engine = _script(ENGINE)
-    script = _script(SCRIPTS[len(ENGINE) :])
-    style = (FOLDER / "style.css").read_text(encoding="utf-8")
+    engine, script = scripts.of_page()
+    style = (UI / "style.css").read_text(encoding="utf-8")
     policy = (
         f"default-src 'none'; script-src {_hash(engine)} {_hash(script)} 'wasm-unsafe-eval'; "
         f"worker-src blob:; style-src {_hash(style)}; base-uri 'none'; form-action 'none'"
     )
-    strings = json.loads((FOLDER / "strings.json").read_text(encoding="utf-8"))
+    strings = json.loads((UI / "strings.json").read_text(encoding="utf-8"))
     # A < that is written as \\u003c neither ends the script nor opens a comment.
     data = json.dumps(facts | {"strings": strings}, allow_nan=False, separators=(",", ":"))
     parts = {
@@ -310,7 +302,7 @@ def assemble(facts: dict, weights: str) -> str:
         "engine": engine,
         "script": script,
     }
-    skeleton = (FOLDER / "skeleton.html").read_text(encoding="utf-8")
+    skeleton = (UI / "skeleton.html").read_text(encoding="utf-8")
     return re.sub(r"\{\{(\w+)\}\}", lambda place: parts[place[1]], in_spanish(skeleton, strings))
 
 
@@ -345,11 +337,6 @@ def in_spanish(skeleton: str, strings: dict[str, list[str]]) -> str:
 
     skeleton = re.sub(r'data-text="(\w+)">', with_text, skeleton)
     return re.sub(r'data-label="(\w+)"', with_label, skeleton)
-
-
-def _script(names: Sequence[str]) -> str:
-    scripts = ((FOLDER / f"{name}.js").read_text(encoding="utf-8") for name in names)
-    return '"use strict";\n' + "".join(scripts)
 
 
 def _hash(content: str) -> str:

@@ -1,0 +1,306 @@
+// Escribe: a text to begin with, and what the model makes of it.
+
+import { breather } from '../engine/breather.js';
+import { bitsOf, entropy, softmax } from '../engine/probability.js';
+import { Writer } from '../engine/writer.js';
+import { app, characterOf } from './app.js';
+import { Controls, optionsInWords } from './controls.js';
+import { $, element } from './elements.js';
+import { Letters } from './letters.js';
+import { quoted, say, spoken } from './words.js';
+
+const LONGEST_START = 3000; // letters of the start that are shown; the model reads fewer
+const OPENING = 300; // letters among which the one to look at first is sought
+const KEPT = 4; // readers of the text on show, each of one window of it
+
+export const TINTS = [1, 2, 4, 6, 9]; // bits from which a letter has a deeper tint
+
+/**
+ * The text on show: its ids, where the context began from which each of them came, and the chosen
+ * letter; readers: what was read of it, by where that began. tell: whom it tells what happens, as
+ * start.js says.
+ */
+export const story = {
+  ids: [],
+  starts: [],
+  chosen: null,
+  version: 0,
+  writer: null,
+  running: false,
+  past: [],
+  offered: null, // the seed that was taken last for another text
+  tell: null,
+};
+
+export const tintOf = (bits) => TINTS.filter((least) => bits >= least).length;
+
+const isSeed = (text) => /^\d+$/.test(text.trim());
+
+/** Returns the seed in its field; that of the page, where no whole number is there. */
+export function seed() {
+  const text = $('semilla').value;
+  return BigInt(isSeed(text) ? text : app.facts.seed);
+}
+
+/** Returns a text's ids; where there are none, those of a new line or of the first character. */
+export function startIds(ids) {
+  if (ids.length) return ids;
+  return [app.vocabulary.ids.get('\n') ?? 0];
+}
+
+/** Returns what is shown of the ids of a start. */
+const shownStart = (ids) => ids.slice(-Math.max(LONGEST_START, app.model.config.block_size));
+
+/** Returns whether the start, the controls and the seed are those with which the text on show was written. */
+function wouldRepeat() {
+  const given = shownStart(startIds(app.vocabulary.encode($('inicio').value).ids));
+  const isSame = given.length === story.given && given.every((id, i) => id === story.ids[i]);
+  return isSame && story.settings === settingsInLink();
+}
+
+export const newSeed = () => Math.floor(Math.random() * 10_000);
+
+/** Begins to write another text, with a new seed where the one in its field has written its own. */
+function beginAnew() {
+  if (wouldRepeat()) {
+    story.offered = newSeed();
+    $('semilla').value = story.offered;
+    $('semilla').dispatchEvent(new Event('input', { bubbles: true }));
+  }
+  begin();
+}
+
+/** Begins to write, or says which letters of the start are unknown. */
+function begin() {
+  const text = $('inicio').value;
+  const { unknown } = app.vocabulary.encode(text);
+  if (unknown.length) offerKnown(unknown);
+  else beginWith(text);
+}
+
+function offerKnown(unknown) {
+  const button = (label, onclick) => element('button', { type: 'button', onclick }, label);
+  const start = () => $('inicio').value;
+  const nearest = unknown.some((one) => one.nearest !== undefined);
+  const hopeless = unknown.some((one) => one.nearest === undefined);
+  const label = say(hopeless ? 'replace_some' : 'replace_all');
+  $('desconocidas').replaceChildren(
+    element('p', {}, say('never_seen', { letters: describeUnknown(unknown) })),
+    nearest ? button(label, () => beginWith(app.vocabulary.replaceUnknown(start()))) : '',
+    button(say('remove'), () => beginWith(start())),
+  );
+  $('desconocidas').hidden = false;
+}
+
+/** Returns { ids, unknown } of a text: the ids, with the nearest letter for each unknown one. */
+export function nearestIds(text) {
+  const { unknown } = app.vocabulary.encode(text);
+  return { ids: app.vocabulary.encode(app.vocabulary.replaceUnknown(text)).ids, unknown };
+}
+
+export function describeUnknown(unknown) {
+  const shown = unknown.slice(0, 8).map(({ character, position, nearest }) => {
+    const near = nearest === undefined ? say('no_nearest') : say('nearest', { letter: quoted(nearest) });
+    return say('unknown_letter', { letter: spoken(character), n: position + 1, nearest: near });
+  });
+  const letters = shown.join(', ');
+  const more = unknown.length - shown.length;
+  return more ? say('and_more', { letters, n: more }) : letters;
+}
+
+/** Begins to write after what the model knows of a text. */
+function beginWith(text) {
+  $('desconocidas').hidden = true;
+  newStory(startIds(app.vocabulary.encode(text).ids));
+  goOn();
+}
+
+/** Returns the controls and the seed as they stand in a link. */
+export function settingsInLink() {
+  const values = Object.values(story.controls.inputs).map(({ id, value }) => [id, value]);
+  return new URLSearchParams([...values, ['semilla', seed()]]).toString();
+}
+
+/** Puts another text on show; the one before can be had back. */
+export function newStory(ids) {
+  stop();
+  const { ids: before, starts: startsBefore, chosen, given, settings } = story;
+  if (before.length) story.past.push({ ids: before, starts: startsBefore, chosen, given, settings });
+  story.chosen = null;
+  const B = app.model.config.block_size;
+  const cut = shownStart(ids);
+  const first = Math.max(0, cut.length - B);
+  // What came before the model's context was never read by it; it gets contexts of its own.
+  const starts = cut.map((_, i) => (i > first ? first : Math.max(0, Math.floor((i - 1) / B) * B)));
+  showStory(cut, starts);
+}
+
+function showStory(ids, starts) {
+  Object.assign(story, { ids: ids.slice(), starts: starts.slice(), writer: null });
+  // For a link: how many letters were given, how others were written (null: in several ways).
+  Object.assign(story, { readers: new Map(), given: ids.length, settings: undefined });
+  story.version++;
+  story.letters.clear();
+  story.letters.add(ids.map(characterOf));
+  $('texto').scrollTop = $('texto').scrollHeight;
+  $('volver').hidden = !story.past.length;
+}
+
+/** Keeps what was read from a place on, so that letters there can be asked without reading anew. */
+export function keepReader(start, reader) {
+  const { readers } = story;
+  readers.delete(start);
+  readers.set(start, reader);
+  if (readers.size > KEPT) readers.delete(readers.keys().next().value);
+}
+
+export function stop() {
+  story.running = false;
+}
+
+function wantedLetters() {
+  return Math.max(1, Math.floor($('cuantas').valueAsNumber) || 600);
+}
+
+/**
+ * Writes letters until there are enough or it is stopped. Then, unless a letter is chosen already,
+ * shows the one that is given, or else the one of the first where the model hesitated most.
+ */
+export async function goOn(isEnough = (n) => n >= wantedLetters(), letter = null) {
+  if (story.running) return;
+  const run = (story.run = {});
+  story.running = true;
+  showRunning();
+  story.writer = story.writer || new Writer(app.model, story.ids, story.controls.options, seed());
+  const breath = breather();
+  const began = performance.now();
+  const isMine = () => story.running && story.run === run;
+  let written = 0;
+  let fresh = [];
+  let doubt = { bits: -1, at: story.ids.length - 1 };
+  const flush = () => {
+    addWritten(fresh);
+    fresh = [];
+    $('estado').textContent = paceInWords(written, began);
+  };
+  while (isMine() && !isEnough(written)) {
+    const one = writeOne();
+    if (one !== null) {
+      fresh.push(one);
+      if (written++ < OPENING) doubt = moreDoubtful(doubt);
+    }
+    await breath(flush);
+  }
+  if (story.run !== run) return;
+  flush();
+  story.running = false;
+  showRunning();
+  story.tell.rest();
+  if (story.chosen !== null) return;
+  if (letter !== null) return story.tell.choose(Math.min(letter, story.ids.length - 1));
+  if (written) $('estado').textContent = say('pace_and_doubt', { pace: $('estado').textContent });
+  return story.tell.choose(doubt.at);
+}
+
+/** Returns the last letter, if the model hesitated within a word more than ever, or else where it did. */
+function moreDoubtful(doubt) {
+  if (!/^\p{L}{3}$/u.test(app.vocabulary.decode(story.ids.slice(-3)))) return doubt;
+  const bits = entropy(softmax(story.writer.logits));
+  return bits > doubt.bits ? { bits, at: story.ids.length - 1 } : doubt;
+}
+
+/** Takes one step; returns the letter that came of it and its tint, by its surprise, or null. */
+function writeOne() {
+  const { writer } = story;
+  writer.options = story.controls.options;
+  const settings = settingsInLink();
+  if (story.settings !== settings) story.settings = story.settings === undefined ? settings : null;
+  const start = story.ids.length - writer.context.length;
+  keepReader(start, writer.reader);
+  const id = writer.step();
+  if (id === null) return null;
+  story.ids.push(id);
+  story.starts.push(start);
+  const bits = bitsOf(softmax(writer.logits)[id]);
+  return { character: characterOf(id), tint: `tint${tintOf(bits)}` };
+}
+
+function addWritten(fresh) {
+  const box = $('texto');
+  const atEnd = box.scrollHeight - box.scrollTop - box.clientHeight < 60;
+  const characters = fresh.map(({ character }) => character);
+  story.letters.add(characters, (span, i) => span.classList.add('written', fresh[i].tint));
+  if (atEnd) box.scrollTop = box.scrollHeight;
+}
+
+export function paceInWords(n, began) {
+  const pace = n / Math.max(0.001, (performance.now() - began) / 1000);
+  return say('pace', { letters: say('letters', { n }), pace });
+}
+
+function showRunning() {
+  document.body.classList.toggle('running', story.running); // the mills turn meanwhile
+  showWhatIsBegun();
+  $('seguir').disabled = story.running || !story.ids.length;
+  $('enlace').disabled = !story.ids.length;
+  $('volver').hidden = !story.past.length;
+  // A screen reader is told the last figure, not each on the way.
+  $('estado').setAttribute('aria-live', story.running ? 'off' : 'polite');
+}
+
+/** Lets the buttons say whether another text is written, or the same one again. */
+function showWhatIsBegun() {
+  const repeats = !story.running && wouldRepeat();
+  $('escribir').textContent = say(story.running ? 'stop' : repeats ? 'write_another' : 'write');
+  $('otra-vez').textContent = say('write_again', { seed: seed() });
+  $('otra-vez').hidden = !repeats || !isNewSeed();
+}
+
+/** Returns whether the page took the seed in its field itself. */
+const isNewSeed = () => $('semilla').value === String(story.offered);
+
+function goBack() {
+  stop();
+  story.run = null;
+  const { ids, starts, chosen, given, settings } = story.past.pop();
+  showStory(ids, starts);
+  Object.assign(story, { given, settings });
+  showRunning();
+  story.tell.rest();
+  story.tell.choose(chosen);
+}
+
+/** Goes on from before letter i with another one in its place: ¿y si…? */
+export function whatIf(i, id) {
+  newStory([...story.ids.slice(0, i), id]);
+  goOn();
+}
+
+function showControls() {
+  const options = optionsInWords(story.controls.options);
+  $('resumen').textContent = say('summary', { options, seed: seed() });
+  const isWrong = !isSeed($('semilla').value);
+  $('semilla').setAttribute('aria-invalid', isWrong);
+  $('semilla-mal').hidden = !isWrong;
+}
+
+/** tell: ask(i), tap(i), choose(i), a letter is pointed at, touched, sought; rest(), a text is there. */
+export function openWriting(tell) {
+  story.tell = tell;
+  story.letters = new Letters($('texto'), { ask: tell.ask, choose: tell.tap });
+  story.controls = new Controls($('mandos').querySelector('.controls'), app.facts.sampling);
+  $('semilla').value = app.facts.seed;
+  $('semilla-mal').textContent = say('wrong_seed', { seed: String(app.facts.seed) });
+  if (!app.facts.exact) $('semilla-nota').textContent = say('seed_hint_here');
+  $('inicio').value = app.facts.start;
+  $('escribir').addEventListener('click', () => (story.running ? stop() : beginAnew()));
+  $('otra-vez').addEventListener('click', begin);
+  $('seguir').addEventListener('click', () => goOn());
+  $('volver').addEventListener('click', goBack);
+  $('mandos').addEventListener('input', showControls);
+  $('semilla').addEventListener('input', () => (story.writer = null));
+  for (const id of ['mandos', 'inicio']) $(id).addEventListener('input', showWhatIsBegun);
+  showControls();
+  showRunning();
+  $('escribir').disabled = false;
+}
