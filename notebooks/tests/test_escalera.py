@@ -211,3 +211,22 @@ def test_training_again_gives_the_saved_loss(rung):
     torch.manual_seed(escalera.SEMILLA)
     loss = escalera.entrenar(rung.crear(corpus.tokenizer.vocab_size), corpus, rung.ritmo)
     assert loss == pytest.approx(escalera.guardada(rung.nombre), abs=0.05)
+
+
+def test_the_best_rate_is_one_with_worse_on_both_sides_and_a_second_start_goes_on(
+    monkeypatch, tmp_path
+):
+    corpus = SimpleNamespace(tokenizer=SimpleNamespace(vocab_size=V))
+    tried = []
+
+    def train(model, corpus, rate):
+        tried.append(rate)
+        return abs(rate - 0.001)
+
+    monkeypatch.setattr(escalera, "entrenar", train)
+    saved = tmp_path / "tasas.jsonl"
+    letters = escalera.PELDANOS[0]
+    assert escalera.mejor_tasa(letters, corpus, saved) == 0.001
+    assert tried == [*escalera.PRIMERAS, 0.001, 0.0003]
+    assert escalera.mejor_tasa(letters, corpus, saved) == 0.001
+    assert len(tried) == len(escalera.medidas(saved)) == 6
