@@ -6,6 +6,7 @@ peldaño es lo que vale su pieza.
 
     python notebooks/escalera.py          # los mide todos y escribe escalera.json
     python notebooks/escalera.py pilas    # mide qué hace falta para apilar: unos veinte minutos
+    python notebooks/escalera.py tasas    # busca la mejor tasa de cada peldaño: más de una hora
 """
 
 import json
@@ -299,6 +300,14 @@ PILAS = {
 }
 """Con residual o no, con normalización o no, y las tasas que se prueban con cada pila."""
 SEMILLAS = (SEMILLA, 1, 2)
+TASAS = (0.0003, 0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1.0, 3.0)
+"""Las tasas que pueden probarse: se empieza por PRIMERAS y se sigue mientras gane la de un extremo."""
+PRIMERAS = (0.003, 0.01, 0.03, 0.1)
+DE_UN_BLOQUE = [
+    Peldano("solo residual", "06_bloque_y_gpt", lambda V: Pila(V, 1, True, False)),
+    Peldano("solo normalización", "06_bloque_y_gpt", lambda V: Pila(V, 1, False, True)),
+]
+"""Un bloque con una sola de las dos; sin ninguna es «feed-forward», y con las dos, el peldaño."""
 CONTAR = {"contar, 4 letras": 4, "contar, 7 letras": 7}
 """Los rivales que no son redes: contar qué sigue a las últimas k letras (Kneser y Ney, 1995)."""
 
@@ -485,9 +494,64 @@ def medir_pilas(corpus: Corpus) -> dict[str, dict[str, list[float]]]:
     return resultados
 
 
-def main(que: str = "peldaños") -> None:
+def medidas(archivo: Path) -> dict[tuple[str, float, int], float]:
+    """Las pérdidas que ya están en el archivo, por nombre, tasa y semilla."""
+    if not archivo.is_file():
+        return {}
+    filas = map(json.loads, archivo.read_text(encoding="utf-8").splitlines())
+    return {(fila["nombre"], fila["tasa"], fila["semilla"]): fila["pérdida"] for fila in filas}
+
+
+def medir_una(peldano: Peldano, corpus: Corpus, tasa: float, semilla: int, archivo: Path) -> float:
+    """La pérdida de un peldaño con una tasa y una semilla; si no está en el archivo, se mide."""
+    hechas = medidas(archivo)
+    if (peldano.nombre, tasa, semilla) in hechas:
+        return hechas[peldano.nombre, tasa, semilla]
+    torch.manual_seed(semilla)
+    medida = round(entrenar(peldano.crear(corpus.tokenizer.vocab_size), corpus, tasa), 4)
+    fila = {"nombre": peldano.nombre, "tasa": tasa, "semilla": semilla, "pérdida": medida}
+    with archivo.open("a", encoding="utf-8") as salida:
+        salida.write(json.dumps(fila, ensure_ascii=False) + "\n")
+    print(*fila.values(), flush=True)
+    return medida
+
+
+def mejor_tasa(peldano: Peldano, corpus: Corpus, archivo: Path) -> float:
+    """La tasa con menos pérdida, con SEMILLA, y con otras peores a ambos lados."""
+    primera, ultima = TASAS.index(PRIMERAS[0]), TASAS.index(PRIMERAS[-1])
+    while True:
+        tasas = TASAS[primera : ultima + 1]
+        mejor = min(tasas, key=lambda tasa: medir_una(peldano, corpus, tasa, SEMILLA, archivo))
+        if mejor == tasas[0] and primera > 0:
+            primera -= 1
+        elif mejor == tasas[-1] and ultima < len(TASAS) - 1:
+            ultima += 1
+        else:
+            return mejor
+
+
+def medir_tasas(corpus: Corpus, nombres: Iterable[str]) -> None:
+    """Buscar la mejor tasa de cada peldaño y medirla con todas las semillas.
+
+    Cada entrenamiento se escribe en cuanto acaba: si se para, se sigue donde estaba.
+    """
+    archivo = AQUI / f"tasas_{corpus.name}.jsonl"
+    todos = [*PELDANOS, VENTANA_FIJA, *CONTROLES, *DE_UN_BLOQUE]
+    torch.set_num_threads(1)
+    for peldano in todos:
+        if nombres and peldano.nombre not in nombres:
+            continue
+        tasa = mejor_tasa(peldano, corpus, archivo)
+        for semilla in SEMILLAS:
+            medir_una(peldano, corpus, tasa, semilla, archivo)
+
+
+def main(que: str = "peldaños", *nombres: str) -> None:
     """Medir la escalera, o las pilas, con el corpus que haya, y guardarlo sin tocar lo demás."""
     corpus = corpus_of(AQUI.parent / "data", CorpusConfig())
+    if que == "tasas":
+        medir_tasas(corpus, nombres)
+        return
     archivo = AQUI / "escalera.json"
     todo = _guardado() if archivo.is_file() else {}
     if que == "pilas":

@@ -211,3 +211,36 @@ def test_training_again_gives_the_saved_loss(rung):
     torch.manual_seed(escalera.SEMILLA)
     loss = escalera.entrenar(rung.crear(corpus.tokenizer.vocab_size), corpus, rung.ritmo)
     assert loss == pytest.approx(escalera.guardada(rung.nombre), abs=0.05)
+
+
+def test_the_best_rate_is_one_with_worse_on_both_sides_and_a_second_start_goes_on(
+    monkeypatch, tmp_path
+):
+    corpus = SimpleNamespace(tokenizer=SimpleNamespace(vocab_size=V))
+    tried = []
+
+    def train(model, corpus, rate):
+        tried.append(rate)
+        return abs(rate - 0.001)
+
+    monkeypatch.setattr(escalera, "entrenar", train)
+    saved = tmp_path / "tasas.jsonl"
+    letters = escalera.PELDANOS[0]
+    assert escalera.mejor_tasa(letters, corpus, saved) == 0.001
+    assert tried == [*escalera.PRIMERAS, 0.001, 0.0003]
+    assert escalera.mejor_tasa(letters, corpus, saved) == 0.001
+    assert len(tried) == len(escalera.medidas(saved)) == 6
+
+
+def test_the_readme_has_the_best_rate_of_each_rung_with_three_seeds():
+    measured = escalera.medidas(FOLDER / "tasas_quijote.jsonl")
+    section = (FOLDER / "README.md").read_text(encoding="utf-8").split("### Cada peldaño")[1]
+    rows = [[cell.strip() for cell in line.split("|")[1:-1]] for line in section.splitlines()]
+    rates = {row[0]: row[1:4] for row in rows if len(row) == 5}
+    for name in LADDER:
+        rate, mean, spread = rates[name]
+        losses = [measured[name, float(rate), seed] for seed in escalera.SEMILLAS]
+        with_one_seed = {r: v for (n, r, s), v in measured.items() if (n, s) == (name, 1605)}
+        assert min(with_one_seed, key=with_one_seed.get) == float(rate)
+        assert mean == f"{sum(losses) / 3:.2f}"
+        assert spread == f"{min(losses):.3f}–{max(losses):.3f}"
