@@ -1,6 +1,11 @@
 """What is installed: pyproject.toml, requirements.txt, the package's files, and CI agree."""
 
+import os
 import re
+import shutil
+import subprocess
+import sys
+import zipfile
 
 import pytest
 from conftest import HERE, ROOT
@@ -50,3 +55,33 @@ def test_every_file_of_the_package_is_installed():
         if path.is_file() and "__pycache__" not in path.parts:
             is_module = path.suffix == ".py" and (path.parent / "__init__.py").exists()
             assert is_module or any(path.relative_to(ROOT).match(p) for p in data), path
+
+
+@pytest.mark.slow
+def test_a_wheel_makes_a_page(tmp_path):
+    """A page needs scripts, strings and style, which are files beside the modules."""
+    pytest.importorskip("setuptools")
+    tree = tmp_path / "tree"
+    shutil.copytree(ROOT / "sancho", tree / "sancho")
+    for name in ("pyproject.toml", "README.md", "LICENSE"):
+        shutil.copy(ROOT / name, tree)
+    build = [sys.executable, "-m", "pip", "wheel", str(tree), "--no-deps", "--no-build-isolation"]
+    subprocess.run([*build, "--quiet", "--wheel-dir", str(tmp_path)], check=True)
+    (wheel,) = tmp_path.glob("*.whl")
+    zipfile.ZipFile(wheel).extractall(tmp_path / "installed")
+    program = (
+        "from sancho import checkpoint\n"
+        "from sancho.convert import page\n"
+        "assert 'installed' in page.__file__\n"
+        "page.write_page(checkpoint.pretrained(), 'page.html', precision='float16')\n"
+    )
+    path = str(tmp_path / "installed")
+    subprocess.run(
+        [sys.executable, "-c", program],
+        cwd=tmp_path,
+        env=os.environ | {"PYTHONPATH": path, "PYTHONSAFEPATH": "1"},
+        check=True,
+    )
+    text = (tmp_path / "page.html").read_text("utf-8")
+    assert 'id="engine"' in text
+    assert "class GPT" in text

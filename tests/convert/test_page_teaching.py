@@ -34,6 +34,7 @@ from test_text import BODY, FRAMES, HEADER
 from test_text import LICENCE as FULL_LICENCE
 
 from sancho import checkpoint
+from sancho.convert import page
 from sancho.convert.page import packing
 from sancho.loss import validation_loss
 from sancho.text import (
@@ -49,6 +50,24 @@ from sancho.text import (
 LINE = LESSON[: LESSON.index("\n") + 1]
 OTHER = "Otro texto, con otras letras: jaque, kilo, wolframio, 1605.\n" * 300
 STEP = "learner.takeGradients(all);"
+
+
+def test_before_a_lesson_a_recorded_one_is_seen(tab):
+    recorded = json.loads((page.UI / "lesson.json").read_text("utf-8"))["writings"]
+    assert [writing["seconds"] for writing in recorded][:3] == [0, 5, 20]
+    assert "Así aprendió otro modelo el texto de muestra" in tab.shown("#ensena")
+    for writing in recorded:
+        assert writing["letters"] in "".join(tab.texts("#escrito"))
+    assert "primary" in tab.find("#muestra").get_attribute("class")
+    tab.fill(pegado=LESSON)
+    tab.see("#leido", thousands(len(LESSON)))
+    assert tab.all("#ensena .primary", "(button) => button.id") == ["aprender"]
+    tab.press("#aprender")
+    tab.see("#aprendizaje", "Faltan")
+    assert "Lo que va escribiendo" in tab.shown("#ensena")
+    assert recorded[0]["letters"] not in "".join(tab.texts("#escrito"))
+    stop(tab)
+    assert tab.all("#ensena .primary", "(button) => button.id") == ["guardar-pagina"]
 
 
 def take_up(tab: Tab, place: int = 0) -> None:
@@ -323,7 +342,7 @@ def test_a_dropped_file_is_taken_and_opens_nowhere(tab):
 
 def test_an_offer_goes_with_its_file(tab, tmp_path):
     give(tab, tmp_path / "libro.txt", LESSON.encode("windows-1252"))
-    assert tab.shown("#releer") == "Leerlo como windows-1252"
+    assert tab.shown("#releer") == "Léelo como windows-1252"
     tab.fill(pegado=LESSON)
     tab.see("#leido", "texto pegado")
     assert tab.shown("#releer") == ""
@@ -348,7 +367,7 @@ def test_an_offer_goes_with_its_file(tab, tmp_path):
 )
 def test_what_is_no_text_in_utf_8_is_named(tab, tmp_path, name, raw, said, offered):
     assert said in give(tab, tmp_path / name, raw)
-    assert tab.shown("#releer") == (offered and f"Leerlo como {offered}")
+    assert tab.shown("#releer") == (offered and f"Léelo como {offered}")
     assert not tab.find("#aprender").is_enabled()
     if offered:
         tab.press("#releer")
@@ -581,7 +600,7 @@ def test_what_it_wrote_after_5_10_20_40_seconds_stays(tab):
 def test_one_button_teaches_the_sample_and_what_it_wrote_is_copied(visit, mini):
     tab = visit(mini, data=ROOT / "data")
     tab.press("#muestra")
-    tab.see("#leido", "apocrifo")
+    tab.see("#leido", "La campana sin lengua")
     tab.see("#escrito", "Tras 0 segundos")
     tab.see("#aprendizaje", "Faltan")
     stop(tab)

@@ -64,6 +64,8 @@ PREVIEW = """<meta property="og:url" content="{page}">
 """
 TITLES = {"quijote": "Don Quijote", "shakespeare": "Shakespeare"}
 SAMPLE = "apocrifo.txt"
+SAMPLE_NAME = "La campana sin lengua"
+"""The title of its first part, by which the page calls it."""
 START = "En un lugar de la Mancha"
 SEED = 1605
 
@@ -240,7 +242,8 @@ def teaching_facts(data: str | Path) -> dict:
         "scale": SCALED,
         "kernel": base64.b64encode((FOLDER / "engine" / "kernel.wasm").read_bytes()).decode(),
         "text": text_rules(),
-        "sample_name": sample.stem,
+        "recorded": json.loads((UI / "lesson.json").read_text(encoding="utf-8")),
+        "sample_name": SAMPLE_NAME,
         "sample": base64.b64encode(text).decode(),
     }
 

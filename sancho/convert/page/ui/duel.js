@@ -107,7 +107,7 @@ export function openDuel() {
   $('duelo').hidden = link.hidden = false;
   if (taught) {
     $('escribe').before($('duelo'));
-    document.querySelector('nav').prepend(link);
+    document.querySelector('[href="#escribe"]').before(link, ' ');
     $('ronda').textContent = say('next_round');
     $('duelo-sigue').hidden = false;
   }

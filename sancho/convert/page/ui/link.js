@@ -3,7 +3,7 @@
 import { app } from './app.js';
 import { $ } from './elements.js';
 import { say } from './words.js';
-import { goOn, nearestIds, newStory, settingsInLink, startIds, story } from './write.js';
+import { goOn, nearestIds, newStory, offerKnown, settingsInLink, startIds, story } from './write.js';
 
 const ADDRESS_REST = 400; // ms; browsers refuse to change an address many times a second
 
@@ -57,7 +57,9 @@ export function openAddress() {
     field.value = asked.get(field.id);
     field.dispatchEvent(new Event('input', { bubbles: true }));
   }
-  newStory(startIds(nearestIds($('inicio').value).ids));
+  const { ids, unknown } = nearestIds($('inicio').value);
+  newStory(startIds(ids));
+  if (unknown.length) offerKnown(unknown);
   const number = (name) => Math.floor(Number(asked.get(name))) || 0;
   const letters = Math.min(number('letras'), $('cuantas').max);
   const letter = number('letra') - 1;

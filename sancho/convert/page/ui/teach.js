@@ -73,6 +73,9 @@ function showLesson() {
     showFragments(learned.text);
   }
   $('aprender').disabled = !given?.text;
+  // One of them is what to do next.
+  const next = run ? 'parar' : learned ? 'guardar-pagina' : given?.text ? 'aprender' : 'muestra';
+  for (const id of ['muestra', 'aprender', 'parar', 'guardar-pagina']) $(id).classList.toggle('primary', id === next);
   if (run?.part) $('progreso').value = run.part;
   else $('progreso').removeAttribute('value'); // it moves by itself until the pace is known
   speak();
@@ -130,17 +133,20 @@ function drawLearning() {
 
 /** Shows what the model has written, the newest below. */
 function drawWritings() {
-  const { writings } = lesson.run ?? lesson.learned ?? { writings: [] };
+  const { recorded } = app.facts.teaching;
+  const own = lesson.run ?? lesson.learned;
+  const { writings } = own ?? recorded;
   const newest = writings.at(-1) ?? null;
   if (newest === lesson.drawn) return; // who reads or marks it is left alone
   lesson.drawn = newest;
+  putWords('escribe-ahora', own ? say('writes_now') : say('wrote_then', { n: recorded.cores }));
   const shown = writings.map(({ seconds, loss, letters }) => {
     const said = say('written_after', { time: duration(seconds), nats: loss.toFixed(2) });
     return element('p', {}, element('span', { class: 'hint' }, said), element('br'), letters);
   });
   const box = $('escrito');
   box.replaceChildren(...shown);
-  box.scrollTop = box.scrollHeight;
+  box.scrollTop = own ? box.scrollHeight : 0;
   putWords('escrito-copiado', '');
 }
 

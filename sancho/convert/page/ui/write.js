@@ -81,7 +81,8 @@ function begin() {
   else beginWith(text);
 }
 
-function offerKnown(unknown) {
+/** Says which letters of the start are unknown, and offers to replace or to remove them. */
+export function offerKnown(unknown) {
   const button = (label, onclick) => element('button', { type: 'button', onclick }, label);
   const start = () => $('inicio').value;
   const nearest = unknown.some((one) => one.nearest !== undefined);
