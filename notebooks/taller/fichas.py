@@ -22,7 +22,7 @@ from sancho.sources import corpus_of
 
 CURSO = Path(__file__).resolve().parent.parent
 FICHAS = CURSO / "docente" / "fichas.html"
-CONTADAS = "qzh"
+CONTADAS = "qze"
 """Las letras de las que se cuenta qué sigue."""
 EN_LA_PAGINA, SIN_FIRMA = 2_400, 1_100
 """Letras de la página que se cuenta y de cada una de las dos sin firma."""
@@ -167,12 +167,14 @@ def contar(pagina: str) -> str:
         "<ol><li>Escribe en las casillas las letras que siguieron a la tuya, una por cada vez que "
         "salió, desde la 1. Si son más de 36, quédate con las 36 primeras.</li>"
         "<li>Tira dos dados, uno para la fila y otro para la columna. Si la casilla está vacía, tira "
-        "otra vez.</li><li>La letra de la casilla es la que sigue. Pasa a la hoja del grupo que contó "
-        "esa letra.</li></ol>"
-        "<p>Una letra que salió el doble de veces ocupa el doble de casillas, y sale el doble.</p>",
+        "otra vez. La letra de la casilla es la que sigue.</li></ol>"
+        "<p>Una letra que salió el doble de veces ocupa el doble de casillas, y sale el doble. El espacio "
+        "también es una letra.</p>",
         cajas,
-        "<p>Nuestra letra: ______ &nbsp; La línea que ha salido: "
-        "____________________________________</p>",
+        "<p>Nuestra letra: ______</p>"
+        "<p>Una línea entera, como Shannon en 1948: abre el libro por un sitio al azar, busca desde ahí la "
+        "última letra que escribiste y copia la que la sigue. Así, cuarenta veces.</p>"
+        "<p>La línea que ha salido: ____________________________________________________</p>",
     )
 
 
@@ -242,6 +244,7 @@ def atencion() -> str:
             ["", *GATO],
             "alta",
         ),
+        "<p>La mezcla (cada peso por su valor, y se suma): ______ &nbsp; ______ &nbsp; ______</p>",
     )
 
 
@@ -261,7 +264,7 @@ def respuestas(pagina: str, trozos: list[str], de_la_maquina: str) -> str:
         [
             f"«{letra}»",
             sum(seguidas.values()),
-            ", ".join(f"{c} {n}" for c, n in seguidas.most_common(6)),
+            ", ".join(f"{'␣' if c == ' ' else c} {n}" for c, n in seguidas.most_common(6)),
         ]
         for letra in CONTADAS
         for seguidas in [siguientes(pagina, letra)]
@@ -273,13 +276,18 @@ def respuestas(pagina: str, trozos: list[str], de_la_maquina: str) -> str:
         ", ".join(f"{palabra} {peso:.2f}" for palabra, peso in zip(GATO, fila_de_gato(mascara)))
         for mascara in (True, False)
     )
+    valores = [valor for _, _, valor in GATO.values()]
+    mezcla = ", ".join(
+        f"{sum(peso * valor[i] for peso, valor in zip(fila_de_gato(False), valores)):.2f}"
+        for i in range(3)
+    )
     return ficha(
         "Respuestas",
         "Para quien da la clase.",
         "<h3>La página para contar</h3>",
         tabla(cuentas, ["letra", "veces", "le siguen"]).replace(" ", " "),
         f"<p>La frase tiene {len(FRASE)} letras. En trozos: {seguro(troceada)}</p>",
-        f"<p>Pesos de «gato», sin máscara: {sin}. Con máscara: {con}.</p>",
+        f"<p>Pesos de «gato», sin máscara: {sin}; la mezcla es {mezcla}. Con máscara: {con}.</p>",
         f"<p>La página de la máquina es la {de_la_maquina}.</p>",
     )
 

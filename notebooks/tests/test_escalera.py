@@ -237,8 +237,20 @@ def test_the_readme_has_the_best_rate_of_each_rung_with_three_seeds():
     section = (FOLDER / "README.md").read_text(encoding="utf-8").split("### Cada peldaño")[1]
     rows = [[cell.strip() for cell in line.split("|")[1:-1]] for line in section.splitlines()]
     rates = {row[0]: row[1:4] for row in rows if len(row) == 5}
-    for name in LADDER:
-        rate, mean, spread = rates[name]
+    names = {name: name for name in LADDER} | {
+        "*control: solo residual, un bloque*": "solo residual",
+        "*control: solo normalización, un bloque*": "solo normalización",
+        "*control: media de lo leído*": "media",
+        "*control: media de lo leído, sumada*": "media con residual",
+        "*control: atención sin posiciones*": "atención sin posiciones",
+        "*control: atención de una cabeza*": "atención de una cabeza",
+        "*control: feed-forward sin activación*": "feed-forward sin activación",
+        "*control: sin residual ni normalización, tres bloques*": "sin residual ni normalización",
+        "*rival: ventana de 8 letras y MLP*": "ventana de 8 y MLP",
+    }
+    assert names.keys() == rates.keys() - {"peldaño", "---"}
+    for shown, name in names.items():
+        rate, mean, spread = rates[shown]
         losses = [measured[name, float(rate), seed] for seed in escalera.SEMILLAS]
         with_one_seed = {r: v for (n, r, s), v in measured.items() if (n, s) == (name, 1605)}
         assert min(with_one_seed, key=with_one_seed.get) == float(rate)
