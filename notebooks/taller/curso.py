@@ -94,7 +94,8 @@ comprobación, se copia aquí; también puedes escribirlo aquí, con tu editor. 
 
     python notebooks/probar.py
 
-dice qué falta y qué no da lo que debe. La solución está en taller/solucion.py. Cuando está todo,
+dice qué falta y qué no da lo que debe. La solución está en taller/solucion.py. Desde el capítulo 8
+se entrena, y desde el 9 escribe:
 
     python notebooks/mi_gpt.py entrenar TEXTO
     python notebooks/mi_gpt.py escribir

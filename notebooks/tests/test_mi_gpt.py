@@ -459,3 +459,55 @@ def test_el_programa_en_blanco_lo_dice(tmp_path):
     hecho = subprocess.run(orden, cwd=tmp_path, capture_output=True, encoding="utf-8")
     assert hecho.returncode == 1
     assert hecho.stderr == "Te falta una pieza: python notebooks/probar.py dice cuál.\n"
+
+
+def hasta(capitulo: int) -> str:
+    """La hoja de quien ha escrito las piezas hasta un capítulo."""
+    texto = BLANCA
+    for pieza in PIEZAS:
+        if pieza.capitulo <= capitulo:
+            escrito = hoja.hasta_el_12(hoja.leer(SOLUCION, pieza.nombre))
+            texto = hoja.poner(texto, pieza.nombre, escrito)
+    return texto
+
+
+def ejecutar(copia: Path, hoja_escrita: str, *orden: str) -> subprocess.CompletedProcess:
+    (copia / "notebooks/mi_gpt.py").write_text(hoja_escrita, encoding="utf-8")
+    programa = [sys.executable, "notebooks/mi_gpt.py", *orden]
+    return subprocess.run(programa, cwd=copia, capture_output=True, encoding="utf-8")
+
+
+TEXTO = "En un lugar de la Mancha, de cuyo nombre no quiero acordarme.\n" * 40
+
+
+def test_lo_que_falta_se_dice_antes_de_entrenar(copia):
+    (copia / "texto.txt").write_text(TEXTO, encoding="utf-8")
+    hecho = ejecutar(copia, hasta(7), "entrenar", "texto.txt")
+    assert (hecho.returncode, hecho.stdout) == (1, "")
+    falta = "Para entrenar te falta paso_de_adam, entrenar: python notebooks/probar.py\n"
+    assert hecho.stderr == falta
+    # Sin las del 9 y del 13, copiada sola a otro sitio, tampoco entrena en vano.
+    hecho = ejecutar(copia, hasta(8), "entrenar", "texto.txt")
+    assert (hecho.returncode, hecho.stdout) == (1, "")
+    assert hecho.stderr.startswith("Te falta una pieza")
+
+
+@pytest.mark.slow
+def test_lo_que_se_entrena_en_el_8_se_oye_y_en_el_9_escribe(copia):
+    (copia / "texto.txt").write_text(TEXTO, encoding="utf-8")
+    (copia / "notebooks/taller").symlink_to(ROOT / "notebooks/taller", target_is_directory=True)
+    hecho = ejecutar(copia, hasta(8), "entrenar", "texto.txt")
+    assert (hecho.returncode, hecho.stderr) == (0, "")
+    lineas = hecho.stdout.splitlines()
+    assert lineas[:2] == [
+        f"{nombre} está en blanco todavía: se usa el de la solución."
+        for nombre in ("generar", "guardar")
+    ]
+    assert [linea.split(":")[0] for linea in lineas[2:9]] == [
+        f"paso {paso} de 800" for paso in range(100, 800, 100)
+    ]
+    assert "En un lugar de la Mancha, de cuyo nombre no quiero acordarme." in hecho.stdout
+    assert len(hecho.stdout) > 600
+    hecho = ejecutar(copia, hasta(9), "escribir", "En un lugar", "0")
+    assert (hecho.returncode, hecho.stderr) == (0, "")
+    assert "En un lugar de la Mancha, de cuyo nombre no quiero acordarme." in hecho.stdout

@@ -3,6 +3,7 @@
 Es para las pruebas: todo capítulo ha de poder usarlas.
 """
 
+import inspect
 import json
 import math
 import sys
@@ -434,18 +435,44 @@ def abrir_gpt2(parametros: dict[str, Tensor], n_head: int) -> Gpt:
 
 MODELO = "mi_gpt.safetensors"
 CAJA = Path(__file__).resolve().parent.parent / "sancho/pretrained/sancho.safetensors"
+PARA_ENTRENAR = (
+    "Tokenizador Entrada mirar_atras Atencion FeedForward LayerNorm Bloque Gpt entropia_cruzada "
+    "paso_de_adam entrenar"
+).split()
+"""Las piezas de los capítulos 1 a 8: sin ellas no se entrena."""
 USO = """\
 python notebooks/mi_gpt.py entrenar TEXTO
-    aprende de un archivo de texto, en un minuto o dos; en la carpeta en que estás deja
-    mi_gpt.safetensors
+    aprende de un archivo de texto, en un minuto o dos, y escribe 600 letras; en la carpeta en que
+    estás deja mi_gpt.safetensors. Se puede desde el capítulo 8
 python notebooks/mi_gpt.py escribir [COMIENZO [TEMPERATURA]]
     escribe con el mi_gpt.safetensors de esa carpeta; si no lo hay, con la caja. Con temperatura 0,
-    siempre lo mismo
+    siempre lo mismo. Se puede desde el capítulo 9
 """
 
 
-def entrenar_con(texto: str) -> tuple[Gpt, Tokenizador]:
-    """Entrenar como la escalera, 800 pasos con nueve décimas partes de un texto, y decir la pérdida."""
+def en_blanco(nombre: str) -> bool:
+    """Decir si a una pieza le queda un `raise NotImplementedError`."""
+    return "raise NotImplementedError" in inspect.getsource(globals()[nombre])
+
+
+def pieza(nombre: str) -> Callable:
+    """Dar tu pieza o, mientras esté en blanco, la de la solución, y decirlo."""
+    if not en_blanco(nombre):
+        return globals()[nombre]
+    sys.path.insert(0, str(Path(__file__).resolve().parent / "taller"))
+    try:
+        import solucion
+    except ModuleNotFoundError:
+        raise NotImplementedError from None
+    print(f"{nombre} está en blanco todavía: se usa el de la solución.")
+    return getattr(solucion, nombre)
+
+
+def entrenar_con(texto: str, escribe: Callable) -> tuple[Gpt, Tokenizador]:
+    """Entrenar como la escalera, 800 pasos con nueve décimas partes de un texto, y decir la pérdida.
+
+    Cada 100 pasos dice cuánto lleva; cada 200, además, `escribe` una línea.
+    """
     if len(texto) < 1000:
         raise ValueError(f"el texto tiene {len(texto)} letras; hacen falta 1000 al menos")
     tokenizador = Tokenizador("".join(sorted(set(texto))))
@@ -453,23 +480,64 @@ def entrenar_con(texto: str) -> tuple[Gpt, Tokenizador]:
     corte = int(0.9 * len(ids))
     torch.manual_seed(1605)
     modelo = Gpt(Forma(len(tokenizador.caracteres), block_size=64, n_embd=64, n_layer=3, n_head=4))
-    entrenar(modelo, ids[:corte], pasos=800, lote=32, ventana=64, tasa=0.01)
     aparte = ids[corte:].unfold(0, 65, 64)  # (B, 65): lo que no ha leído
-    with torch.no_grad():
-        valor = entropia_cruzada(modelo(aparte[:, :-1]), aparte[:, 1:]).item()
-    print(f"{valor:.2f} nats por letra en la décima parte que no ha leído")
+
+    def perdida(cuantas: int | None = None) -> float:
+        trozos = aparte[:cuantas]
+        with torch.no_grad():
+            return entropia_cruzada(modelo(trozos[:, :-1]), trozos[:, 1:]).item()
+
+    pasos = iter(range(801))
+    callado = False
+
+    def decir(*_: object) -> None:
+        nonlocal callado
+        paso = None if callado else next(pasos, None)
+        if not paso or paso % 100:
+            return
+        callado = True  # lo que sigue también llama al modelo
+        with torch.random.fork_rng(devices=[]):
+            linea = f"paso {paso} de 800: {perdida(20):.2f} nats por letra"
+            if paso % 200 == 0:
+                linea += f" · {escribe(modelo, tokenizador, texto[0], 60, 0.7)!r}"
+        print(linea, flush=True)
+        callado = False
+
+    aviso = modelo.register_forward_pre_hook(decir)
+    entrenar(modelo, ids[:corte], pasos=800, lote=32, ventana=64, tasa=0.01)
+    aviso.remove()
+    print(f"{perdida():.2f} nats por letra en la décima parte que no ha leído")
     return modelo, tokenizador
+
+
+def abrir(ruta: str | Path) -> tuple[nn.Module, Tokenizador]:
+    """Abrir un modelo; si abrir_caja está en blanco, lo que entrenaste pasa a tu Gpt."""
+    modelo, tokenizador = pieza("abrir_caja")(ruta)
+    if not en_blanco("abrir_caja") or ruta != MODELO:
+        return modelo, tokenizador
+    mio = Gpt(Forma(**asdict(modelo.forma)))
+    suyos = dict(modelo.named_parameters())
+    with torch.no_grad():
+        for nombre, p in mio.named_parameters():
+            p.copy_(suyos[nombre])
+    return mio.eval(), Tokenizador(tokenizador.caracteres)
 
 
 def main(orden: str = "", que: str = "", temperatura: str = "0.7") -> None:
     if orden == "entrenar" and que:
-        modelo, tokenizador = entrenar_con(Path(que).read_text(encoding="utf-8"))
-        guardar(MODELO, modelo, tokenizador)
-        print(f"guardado en {MODELO}; ahora: python {sys.argv[0]} escribir")
+        if faltan := [nombre for nombre in PARA_ENTRENAR if en_blanco(nombre)]:
+            sys.exit(f"Para entrenar te falta {', '.join(faltan)}: python notebooks/probar.py")
+        texto = Path(que).read_text(encoding="utf-8-sig")
+        escribe, guarda = pieza("generar"), pieza("guardar")  # antes: después de entrenar es tarde
+        modelo, tokenizador = entrenar_con(texto, escribe)
+        guarda(MODELO, modelo, tokenizador)
+        comienzo = texto.split()[0]
+        print(comienzo + escribe(modelo, tokenizador, comienzo, 600, float(temperatura)))
+        print(f"guardado en {MODELO}; más: python {sys.argv[0]} escribir")
     elif orden == "escribir":
-        modelo, tokenizador = abrir_caja(MODELO if Path(MODELO).exists() else CAJA)
+        modelo, tokenizador = abrir(MODELO if Path(MODELO).exists() else CAJA)
         comienzo = que or "En un lugar de la Mancha"
-        print(comienzo + generar(modelo, tokenizador, comienzo, 300, float(temperatura)))
+        print(comienzo + pieza("generar")(modelo, tokenizador, comienzo, 300, float(temperatura)))
     else:
         print(USO, end="")
 
