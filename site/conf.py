@@ -32,7 +32,7 @@ MATHJAX = ROOT / "node_modules/mathjax/es5/tex-svg-full.js"
 REPOSITORY = os.environ.get("GITHUB_REPOSITORY", "")
 PROJECT = REPOSITORY and page.Links.to_repository(REPOSITORY).project
 ADDRESS = os.environ.get("SITE_ADDRESS", "").rstrip("/")
-FOR_TEACHERS = ["docente/guia_docente.md", "docente/antes_y_despues.md"]
+FOR_TEACHERS = ["docente/guia_docente.md"]
 PAGES = ["README.md", "glosario.md", "bibliografia.md", "fuentes.md", *FOR_TEACHERS]
 IN_COURSE = {f"notebooks/{name}" for name in [*PAGES, *(c.archivo for c in curso.CAPITULOS)]}
 DRAWINGS = {
@@ -48,7 +48,7 @@ MOVED = {
     "04_autoatencion": "03_autoatencion",
     "05_feed_forward": "04_feed_forward",
     "guia_docente": "docente/guia_docente",
-    "hoja": "docente/antes_y_despues",
+    "hoja": "docente/guia_docente",
 }
 """Old names of pages of the course, and the new ones to which their addresses lead."""
 LEADS_ON = """\

@@ -23,7 +23,7 @@ CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
 DRIVER = shutil.which("chromedriver")
 AXE = Path(os.environ.get("SANCHO_AXE") or ROOT / "node_modules/axe-core/axe.min.js")
 CHAPTERS = ["03_autoatencion", "08_entrenamiento", "11_rayos_x"]
-PAGES = ["README", "docente/guia_docente", "docente/antes_y_despues", "glosario", "fuentes"]
+PAGES = ["README", "docente/guia_docente", "glosario", "fuentes"]
 LOOKED_AT = ["index", "english", *(f"curso/{page}" for page in [*CHAPTERS, *PAGES])]
 
 
@@ -95,7 +95,7 @@ MOVED = {
     "04_autoatencion": "03_autoatencion",
     "05_feed_forward": "04_feed_forward",
     "guia_docente": "docente/guia_docente",
-    "hoja": "docente/antes_y_despues",
+    "hoja": "docente/guia_docente",
 }
 
 
@@ -282,10 +282,19 @@ def test_every_piece_starts_and_no_page_complains(built, chromium):
         assert (found["still"], found["raw"], complaints(chromium)) == (0, 0, []), path
 
 
-def test_the_sheet_for_the_class_is_printed_on_one_page(built, chromium):
-    chromium.get((built / "curso" / "docente" / "antes_y_despues.html").as_uri())
+def test_each_sheet_for_the_class_is_printed_on_one_page(built, chromium):
+    chromium.get((built / "fichas.html").as_uri())
+    sheets = chromium.execute_script("return document.querySelectorAll('section').length")
     printed = chromium.execute_cdp_cmd("Page.printToPDF", {"preferCSSPageSize": True})
-    assert len(re.findall(rb"/Type ?/Page\b", b64decode(printed["data"]))) == 1
+    assert len(re.findall(rb"/Type ?/Page\b", b64decode(printed["data"]))) == sheets
+    # What is too tall for its sheet would be printed over the next one.
+    chromium.execute_cdp_cmd("Emulation.setEmulatedMedia", {"media": "print"})
+    size = {"width": 658, "height": 1000, "deviceScaleFactor": 1, "mobile": False}  # 174 mm
+    chromium.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
+    too_tall = """return Array.from(document.querySelectorAll('section'))
+        .filter((s) => s.scrollHeight > s.clientHeight).map((s) => s.firstChild.textContent)"""
+    assert chromium.execute_script(too_tall) == []
+    chromium.execute_cdp_cmd("Emulation.setEmulatedMedia", {"media": ""})
 
 
 def test_search_finds_a_word_from_a_disk(built, chromium):

@@ -9,25 +9,36 @@ se imprime en A4. Las respuestas van en la última hoja.
 import html
 import math
 import re
+import unicodedata
 from collections import Counter
 from collections.abc import Iterable
 from pathlib import Path
 
-from sancho.checkpoint import pretrained
+import numpy as np
+
+from sancho.checkpoint import Checkpoint, pretrained
 from sancho.config import CorpusConfig, SampleConfig
 from sancho.convert.page.passages import passages_of
 from sancho.corpus import Corpus
-from sancho.generate import continue_texts
+from sancho.generate import continue_texts, softmax
 from sancho.sources import corpus_of
 
 CURSO = Path(__file__).resolve().parent.parent
 FICHAS = CURSO / "docente" / "fichas.html"
 CONTADAS = "qze"
 """Las letras de las que se cuenta qué sigue."""
-EN_LA_PAGINA, SIN_FIRMA = 2_400, 1_100
-"""Letras de la página que se cuenta y de cada una de las dos sin firma."""
+EN_LA_PAGINA, SIN_FIRMA = 2_400, 620
+"""Letras de la página que se cuenta y de cada una de las cuatro sin firma."""
+PASAJE, ADIVINADAS, POR_FILA, TOPE = 10, 75, 25, 7
+"""Cuál de los pasajes de la página se adivina, cuántas letras de él, y desde cuántos intentos no se cuenta."""
+TEMPERATURA, MUESTRA, MUESTRAS = 0.6, 6, 32
+"""De los textos de la máquina, el primero de frases enteras y de palabras del libro, todas."""
+LETRAS_ATRAS, AZAR, AZARES = 7, 1608, 25
+"""Lo que recuerda quien cuenta. La semilla da un texto de palabras del libro, todas."""
+APOCRIFO, CERVANTES = "Y, volviéndose a lo escuro", "Yo salí de mi patria"
+"""Cómo empiezan las páginas de los otros dos."""
 FUSIONES = 40
-FRASE = "don Quijote mira su ordenador"
+FRASE = "don Quijote mira su teléfono"
 GATO = {
     "El": ([0.1, 0.2, 0.3], [0.2, 0.3, 0.1], [0.05, 0.1, 0.15]),
     "gato": ([0.5, 0.6, 0.7], [0.6, 0.5, 0.4], [0.7, 0.9, 0.2]),
@@ -36,21 +47,35 @@ GATO = {
 """Consulta, clave y valor de cada palabra, los del capítulo 3."""
 
 ESTILO = """\
-@page { size: A4; margin: 18mm; }
+@page { size: A4; margin: 16mm 18mm; }
 body { font: 12pt/1.5 Georgia, serif; max-width: 174mm; margin: 1rem auto; padding: 0 1rem; }
 section { break-after: page; padding-top: 1rem; border-top: 1px solid #999; }
 section:last-child { break-after: auto; }
-h2 { font-size: 16pt; margin: 0 0 .3em; }
-p.clase { color: #555; margin: 0 0 1em; font-size: 10.5pt; }
-table { border-collapse: collapse; margin: .6em 0; font-size: 10.5pt; }
-td, th { border: 1px solid #777; padding: .15em .5em; text-align: center; }
-td.alta { height: 1.8em; min-width: 1.8em; }
+h2 { font-size: 18pt; margin: 0 0 .3em; }
+h3 { font-size: 13pt; margin: .8em 0 .2em; }
+p, ol { margin: .5em 0; }
+p.clase { color: #444; margin: 0 0 .8em; font-size: 11pt; }
+table { border-collapse: collapse; margin: .6em 0; font-size: 11pt; width: 100%; }
+td, th { border: 1px solid #777; padding: .15em .3em; text-align: center; }
+td.alta { height: 11mm; }
+td.letra { height: 8mm; width: 4%; padding: 0; }
+td.dado { height: 12mm; width: 16.6%; text-align: left; vertical-align: top; color: #777; }
+td.frase { text-align: left; vertical-align: top; }
 .texto { white-space: pre-wrap; text-align: left; }
+.contar { font-size: 13pt; line-height: 1.68; }
 .tarjetas { display: flex; gap: 8mm; }
 .tarjetas div { border: 1px dashed #555; padding: 0 4mm; flex: 1; text-align: center; }
-.tarjetas p, .tarjetas h3 { margin: .4em 0; }
-.columnas { columns: 4; }
-@media print { body { margin: 0; padding: 0; } section { border: 0; padding: 0; } }
+.tarjetas p, .tarjetas h3 { margin: .3em 0; }
+.exponenciales { font-size: 9pt; }
+.exponenciales td, .exponenciales th { padding: 0; line-height: 1.3; }
+.cuenta td { height: 7mm; }
+.trozos td:first-child { width: 18mm; }
+.columnas { columns: 5; line-height: 1.5; }
+.hueco { border: 1px solid #777; min-height: 20mm; flex: 1; margin: .4em 0; }
+@media print {
+  body { margin: 0; padding: 0; max-width: none; }
+  section { border: 0; padding: 0; height: 262mm; display: flex; flex-direction: column; }
+}
 """
 
 
@@ -59,7 +84,10 @@ def seguro(texto: str) -> str:
 
 
 def tabla(
-    filas: Iterable[Iterable[object]], cabecera: Iterable[object] = (), clase: str = ""
+    filas: Iterable[Iterable[object]],
+    cabecera: Iterable[object] = (),
+    clase: str = "",
+    de_la_tabla: str = "",
 ) -> str:
     """Una tabla de HTML. Lo que se da ya está escrito para HTML."""
     celda = f'<td class="{clase}">' if clase else "<td>"
@@ -67,7 +95,12 @@ def tabla(
     cuerpo = "".join(
         f"<tr>{''.join(f'{celda}{dato}</td>' for dato in fila)}</tr>" for fila in filas
     )
-    return f"<table>{f'<tr>{arriba}</tr>' if arriba else ''}{cuerpo}</table>"
+    abre = f'<table class="{de_la_tabla}">' if de_la_tabla else "<table>"
+    return f"{abre}{f'<tr>{arriba}</tr>' if arriba else ''}{cuerpo}</table>"
+
+
+HUECO = '<div class="hueco"></div>'
+"""Un recuadro para escribir, que ocupa lo que queda de la hoja."""
 
 
 def ficha(titulo: str, clase: str, *partes: str) -> str:
@@ -125,6 +158,47 @@ def fila_de_gato(con_mascara: bool) -> list[float]:
     return [e / sum(exponenciales) for e in exponenciales]
 
 
+def tecla(caracter: str) -> str:
+    """Con qué se adivina un carácter, como en la página: sin mayúsculas ni tildes, y la ñ aparte."""
+    minuscula = caracter.lower()
+    if minuscula.isspace():
+        return " "
+    return minuscula if minuscula == "ñ" else unicodedata.normalize("NFD", minuscula)[0]
+
+
+def intentos(caja: Checkpoint, antes: str, pasaje: str) -> list[int]:
+    """Cuántas letras prueba la caja hasta acertar cada una del pasaje, de la más probable en adelante."""
+    ids = caja.tokenizer.encode(antes + pasaje)
+    repartos = softmax(caja.build_implementation().logits(ids[None, :-1])[0])
+    teclas = [tecla(caracter) for caracter in caja.characters]
+    cuantos = []
+    for reparto, letra in zip(repartos[-len(pasaje) :], pasaje):
+        de_cada_tecla: Counter = Counter()
+        for una, probabilidad in zip(teclas, reparto):
+            de_cada_tecla[una] += probabilidad
+        suya = de_cada_tecla[tecla(letra)]
+        cuantos.append(1 + sum(otra > suya for otra in de_cada_tecla.values()))
+    return cuantos
+
+
+def copista(libro: str, letras: int, azar: np.random.Generator) -> str:
+    """Lo que escribe quien solo cuenta qué siguió a las últimas 7 letras (Shannon, 1948; 9.8)."""
+    comienzo = int(azar.integers(len(libro) - 100_000))
+    texto = libro[comienzo : comienzo + LETRAS_ATRAS]
+    while len(texto) < letras:
+        por_donde_se_abre = int(azar.integers(len(libro)))
+        i = libro.find(texto[-LETRAS_ATRAS:], por_donde_se_abre, len(libro) - 1)
+        if i < 0:
+            i = libro.find(texto[-LETRAS_ATRAS:])
+        texto += libro[i + LETRAS_ATRAS]
+    return texto
+
+
+def desde_una_frase(texto: str) -> str:
+    """El texto sin su primera frase, que puede estar empezada."""
+    return re.split(r"(?<=[.!?])\s+(?=[A-ZÁÉÍÓÚ])", texto, maxsplit=1)[1]
+
+
 def parrafos(texto: str, letras: int) -> str:
     """El comienzo de un texto, hasta el final de una frase, con sus renglones seguidos."""
     seguido = re.sub(r"(?<!\n)\n(?!\n)", " ", texto.strip())
@@ -135,46 +209,79 @@ def parrafos(texto: str, letras: int) -> str:
 # --- las fichas -------------------------------------------------------------------------------
 
 
-def adivinar(pasaje: tuple[str, str]) -> str:
-    antes, despues = pasaje
-    renglones = re.findall(r".{1,60}(?:\s|$)", despues.replace("\n", " "))
+def adivinar(antes: str, pasaje: str, de_la_caja: list[int]) -> str:
+    filas = range(0, len(pasaje), POR_FILA)
+
+    def letra(caracter: str) -> str:
+        return "␣" if caracter.isspace() else f"<b>{seguro(caracter)}</b>"
+
+    rejillas = "".join(
+        tabla(
+            [
+                [letra(caracter) for caracter in pasaje[n : n + POR_FILA]],
+                [""] * len(pasaje[n : n + POR_FILA]),
+                de_la_caja[n : n + POR_FILA],
+            ],
+            clase="letra",
+        )
+        for n in filas
+    )
+    comienzos = [f"{n}. ____________" for n in range(1, 6)]
     return ficha(
         "Adivinar la letra que sigue",
-        "Clase 1, sin ordenadores. Quien dirige lo tapa con una regla y destapa una letra cada vez; "
-        "apunta cuántos intentos cuesta. Antes del pasaje se lee esto:",
-        f'<p class="texto"><i>… {seguro(" ".join(antes.split()))}</i></p>',
-        *(f"<p>{seguro(renglon.strip())}</p>" for renglon in renglones),
-        "<p>Tu apuesta para cinco comienzos de frase. La cuarta fila no es cero: algo queda para "
-        "todas las demás.</p>",
+        "Clase 1. Copias: una, para quien dirige. Nadie más la ve.",
+        f'<p class="texto">Lee en voz alta: <i>… {seguro(" ".join(antes.split()))}</i></p>',
+        "<ol><li>«¿Qué letra viene?» Cada cual dice una; se vota a mano alzada y se prueba la más votada."
+        "</li><li>Si no es, se prueba la segunda, y así hasta acertar. Las mayúsculas y las tildes no "
+        "cuentan; el espacio (␣) y los signos, sí.</li><li>Escribe la letra en la pizarra y, en el recuadro "
+        f"de debajo, cuántas se probaron. Si pasan de seis, di la letra y apunta {TOPE}.</li></ol>",
+        "<p>De cada tres filas: la letra; <b>la clase</b>; y <b>sancho</b>, que se dice al final.</p>",
+        rejillas,
+        "<p>No hace falta acabar. Donde se pare, suma la fila de la clase y la de sancho hasta ahí.</p>",
+        tabla(
+            [["la clase", "", "", ""], ["sancho", "", "", ""]],
+            ["", "letras", "a la primera", "intentos en total"],
+            "alta",
+        ),
+    ) + ficha(
+        "Tu apuesta",
+        "Clase 1. Copias: una por alumno.",
+        "<p>Inventa cinco comienzos de frase que acaben a mitad de una palabra o en un espacio. De cada uno, "
+        "escribe las tres letras que más esperas y cuánto (en %). La cuarta fila no es cero: algo queda para todas "
+        "las demás.</p>",
         tabla(
             [[f"{n}.ª letra", *[""] * 5] for n in (1, 2, 3)]
             + [["todas las demás", *[""] * 5], ["suma", *["100 %"] * 5]],
-            ["", *[f"comienzo {n}" for n in range(1, 6)]],
+            ["", *comienzos],
             "alta",
         ),
+        "<p>¿En qué comienzo estás más seguro? ¿Y en cuál menos? ¿Por qué?</p>",
+        HUECO,
     )
 
 
 def contar(pagina: str) -> str:
-    cajas = tabla([[6 * f + c for c in range(1, 7)] for f in range(6)], clase="alta")
+    casillas = tabla([[6 * f + c for c in range(1, 7)] for f in range(6)], clase="dado")
     return ficha(
         "Una página para contar",
-        "Clase 2. Cada grupo elige una letra y apunta, una tras otra, todas las que la siguen.",
-        f'<p class="texto">{seguro(pagina)}</p>',
+        "Clase 2. Copias: una por pareja. Elige una letra y apunta, una tras otra, las que la siguen. El espacio "
+        "también es una letra: se escribe ␣.",
+        f'<p class="texto contar">{seguro(pagina)}</p>',
     ) + ficha(
-        "Sortear con dos dados",
-        "Clase 2. Así se sortea según las cuentas, aunque un dado tenga seis caras.",
+        "Sortear según lo contado",
+        "Clase 2. Copias: una por pareja; y dos dados.",
         "<ol><li>Escribe en las casillas las letras que siguieron a la tuya, una por cada vez que "
         "salió, desde la 1. Si son más de 36, quédate con las 36 primeras.</li>"
         "<li>Tira dos dados, uno para la fila y otro para la columna. Si la casilla está vacía, tira "
-        "otra vez. La letra de la casilla es la que sigue.</li></ol>"
-        "<p>Una letra que salió el doble de veces ocupa el doble de casillas, y sale el doble. El espacio "
-        "también es una letra.</p>",
-        cajas,
-        "<p>Nuestra letra: ______</p>"
-        "<p>Una línea entera, como Shannon en 1948: abre el libro por un sitio al azar, busca desde ahí la "
-        "última letra que escribiste y copia la que la sigue. Así, cuarenta veces.</p>"
-        "<p>La línea que ha salido: ____________________________________________________</p>",
+        "otra vez. La letra de la casilla es la que sigue.</li></ol>",
+        "<p>Nuestra letra: ______. Una letra que salió el doble de veces ocupa el doble de casillas, y sale el "
+        "doble.</p>",
+        casillas,
+        "<h3>Una línea entera, como Shannon en 1948</h3>",
+        "<p>La página hace de tabla. Con los ojos cerrados, pon el dedo en ella; busca desde ahí, hacia delante, la "
+        "última letra que escribiste (si se acaba la página, sigue desde el principio), y copia la que va detrás. "
+        "Así, cuarenta veces. La primera letra es la que está debajo del dedo.</p>",
+        tabla([[""] * 20, [""] * 20], clase="letra"),
     )
 
 
@@ -188,8 +295,22 @@ def vocabularios(corpus: Corpus, texto: str, trozos: list[str]) -> str:
         return f'<div class="columnas">{filas}</div>'
 
     frase = f"<p>La frase: <b>{seguro(FRASE)}</b></p>"
+    trozos_y_numeros = tabla(
+        [[nombre, *[""] * 10] for nombre in ("trozo", "número") * 3],
+        clase="alta",
+        de_la_tabla="trozos",
+    )
+    cuentas = "<p>¿Cuántos trozos son? ______ ¿Cuántos distintos? ______ ¿Cuánto mide la lista? ______</p>"
     return "".join(
-        ficha(f"Vocabulario de {nombre}", f"Clase 3, {cual} de tres. {que}", frase, contenido)
+        ficha(
+            f"Vocabulario de {nombre}",
+            f"Clase 3, {cual} de tres. Copias: una por grupo de tres. {que}",
+            frase,
+            contenido,
+            trozos_y_numeros,
+            cuentas,
+            HUECO,
+        )
         for cual, nombre, que, contenido in (
             (
                 "uno",
@@ -229,12 +350,12 @@ def atencion() -> str:
     ]
     return ficha(
         "«El gato juega»: tarjetas",
-        "Clase 5. Se recortan. «gato» multiplica su consulta por cada clave, número a número, y "
+        "Clase 5. Copias: una por grupo de tres. Se recortan. «gato» multiplica su consulta por cada clave, número a número, y "
         "suma; divide entre √3 = 1.73; busca en la tabla la exponencial; y divide cada una entre la "
         "suma de todas. Con esos pesos mezcla los valores.",
         f'<div class="tarjetas">{tarjetas}</div>',
         "<h3>Exponenciales</h3>",
-        tabla(exponenciales, ["x", *(f"0.0{c}" for c in range(10))]),
+        tabla(exponenciales, ["x", *(f"0.0{c}" for c in range(10))], de_la_tabla="exponenciales"),
         "<p>La cuenta de «gato»:</p>",
         tabla(
             [
@@ -242,24 +363,92 @@ def atencion() -> str:
                 for fila in ("consulta · clave", "entre 1.73", "e<sup>x</sup>", "peso")
             ],
             ["", *GATO],
-            "alta",
+            de_la_tabla="cuenta",
         ),
-        "<p>La mezcla (cada peso por su valor, y se suma): ______ &nbsp; ______ &nbsp; ______</p>",
+        "<p>La mezcla: cada peso por los tres números de su valor, y se suman las tres filas.</p>",
+        tabla(
+            [
+                [fila, "", "", ""]
+                for fila in (*(f"peso de «{palabra}» × su valor" for palabra in GATO), "la mezcla")
+            ],
+            ["", "1.er número", "2.º número", "3.er número"],
+            de_la_tabla="cuenta",
+        ),
     )
 
 
-def sin_firma(paginas: tuple[str, str]) -> str:
+def sin_firma(paginas: dict[str, str]) -> str:
+    letras = list(zip("ABCD", paginas.values()))
     return "".join(
         ficha(
-            f"Sin firma, {letra}",
-            "Clase 8. ¿Del libro o de la máquina? Subraya en qué se nota.",
-            f'<p class="texto">{seguro(pagina)}</p>',
+            f"Sin firma: {dos[0][0]} y {dos[1][0]}",
+            "Clase 8. Copias: una por pareja. De las cuatro páginas, una es de Cervantes; otra, una imitación de "
+            "hoy; otra, de quien solo cuenta letras; y otra, de la máquina. Subraya en qué se nota.",
+            *(
+                f'<h3>{letra}</h3><p class="texto">{seguro(pagina)}</p>'
+                "<p>Es de ______________________, porque:</p>" + HUECO
+                for letra, pagina in dos
+            ),
         )
-        for letra, pagina in zip("AB", paginas)
+        for dos in (letras[:2], letras[2:])
     )
 
 
-def respuestas(pagina: str, trozos: list[str], de_la_maquina: str) -> str:
+CLASES = (
+    (
+        "A. Piensa o sabe como una persona",
+        "entiende, quiere, recuerda, se inspira",
+        "«Sabe de qué va y lo cuenta a su manera.»",
+    ),
+    ("B. Busca o copia", "internet, corta y pega", "«Encuentra frases parecidas y las junta.»"),
+    (
+        "C. Sigue reglas escritas por alguien",
+        "programadores, gramática",
+        "«Le han programado cómo se hace una frase.»",
+    ),
+    (
+        "D. Ha aprendido probabilidades de datos",
+        "texto leído, probabilidad, sorteo",
+        "«Calcula qué letra suele seguir, sortea una y repite.»",
+    ),
+    (
+        "E. Da un nombre, y no dice cómo",
+        "es una IA, la han entrenado, un algoritmo",
+        "«Es una inteligencia artificial: la han entrenado.»",
+    ),
+    ("En blanco", "", ""),
+)
+"""Las clases de respuestas a la primera pregunta de antes y después."""
+
+
+def antes_y_despues() -> str:
+    return ficha(
+        "Antes y después",
+        "Copias: dos por alumno, una antes de la primera clase y otra después de la última. No hay nota: se trata de "
+        "ver qué cambia. Si te falta sitio, sigue por detrás.",
+        "<p><b>Clave</b> (un nombre inventado, el mismo las dos veces): ______________________________</p>",
+        "<p>1. Una máquina acaba de escribir una página. ¿Cómo lo ha hecho, paso a paso?</p>",
+        HUECO,
+        "<p>2. ¿Qué sabe esa máquina? ¿Cómo lo comprobarías?</p>",
+        HUECO,
+    ) + ficha(
+        "Antes y después: para quien corrige",
+        "Copias: una.",
+        "<p>Cada respuesta va a una clase. Si tiene señales de varias, va a la que explica cómo escribe la máquina. Las "
+        "que están en blanco se cuentan aparte.</p>",
+        tabla(
+            [[*clase, "", ""] for clase in CLASES],
+            ["clase", "señales en la respuesta", "ejemplo", "antes", "después"],
+            "frase alta",
+        ),
+        "<p>Quien corrige no debe saber qué respuestas son de antes: que otra persona las numere, apunte cuáles son y "
+        "las baraje.</p>",
+        "<p>Lo que llama la atención:</p>",
+        HUECO,
+    )
+
+
+def respuestas(pagina: str, trozos: list[str], sancho: list[int], paginas: dict[str, str]) -> str:
     cuentas = [
         [
             f"«{letra}»",
@@ -283,13 +472,44 @@ def respuestas(pagina: str, trozos: list[str], de_la_maquina: str) -> str:
     )
     return ficha(
         "Respuestas",
-        "Para quien da la clase.",
-        "<h3>La página para contar</h3>",
+        "Copias: una, para quien da la clase.",
+        "<h3>Clase 1</h3>",
+        f"<p>En las {len(sancho)} letras, sancho acierta {sancho.count(1)} a la primera; con el mismo tope de {TOPE}, "
+        f"suma {sum(sancho)} intentos. El pasaje es el {PASAJE + 1} de la página, y no lo leyó al aprender.</p>",
+        "<h3>Clase 2: la página para contar</h3>",
         tabla(cuentas, ["letra", "veces", "le siguen"]).replace(" ", " "),
+        "<h3>Clase 3</h3>",
         f"<p>La frase tiene {len(FRASE)} letras. En trozos: {seguro(troceada)}</p>",
+        "<h3>Clase 5</h3>",
         f"<p>Pesos de «gato», sin máscara: {sin}; la mezcla es {mezcla}. Con máscara: {con}.</p>",
-        f"<p>La página de la máquina es la {de_la_maquina}.</p>",
+        "<h3>Clase 8</h3>",
+        "<p>" + "; ".join(f"{letra}: {quien}" for letra, quien in zip("ABCD", paginas)) + ".</p>",
+        f"<p>Para que ninguna se delate por una palabra que no existe, la de la máquina se eligió entre {MUESTRAS} "
+        f"(temperatura {TEMPERATURA:g}) y la de quien cuenta entre {AZARES}: todas sus palabras están en el libro. "
+        "La de Cervantes y la imitación empiezan a mitad de un capítulo.</p>",
     )
+
+
+def paginas_sin_firma(caja: Checkpoint, libro: str, apartado: str) -> dict[str, str]:
+    """Las cuatro páginas de la clase 8, cada una con quien la escribió."""
+    [de_la_caja] = continue_texts(
+        caja.build_implementation(),
+        caja.tokenizer,
+        caja.tokenizer.encode("\n\n"),
+        max_new_tokens=1_300,
+        config=SampleConfig(temperature=TEMPERATURA),
+        seed=1605,
+        samples=(MUESTRA,),
+    )
+    contado = copista(libro, 1_400, np.random.default_rng(AZAR))
+    apocrifo = (CURSO.parent / "data" / "apocrifo.txt").read_text(encoding="utf-8")
+    textos = {
+        "quien cuenta": desde_una_frase(contado),
+        "Cervantes": apartado[apartado.index(CERVANTES) :],
+        "la máquina": desde_una_frase(de_la_caja),
+        "una imitación de hoy": apocrifo[apocrifo.index(APOCRIFO) :],
+    }
+    return {quien: parrafos(texto, SIN_FIRMA) for quien, texto in textos.items()}
 
 
 def hacer(corpus: Corpus, texto: str) -> str:
@@ -299,25 +519,18 @@ def hacer(corpus: Corpus, texto: str) -> str:
     pagina = parrafos(texto[texto.index("En un lugar de la Mancha") :], EN_LA_PAGINA)
     palabras = Counter(re.findall(r" ?\w+", texto[:300_000]))
     trozos = fusionar(palabras, FUSIONES)
-    comienzo, pasaje = passages_of(apartado)[5]
-    ajustes = SampleConfig(temperature=0.7)
-    ids = caja.tokenizer.encode(comienzo)
-    [escrito] = continue_texts(
-        caja.build_implementation(),
-        caja.tokenizer,
-        ids,
-        max_new_tokens=SIN_FIRMA,
-        config=ajustes,
-        seed=1605,
-    )
-    libro = parrafos(apartado[apartado.index(pasaje) :], SIN_FIRMA)
+    antes, pasaje = passages_of(apartado)[PASAJE]
+    pasaje = pasaje[:ADIVINADAS]
+    de_la_caja = [min(n, TOPE) for n in intentos(caja, antes, pasaje)]
+    paginas = paginas_sin_firma(caja, texto, apartado)
     fichas = [
-        adivinar(passages_of(apartado)[0]),
+        adivinar(antes, pasaje, de_la_caja),
         contar(pagina),
         vocabularios(corpus, texto, trozos),
         atencion(),
-        sin_firma((parrafos(escrito, SIN_FIRMA), libro)),
-        respuestas(pagina, trozos, "A"),
+        sin_firma(paginas),
+        antes_y_despues(),
+        respuestas(pagina, trozos, de_la_caja, paginas),
     ]
     return (
         '<!doctype html>\n<html lang="es"><head><meta charset="utf-8"><title>Fichas</title>'
