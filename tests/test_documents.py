@@ -53,7 +53,7 @@ def test_a_figure_that_is_quoted_stands_in_a_table(name):
 # Commands that no test runs as they stand, and who does.
 ELSEWHERE = {
     r"(\S*/)?python3? -m venv|source |(\S*/)?pip |npm |pre-commit ": "a reader: the network",
-    r"(\S*/)?python -m pytest|sphinx-build ": ".ci/run",
+    r"(\S*/)?python -m pytest|(\S*/)?sphinx-build ": ".ci/run",
     r"(\S*/)?jupyter ": "a reader, in a browser",
     r"python notebooks/probar.py": "the course's own tests",
     r"python sancho/pretrained/make.py": "hours, once: its page says what came of it",
