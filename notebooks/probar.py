@@ -23,10 +23,9 @@ from comprobaciones import EN_BLANCO, PIEZAS, completa, en_espanol, motivo
 PROYECTO = Path(__file__).resolve().parent.parent
 
 
-def probar(titulos: list[str], texto: str) -> tuple[list[str], int]:
-    """Decir de cada pieza si pasa; dar las que pasan y cuántas no, sin las que están en blanco."""
-    pasan = []
-    fallan = 0
+def probar(titulos: list[str], texto: str) -> tuple[int, int]:
+    """Decir de cada pieza si pasa; dar cuántas pasan y cuántas no, sin las que están en blanco."""
+    pasan = fallan = 0
     for numero, pieza in enumerate(PIEZAS, 1):
         if pieza.titulo not in titulos:
             continue
@@ -37,7 +36,7 @@ def probar(titulos: list[str], texto: str) -> tuple[list[str], int]:
         print(linea.rstrip())
         if signo == "✗":
             print(f"      {por_que}")
-        pasan += [pieza.titulo] * (signo == "✓")
+        pasan += signo == "✓"
         fallan += signo == "✗"
     return pasan, fallan
 
@@ -112,15 +111,15 @@ def main(*argumentos: str) -> int:
     titulos = elegidas(pedidas)
     texto = leer_la_hoja()
     pasan, fallan = probar(titulos, texto)
-    en_blanco = len(titulos) - len(pasan) - fallan
-    print(f"Pasan {len(pasan)} de {len(titulos)}; no pasan {fallan}; en blanco, {en_blanco}.")
-    hasta_el_9 = [pieza.titulo for pieza in PIEZAS if pieza.capitulo <= 9]
-    faltan = [titulo for titulo in hasta_el_9 if titulo not in pasan]
-    if largo and faltan:
-        print(f"Para entrenarlo han de pasar antes: {', '.join(faltan)}.")
-    elif largo:
-        return 0 if entrenar_con_el_libro(texto) else 1
-    elif len(pasan) == len(PIEZAS):
+    en_blanco = len(titulos) - pasan - fallan
+    print(f"Pasan {pasan} de {len(titulos)}; no pasan {fallan}; en blanco, {en_blanco}.")
+    if largo:
+        hasta_el_9 = [pieza.titulo for pieza in PIEZAS if pieza.capitulo <= 9]
+        if faltan := [titulo for titulo in hasta_el_9 if motivo(titulo, texto)]:
+            print(f"Para entrenarlo han de pasar antes: {', '.join(faltan)}.")
+        else:
+            return 0 if entrenar_con_el_libro(texto) else 1
+    elif pasan == len(PIEZAS):
         print("Tu programa está entero: python notebooks/probar.py --largo lo entrena.")
     return 1 if fallan else 0
 
