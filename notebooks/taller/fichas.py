@@ -169,7 +169,7 @@ def tecla(caracter: str) -> str:
 def intentos(caja: Checkpoint, antes: str, pasaje: str) -> list[int]:
     """Cuántas letras prueba la caja hasta acertar cada una del pasaje, de la más probable en adelante."""
     ids = caja.tokenizer.encode(antes + pasaje)
-    repartos = softmax(caja.build_implementation().logits(ids[None, :-1])[0])
+    repartos = softmax(caja.build_numpy().logits(ids[None, :-1])[0])
     teclas = [tecla(caracter) for caracter in caja.characters]
     cuantos = []
     for reparto, letra in zip(repartos[-len(pasaje) :], pasaje):
