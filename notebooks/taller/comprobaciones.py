@@ -1791,6 +1791,12 @@ FRASES = (
         r"'(?:builtin_function_or_method|method|function)'(?: object (?:is not (?!callable)|has no)|$| and)",
         r"usa una función sin llamarla: faltan sus paréntesis",
     ),
+    (
+        r"cannot unpack non-iterable (?:builtin_function_or_method|method|function)",
+        r"usa una función sin llamarla: faltan sus paréntesis",
+    ),
+    (r"super\(\) argument 1", r"super() va sin nada entre sus paréntesis: super().forward(…)"),
+    (r"'int' object is not iterable", r"recorre un número: ¿falta range(…)?"),
     (r"unsupported operand type\(s\) for \^", r"^ no es una potencia: en Python es **"),
     (
         r"'type' object is not (?:iterable|subscriptable)|type object '(\w+)' has no attribute",

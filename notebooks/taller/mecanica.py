@@ -40,7 +40,7 @@ def detalle(escrito: str, debida: str) -> Tropiezo | None:
     suyo, debido = _leer(escrito), _leer(debida)
     if suyo is None or debido is None:
         return None
-    for mirar in (_sin_return, _se_pierde):
+    for mirar in (_sin_return, _hecha_en_forward, _se_pierde):
         for hallado in mirar(suyo, debido):
             return hallado
     return None
@@ -317,6 +317,20 @@ def _es_print(nodo: ast.AST | None) -> bool:
     return isinstance(nodo, ast.Call) and ast.unparse(nodo.func) == "print"
 
 
+CON_PARAMETROS = CLASES | {"nn.Linear", "nn.Embedding", "nn.LayerNorm", "nn.Parameter"}
+
+
+def _hecha_en_forward(suyo: ast.Module, _: ast.Module) -> Iterator[Tropiezo]:
+    """`nn.Linear(x)` en forward: una capa nueva en cada llamada, donde va la de __init__."""
+    clase = _clase(suyo)
+    metodo = _los_metodos(clase).get("forward") if clase else None
+    for nodo in ast.walk(metodo) if metodo else ():
+        if isinstance(nodo, ast.Call) and ast.unparse(nodo.func) in CON_PARAMETROS:
+            cual = ast.unparse(nodo.func)
+            que = f"en forward hace otra {cual}: se hace una vez, en __init__, y aquí se usa con self."
+            yield Tropiezo(que, nodo.lineno)
+
+
 # Lo que hay con el mismo nombre en una lista o en un módulo cambia su objeto, y puede ir solo.
 CAMBIAN = set(dir(list)) | set(dir(dict)) | set(dir(nn.Module))
 CAMBIAN |= {"backward", "retain_grad", "register_hook", "apply_"}
@@ -329,6 +343,8 @@ def _se_pierde(suyo: ast.Module, _: ast.Module) -> Iterator[Tropiezo]:
     clase = _clase(suyo)
     metodos = {f"self.{nombre}" for nombre in _los_metodos(clase)} if clase else set()
     for nodo in ast.walk(suyo):
+        if isinstance(nodo, ast.Expr) and isinstance(nodo.value, ast.BinOp):
+            yield Tropiezo("hace una cuenta y no guarda lo que da: ¿falta x = …?", nodo.lineno)
         if not isinstance(nodo, ast.Expr) or not isinstance(nodo.value, ast.Call):
             continue
         llamada = nodo.value.func

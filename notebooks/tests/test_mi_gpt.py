@@ -459,6 +459,16 @@ MECANICA = (
     ),
     ("Atencion", "3, H, C // H)", "3, H, C / H)", "C / H lleva decimales, C // H no"),
     ("LayerNorm", "desvios.square()", "desvios.square", "sin llamarla: faltan sus paréntesis"),
+    ("Atencion", "B, T, C = x.shape", "B, T, C = x.size", "sin llamarla: faltan sus paréntesis"),
+    ("Atencion", "return self.proj(", "return nn.Linear(", "en forward hace otra nn.Linear"),
+    (
+        "Bloque",
+        "x = x + self.attention",
+        "x + self.attention",
+        "hace una cuenta y no guarda lo que",
+    ),
+    ("Gpt", "super().forward(ids)", "super(ids)", "super() va sin nada entre sus paréntesis"),
+    ("Gpt", "range(forma.n_layer)", "forma.n_layer", "recorre un número: ¿falta range(…)?"),
     ("entropia_cruzada", ".mean()", ".mean()\n\u00a0   x = 2", "U+00A0"),
 )
 
