@@ -74,7 +74,7 @@ def a_veces(x):
         ),
         (
             ensena,
-            ": no devuelve nada: ¿print en vez de return en ensena?: print lo ensena, return lo da, "
+            ": no devuelve nada: ¿print en vez de return en ensena?: print lo enseña, return lo da, "
             "en la línea LINE, «print(2 * x)».",
         ),
         (
