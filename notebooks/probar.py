@@ -18,7 +18,7 @@ from entorno import preparar
 preparar("numpy", "torch")
 
 import hoja
-from comprobaciones import EN_BLANCO, PIEZAS, completa, en_espanol, motivo
+from comprobaciones import PIEZAS, Donde, completa, en_espanol, motivo, sin_empezar
 
 PROYECTO = Path(__file__).resolve().parent.parent
 
@@ -30,7 +30,7 @@ def probar(titulos: list[str], texto: str) -> tuple[int, int]:
         if pieza.titulo not in titulos:
             continue
         por_que = motivo(pieza.titulo, texto)
-        signo = "·" if por_que == EN_BLANCO else "✗" if por_que else "✓"
+        signo = "·" if sin_empezar(por_que) else "✗" if por_que else "✓"
         nota = por_que if signo == "·" else "" if por_que else con_la_solucion(pieza.titulo, texto)
         linea = f"{signo} {numero:2}. {pieza.titulo:20} capítulo {pieza.capitulo:<3} {nota}"
         print(linea.rstrip())
@@ -60,17 +60,18 @@ def elegidas(pedidas: list[str]) -> list[str]:
 
 
 def leer_la_hoja() -> str:
-    """Dar lo escrito en mi_gpt.py; si no se puede leer o ejecutar, salir con una línea que lo dice."""
+    """Dar lo escrito en mi_gpt.py; si no es posible, o falla lo dado, salir con una línea que lo dice."""
     try:
         texto = hoja.de_la_hoja()
     except OSError:
         sys.exit(f"No está la hoja, {hoja.HOJA}")
     except UnicodeDecodeError:
         sys.exit(f"{hoja.HOJA.name} no está en UTF-8: guárdalo así en tu editor.")
-    try:
-        hoja.cargar(texto)
-    except Exception as error:
-        sys.exit(f"{hoja.HOJA.name} {en_espanol(error, texto)}")
+    nombres = {pieza.nombre for pieza in PIEZAS}
+    for nombre, mal in hoja.sanar(texto)[1].items():
+        if nombre not in nombres:  # lo de una pieza lo dice su comprobación
+            donde = Donde(texto)(mal.linea)
+            sys.exit(f"{hoja.HOJA.name} {en_espanol(mal.error, Donde(''))}{donde}")
     return texto
 
 
@@ -113,14 +114,16 @@ def main(*argumentos: str) -> int:
     pasan, fallan = probar(titulos, texto)
     en_blanco = len(titulos) - pasan - fallan
     print(f"Pasan {pasan} de {len(titulos)}; no pasan {fallan}; en blanco, {en_blanco}.")
-    if largo:
-        hasta_el_9 = [pieza.titulo for pieza in PIEZAS if pieza.capitulo <= 9]
-        if faltan := [titulo for titulo in hasta_el_9 if motivo(titulo, texto)]:
-            print(f"Para entrenarlo han de pasar antes: {', '.join(faltan)}.")
-        else:
-            return 0 if entrenar_con_el_libro(texto) else 1
+    hacen_falta = [] if pedidas else [una.titulo for una in PIEZAS if una.capitulo <= 9]
+    faltan = [titulo for titulo in hacen_falta if motivo(titulo, texto)]
+    if largo and faltan:
+        print(f"Para entrenarlo han de pasar antes: {', '.join(faltan)}.")
+    elif largo:
+        fallan += not entrenar_con_el_libro(texto)
     elif pasan == len(PIEZAS):
         print("Tu programa está entero: python notebooks/probar.py --largo lo entrena.")
+    elif not pedidas and not faltan:
+        print("Ya se puede entrenar: python notebooks/probar.py --largo.")
     return 1 if fallan else 0
 
 

@@ -5,7 +5,6 @@ falla y con qué valor. No mira cómo está escrita, sino lo que da.
 """
 
 import json
-import linecache
 import math
 import re
 import tempfile
@@ -27,6 +26,7 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
 import hoja
+import mecanica
 
 MODERNA = {"norm": "rmsnorm", "position": "rope", "activation": "relu2"}
 MODERNA |= {"qk_norm": True, "bias": False}
@@ -1062,12 +1062,49 @@ def _mirar_el_gradiente(x: Tensor, gradiente: Tensor) -> None:
     }
     for motivo, cuanto in equivocadas.items():
         assert not torch.allclose(gradiente, debido(x, cuanto), atol=1e-5), motivo
+    _sin_softmax_delante(gradiente, debido(x, 1), LETRAS)
     assert not torch.allclose(gradiente, debido(x[:, -1:], 1), atol=1e-5), (
         "cuenta solo la última letra de cada ventana, deberían contar todas"
     )
     assert torch.allclose(gradiente, debido(x, 1), atol=1e-5), (
         "la pérdida no es la entropía cruzada de todas las letras del lote con la que les sigue"
     )
+
+
+def _sin_softmax_delante(gradiente: Tensor, debido: Tensor, V: int) -> None:
+    """Protestar si los logits pasan dos veces por la softmax: si son iguales, el gradiente es 1/V."""
+    assert not torch.allclose(gradiente, debido / V, atol=1e-6), (
+        "pasa dos veces por la softmax: F.cross_entropy ya la hace, y quiere los logits"
+    )
+
+
+BORRA_ANTES = "borra el gradiente antes de usarlo: zero_grad va delante de backward"
+SIN_PASO = "no mueve los parámetros: falta optimizador.step()"
+NO_OLVIDA = "llega al paso 2 sin olvidar el gradiente del 1: falta zero_grad"
+
+
+class Apuntado:
+    """Lo que hace el bucle del capítulo 1: los gradientes que calcula, y con cuál da cada paso."""
+
+    def __init__(self, parametro: nn.Parameter, optimizador: torch.optim.Optimizer) -> None:
+        self.gradientes: list[Tensor] = []
+        self.pasos: list[Tensor | None] = []
+        self.calculados: list[int] = []  # cuántos había en cada paso
+        parametro.register_hook(lambda gradiente: self.gradientes.append(gradiente.clone()))
+        optimizador.register_step_pre_hook(lambda *_: self._dar_un_paso(parametro.grad))
+
+    def _dar_un_paso(self, gradiente: Tensor | None) -> None:
+        self.pasos.append(None if gradiente is None else gradiente.clone())
+        self.calculados.append(len(self.gradientes))
+
+    def mirar(self, primero: Tensor) -> None:
+        """Protestar si algo falta o va en otro orden; `primero` es el gradiente del primer lote."""
+        assert self.gradientes, "no calcula el gradiente: falta backward"
+        assert self.pasos, SIN_PASO
+        assert self.calculados[0], "da el paso antes de calcular el gradiente: step va detrás"
+        assert all(paso is not None and paso.any() for paso in self.pasos), BORRA_ANTES
+        _sin_softmax_delante(self.gradientes[0], primero, primero.shape[-1])
+        assert torch.allclose(self.pasos[1], self.gradientes[1]), NO_OLVIDA
 
 
 class Paso(NamedTuple):
@@ -1117,14 +1154,10 @@ def _mirar_los_lotes(leidas: list[Tensor]) -> None:
 
 def _mirar_los_pasos(pasos: list[Paso], w: Tensor, gradiente_2: Tensor) -> None:
     assert pasos or not w.any(), "mueve los parámetros con otra cosa que tu Adam"
-    assert pasos or w.grad is not None, (
-        "borra el gradiente antes de usarlo: zero_grad va delante de backward"
-    )
-    assert pasos, "no mueve los parámetros: falta optimizador.step()"
+    assert pasos or w.grad is not None, BORRA_ANTES
+    assert pasos, SIN_PASO
     assert len(pasos) == 200, f"da {len(pasos)} pasos de Adam, deberían ser 200"
-    assert torch.allclose(pasos[1].gradiente, gradiente_2), (
-        "llega al paso 2 sin olvidar el gradiente del 1: falta zero_grad"
-    )
+    assert torch.allclose(pasos[1].gradiente, gradiente_2), NO_OLVIDA
     assert not pasos[1].sin_memorias, (
         "olvida las memorias de Adam en cada paso: el optimizador se hace una vez"
     )
@@ -1160,16 +1193,6 @@ def _mirar_los_pasos(pasos: list[Paso], w: Tensor, gradiente_2: Tensor) -> None:
 
 def _cerca(unas: list[float], otras: list[float]) -> bool:
     return all(math.isclose(a, b, rel_tol=1e-3, abs_tol=1e-9) for a, b in zip(unas, otras))
-
-
-class DeDosEnDos:
-    """Un tokenizador de subpalabras: un número para cada dos letras."""
-
-    def codificar(self, texto: str) -> Tensor:
-        return torch.tensor(["abc".index(a) for a in texto[::2]])
-
-    def descodificar(self, ids: Tensor) -> str:
-        return "".join(2 * "abc"[i] for i in ids.tolist())
 
 
 def comprobar_generar(mio: ModuleType) -> None:
@@ -1225,11 +1248,6 @@ def comprobar_generar(mio: ModuleType) -> None:
     torch.manual_seed(0)
     mio.generar(modelo, letras, "a", 5)
     assert torch.rand(1) == dado, "mueve el azar de PyTorch: pide su propio torch.Generator"
-    subpalabras = mio.generar(modelo, DeDosEnDos(), "aabb", 3, temperatura=0)
-    assert subpalabras == "ccaabb", (
-        f"con un número cada dos letras, sigue «aabb» con «{subpalabras}», debería «ccaabb»: lo "
-        "escrito empieza detrás de los números del comienzo"
-    )
 
 
 def comprobar_girar(mio: ModuleType) -> None:
@@ -1560,6 +1578,7 @@ PIEZAS = (
 )
 POR_TITULO = {pieza.titulo: pieza for pieza in PIEZAS}
 EN_BLANCO = "está en blanco"
+AUN_NO = "todavía no usa "
 
 
 def dependencias(pieza: Pieza) -> list[Pieza]:
@@ -1575,36 +1594,58 @@ def completa(titulo: str, texto: str) -> tuple[str, list[str]]:
     """Dar la hoja con la solución de lo que la pieza usa y no pasa, y los nombres de eso."""
     solucion = hoja.SOLUCION.read_text(encoding="utf-8")
     prestadas = []
+    entera, _ = hoja.sanar(texto, POR_TITULO[titulo].nombre)
     for otra in dependencias(POR_TITULO[titulo]):
         if otra.nombre != POR_TITULO[titulo].nombre and motivo(otra.titulo, texto):
-            texto = prestar(texto, otra.nombre, solucion)
+            entera = prestar(entera, otra.nombre, solucion)
             prestadas.append(otra.nombre)
-    return texto, list(dict.fromkeys(prestadas))
+    return entera, list(dict.fromkeys(prestadas))
 
 
 def prestar(texto: str, nombre: str, solucion: str) -> str:
     """Dar la hoja con la solución de una pieza, y de lo que esta usa y está en blanco."""
     prestada = hoja.leer(solucion, nombre)
     for otra in hoja.trozos(solucion):
-        if re.search(rf"\b{otra}\(", prestada) and hoja.esta_en_blanco(hoja.leer(texto, otra)):
+        if re.search(rf"\b{otra}\(", prestada) and hoja.tiene_hueco(hoja.leer(texto, otra)):
             texto = hoja.poner(texto, otra, hoja.leer(solucion, otra))
     return hoja.poner(texto, nombre, prestada)
 
 
+def sin_empezar(por_que: str) -> bool:
+    """Decir si una pieza no pasa solo porque aún no se ha escrito, o no se le ha añadido lo del 13."""
+    return por_que == EN_BLANCO or por_que.startswith(AUN_NO)
+
+
 @lru_cache(maxsize=256)
-def motivo(titulo: str, texto: str) -> str:
-    """Dar por qué no pasa una pieza de una hoja, o "" si pasa. Lo que se sortee después no cambia."""
+def motivo(titulo: str, texto: str, primera: int = 0) -> str:
+    """Dar por qué no pasa una pieza de una hoja, o "" si pasa. Lo que se sortee después no cambia.
+
+    `primera` es el número de su primera línea, si no es el de la hoja: en una celda es otro.
+    """
     pieza = POR_TITULO[titulo]
-    escrito = ""
     try:
         escrito = hoja.leer(texto, pieza.nombre)
-        if hoja.esta_en_blanco(escrito) or pieza.con not in escrito.replace(pieza.nombre, ""):
-            return EN_BLANCO
-        if not re.search(
-            rf"^((def|class) {pieza.nombre}\b|{pieza.nombre} *=)", escrito, re.MULTILINE
-        ):
-            return f"no está debajo de su línea, «# --- {pieza.nombre} (capítulo …) ---»"
-        entera, _ = completa(titulo, texto)
+        donde = Donde(escrito, primera or hoja.primera_linea(texto, pieza.nombre))
+    except hoja.SinSitio as error:
+        return f"no se encuentra: {error}"
+    if hoja.esta_en_blanco(escrito):
+        return EN_BLANCO
+    if (queda := mecanica.hueco(escrito)) is not None:
+        return f"{queda.que}{donde(queda.linea)}"
+    if pieza.con not in escrito.replace(pieza.nombre, ""):
+        return f"{AUN_NO}{pieza.con}"
+    por_que = _lo_que_falla(pieza, texto, donde)
+    return con_su_tropiezo(por_que, donde, _debida(pieza.nombre)) if por_que else ""
+
+
+def _lo_que_falla(pieza: Pieza, texto: str, donde: "Donde") -> str:
+    nombre, escrito = pieza.nombre, donde.escrito
+    try:
+        compile(escrito, "mi_gpt.py", "exec")
+        if not re.search(rf"^((def|class) {nombre}\b|{nombre} *=)", escrito, re.MULTILINE):
+            return _con_otro_nombre(nombre, escrito)
+        entera, _ = completa(pieza.titulo, texto)
+        donde = replace(donde, ejecutada=hoja.primera_linea(entera, nombre))
         with torch.random.fork_rng(devices=[]), torch.enable_grad(), warnings.catch_warnings():
             warnings.simplefilter("ignore")
             torch.manual_seed(1605)
@@ -1614,25 +1655,68 @@ def motivo(titulo: str, texto: str) -> str:
     except SystemExit:
         return "acaba el programa con exit(): una pieza devuelve lo que da"
     except Exception as error:
-        return en_espanol(error, escrito)
+        return en_espanol(error, donde, _debida(nombre))
     return ""
 
 
-def en_espanol(error: Exception, escrito: str) -> str:
+def _debida(nombre: str) -> str:
+    return hoja.leer(hoja.SOLUCION.read_text(encoding="utf-8"), nombre)
+
+
+def _con_otro_nombre(nombre: str, escrito: str) -> str:
+    definidos = re.findall(r"^(?:def|class) (\w+)", escrito, re.MULTILINE)
+    if definidos:
+        return f"debajo de su línea se define {definidos[-1]}: ha de llamarse {nombre}"
+    return f"no está debajo de su línea, «# --- {nombre} (capítulo …) ---»"
+
+
+def con_su_tropiezo(por_que: str, donde: "Donde", debida: str) -> str:
+    """Dar lo que falla o, si lo explica un tropiezo con Python, el tropiezo."""
+    hallado = mecanica.tropiezo(donde.escrito, debida)
+    if hallado is not None:
+        return f"{hallado.que}{donde(hallado.linea)}"
+    hallado = mecanica.detalle(donde.escrito, debida)
+    return f"{por_que}; {hallado.que}{donde(hallado.linea)}" if hallado is not None else por_que
+
+
+@dataclass(frozen=True)
+class Donde:
+    """Dónde está lo escrito: para decir el número de una línea, y la línea."""
+
+    escrito: str
+    primera: int = 1
+    """El número de su primera línea, en la hoja o en la celda."""
+    ejecutada: int = 1
+    """El de la misma línea en lo que se ejecuta, que puede llevar otras piezas."""
+    archivo: str = "mi_gpt.py"
+
+    def __call__(self, linea: int) -> str:
+        lineas = self.escrito.splitlines()
+        if not 1 <= linea <= len(lineas):
+            return ""
+        return f", en la línea {self.primera + linea - 1}, «{lineas[linea - 1].strip()}»"
+
+    def de_un_error(self, error: Exception) -> int:
+        """La línea de lo escrito en que algo se ha detenido, o 0 si no es de ahí."""
+        cuantas = len(self.escrito.splitlines())
+        for paso in reversed(traceback.extract_tb(error.__traceback__)):
+            linea = (paso.lineno or 0) - self.ejecutada + 1
+            if paso.filename == self.archivo and 1 <= linea <= cuantas:
+                return linea
+        return 0
+
+
+def en_espanol(error: Exception, donde: Donde, debida: str = "") -> str:
     """Dar en una línea qué ha detenido la comprobación, y en qué línea de lo escrito."""
-    if isinstance(error, hoja.SinSitio):
-        return f"no se encuentra: {error}"
     if isinstance(error, SyntaxError):
-        donde = f"en la línea {error.lineno}, «{(error.text or '').strip()}»"
-        return f"no se puede leer: {_que_pasa(error, '', error.msg)}, {donde}"
-    pasos = traceback.extract_tb(error.__traceback__)
-    lineas = [
-        linecache.getline("mi_gpt.py", p.lineno).strip() for p in pasos if p.filename == "mi_gpt.py"
-    ]
-    suyas = [linea for linea in lineas if linea in escrito] or lineas
-    linea = suyas[-1] if suyas else ""
-    en = f", en «{linea}»" if linea else ""
-    return f"{getattr(error, 'caso', '')}{_que_pasa(error, linea)}{en}"
+        return f"no se puede leer: {_que_pasa(error, '', error.msg)}{donde(error.lineno or 0)}"
+    linea = donde.de_un_error(error)
+    de_ahi = donde.escrito.splitlines()[linea - 1] if linea else ""
+    que = ""
+    if isinstance(error, NameError):
+        nombre = re.search(r"'(\w+)'", str(error))
+        que = mecanica.suelto(nombre[1], donde.escrito, debida) if nombre else ""
+    return f"{getattr(error, 'caso', '')}{que or _que_pasa(error, de_ahi)}{donde(linea)}"
 
 
 def _que_pasa(error: Exception, linea: str, dicho: str = "") -> str:
@@ -1653,9 +1737,22 @@ def _pista(dicho: str, linea: str) -> str:
 
 
 FRASES = (
+    (r"U\+00A0", r"hay un espacio que no es el corriente (U+00A0, de algo copiado): bórralo"),
+    (
+        r"invalid (?:non-printable )?character '?(\S*?)'? ?\(?(U\+\w+)",
+        r"el carácter \1 (\2) no es de Python",
+    ),
+    (r"'return' outside function", r"hay un return fuera de una función: mira su sangría"),
+    (r"Maybe you meant '=='", r"= guarda; para comparar es =="),
+    (r"Perhaps you forgot a comma", r"¿falta una coma?"),
+    (r"positional argument follows keyword", r"lo que va sin nombre va antes que lo que lo lleva"),
     (r"was never closed|unmatched|does not match opening", r"los paréntesis no cuadran"),
     (r"unterminated", r"faltan unas comillas"),
     (r"SyntaxError: expected ':'", r"faltan dos puntos"),
+    (
+        r"expected an indented block after (?:'(\w+)' statement|(\w+) definition)",
+        r"la sangría no cuadra: detrás de \1\2 falta una línea con más sangría",
+    ),
     (r"IndentationError|TabError", r"la sangría no cuadra"),
     (r"SyntaxError: invalid syntax", r"eso no es Python"),
     (
@@ -1690,6 +1787,68 @@ FRASES = (
         r"cannot unpack non-iterable NoneType",
         r"espera varias cosas y no recibe nada: ¿falta un return?",
     ),
+    (
+        r"'(?:builtin_function_or_method|method|function)'(?: object (?:is not (?!callable)|has no)|$| and)",
+        r"usa una función sin llamarla: faltan sus paréntesis",
+    ),
+    (
+        r"cannot unpack non-iterable (?:builtin_function_or_method|method|function)",
+        r"usa una función sin llamarla: faltan sus paréntesis",
+    ),
+    (r"super\(\) argument 1", r"super() va sin nada entre sus paréntesis: super().forward(…)"),
+    (r"'int' object is not iterable", r"recorre un número: ¿falta range(…)?"),
+    (r"unsupported operand type\(s\) for \^", r"^ no es una potencia: en Python es **"),
+    (
+        r"'type' object is not (?:iterable|subscriptable)|type object '(\w+)' has no attribute",
+        r"usa una clase donde va uno hecho con ella: faltan sus paréntesis",
+    ),
+    (
+        r"(\w+) is not a Module subclass",
+        r"pone en una nn.ModuleList algo que no es un módulo: ¿la clase, sin sus paréntesis?",
+    ),
+    (
+        r"Module \[ModuleList\] is missing",
+        r"llama a una nn.ModuleList, que es una lista: recórrela con for y llama a cada uno",
+    ),
+    (
+        r"Module \[(\w+)\] is missing",
+        r"\1 no tiene forward: ¿se llama así, y está dentro de la clase?",
+    ),
+    (
+        r"Boolean value of Tensor",
+        r"pregunta si un tensor de varios números es verdad (if, and, or, not): para saber si lo "
+        r"hay, `is not None`; para mirar sus números, .all() o .any()",
+    ),
+    (
+        r"'Tensor' object has no attribute '(n_embd|n_head|n_layer|bias|block_size|vocab_size|position|norm|activation|qk_norm)'",
+        r"da un tensor a una clase que espera la forma: se hace uno en __init__, y en forward se usa "
+        r"ese, con self.",
+    ),
+    (
+        r"'Tensor' object has no attribute '(append|extend)'",
+        r"un tensor no tiene \1: torch.cat une dos",
+    ),
+    (
+        r"got 'type'|not type$|must be .* not type\b",
+        r"da una clase donde va uno hecho con ella: faltan sus paréntesis",
+    ),
+    (
+        r"type must be tuple of ints,but got float|cannot be interpreted as an integer|not be float",
+        r"da un número con decimales donde va un entero: C / H lleva decimales, C // H no",
+    ),
+    (r"slice indices must be integers", r"corta con algo que no es un número entero"),
+    (
+        r"(\w+)\(\) takes (?:from \d+ to )?(\d+) positional arguments? but (\d+) (?:was|were) given",
+        r"llama a \1 con \3 cosas, contando self, y espera \2",
+    ),
+    (r"(\w+)\(\) takes no arguments", r"\1 no recibe nada: ¿su método se llama `__init__`?"),
+    (
+        r"(?:list|tuple|string) index out of range",
+        r"pide un lugar que no hay: se cuentan desde 0",
+    ),
+    (r"division by zero", r"divide entre 0"),
+    (r"math domain error", r"pide a math algo que no existe, como el logaritmo de 0"),
+    (r"descriptor '__init__' of 'super'", r"super lleva paréntesis: super().__init__()"),
     (r"unsupported operand.*'NoneType'", r"hace una cuenta con None"),
     (r"'NoneType' object", r"usa algo que es None: ¿falta un return?"),
     (r"must be Tensor, not NoneType", r"no devuelve nada: ¿falta un return?"),
@@ -1763,6 +1922,10 @@ FRASES = (
     (
         r"could not infer output dtype|not implemented for 'Long'|must have the same dtype",
         r"mezcla enteros y números con decimales, en una cuenta que no los mezcla",
+    ),
+    (
+        r"unsupported operand type\(s\) for (\S+): '(\w+)' and '(\w+)'",
+        r"hace la cuenta \1 con cosas que no la admiten (\2 y \3)",
     ),
     (r"RecursionError", r"se llama a sí misma sin fin"),
 )

@@ -16,7 +16,7 @@ try:
 except ModuleNotFoundError:
     sys.exit("este programa necesita PyTorch; antes de empezarlo: source .venv/bin/activate")
 import torch.nn.functional as F
-from safetensors import safe_open
+from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor, nn
 
@@ -562,7 +562,11 @@ def entrenar_con(texto: str, escribe: Callable) -> tuple[Gpt, Tokenizador]:
 
 def abrir(ruta: str | Path) -> tuple[nn.Module, Tokenizador]:
     """Abrir un modelo; si abrir_caja está en blanco, lo que entrenaste pasa a tu Gpt."""
-    modelo, tokenizador = pieza("abrir_caja")(ruta)
+    try:
+        modelo, tokenizador = pieza("abrir_caja")(ruta)
+    except (SafetensorError, KeyError, TypeError, json.JSONDecodeError) as error:
+        cual = type(error).__name__
+        raise ValueError(f"{ruta} está dañado o no es de este programa ({cual})") from None
     if not en_blanco("abrir_caja") or ruta != MODELO:
         return modelo, tokenizador
     mio = Gpt(Forma(**asdict(modelo.forma)))
@@ -573,21 +577,37 @@ def abrir(ruta: str | Path) -> tuple[nn.Module, Tokenizador]:
     return mio.eval(), Tokenizador(tokenizador.caracteres)
 
 
+def leer(archivo: str) -> str:
+    """Dar el texto de un archivo."""
+    try:
+        return Path(archivo).read_text(encoding="utf-8-sig")
+    except UnicodeDecodeError:
+        raise ValueError(f"{archivo} no está en UTF-8: guárdalo así en tu editor") from None
+
+
+def grados(temperatura: str) -> float:
+    try:
+        return float(temperatura)
+    except ValueError:
+        raise ValueError(f"la temperatura es un número, y {temperatura!r} no lo es") from None
+
+
 def main(orden: str = "", que: str = "", temperatura: str = "0.7") -> None:
     if orden == "entrenar" and que:
         if faltan := [nombre for nombre in PARA_ENTRENAR if en_blanco(nombre)]:
             sys.exit(f"Para entrenar te falta {', '.join(faltan)}: python notebooks/probar.py")
-        texto = Path(que).read_text(encoding="utf-8-sig")
+        texto = leer(que)
         escribe, guarda = pieza("generar"), pieza("guardar")  # antes: después de entrenar es tarde
         modelo, tokenizador = entrenar_con(texto, escribe)
         guarda(MODELO, modelo, tokenizador)
         comienzo = texto.split()[0]
-        print(comienzo + escribe(modelo, tokenizador, comienzo, 600, float(temperatura)))
+        print(comienzo + escribe(modelo, tokenizador, comienzo, 600, grados(temperatura)))
         print(f"guardado en {MODELO}; más: python {sys.argv[0]} escribir")
     elif orden == "escribir":
+        tibio = grados(temperatura)
         modelo, tokenizador = abrir(MODELO if Path(MODELO).exists() else CAJA)
         comienzo = que or "En un lugar de la Mancha"
-        print(comienzo + pieza("generar")(modelo, tokenizador, comienzo, 300, float(temperatura)))
+        print(comienzo + pieza("generar")(modelo, tokenizador, comienzo, 300, tibio))
     else:
         print(USO, end="")
 

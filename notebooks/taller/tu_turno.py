@@ -23,19 +23,35 @@ Si lo que se escribe ahí es una clase, con `# tu código` en uno o más método
 import ast
 import builtins
 import json
+import linecache
 import os
 import re
 import sys
+import textwrap
 from collections.abc import Callable
+from contextlib import nullcontext
 from functools import wraps
 from inspect import isclass, isfunction
+from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 import torch
 
 import hoja
-from comprobaciones import EN_BLANCO, POR_TITULO, completa, motivo, prestar
+import mecanica
+from comprobaciones import (
+    EN_BLANCO,
+    POR_TITULO,
+    Donde,
+    caso,
+    completa,
+    con_su_tropiezo,
+    en_espanol,
+    motivo,
+    prestar,
+    sin_empezar,
+)
 
 
 class Vacia(Exception):
@@ -59,12 +75,31 @@ def entregada(mia: Callable) -> Callable:
 
     @wraps(mia)
     def llamar(*args, **opciones):
-        resultado = mia(*args, **opciones)
+        with caso(con_que(mia, args)) if args else nullcontext():
+            resultado = mia(*args, **opciones)
         if resultado is None:
-            raise Vacia
+            raise Vacia(mia)
         return resultado
 
     return llamar
+
+
+def con_que(funcion: Callable, args: tuple) -> str:
+    """Decir en corto qué ha recibido una función."""
+    codigo = getattr(funcion, "__code__", None)
+    dadas = list(zip(codigo.co_varnames if codigo else "xyz", args))
+    if dadas and dadas[0][0] == "self":
+        dadas = dadas[1:]
+    return "con " + " y ".join(f"{nombre} {en_corto(valor)}" for nombre, valor in dadas[:3])
+
+
+def en_corto(valor: Any) -> str:
+    if hasattr(valor, "shape"):
+        return f"de forma {tuple(valor.shape)}"
+    escrito = repr(valor)
+    if len(escrito) > 40 or escrito.startswith("<") or "\n" in escrito:
+        return f"({type(valor).__name__})"
+    return f"= {escrito}"
 
 
 def usar(mia: Callable, solucion: Callable, comprobar: Callable[[Callable], None]) -> Callable:
@@ -73,17 +108,65 @@ def usar(mia: Callable, solucion: Callable, comprobar: Callable[[Callable], None
         comprobar(solucion)
         try:
             comprobar(entregada(mia))
-        except Vacia:
-            motivo = "no devuelve nada todavía"
+        except Vacia as error:
+            por_que = lo_que_falta(*error.args)
         except AssertionError as error:
-            motivo = str(error) or "no da lo que debe"
+            por_que = con_su_tropiezo(dicho(error), *lo_escrito(mia, solucion))
         except Exception as error:
-            motivo = f"se detiene con {type(error).__name__}: {error}"
+            donde, debida = lo_escrito(mia, solucion)
+            por_que = con_su_tropiezo(en_espanol(error, donde, debida), donde, debida)
         else:
             print(f"✓ {mia.__name__} pasa la comprobación: desde aquí se usa la tuya.")
             return mia
-    print(f"· {mia.__name__} {motivo}. Se usa {solucion.__name__}.")
+    dos_puntos = "" if por_que == NADA_TODAVIA else ":"
+    punto = "" if por_que.endswith("?") else "."
+    print(f"· {mia.__name__}{dos_puntos} {por_que}{punto} Se usa {solucion.__name__}.")
     return solucion
+
+
+NADA_TODAVIA = "no devuelve nada todavía"
+
+
+def dicho(error: AssertionError) -> str:
+    """Dar la frase de una comprobación; las de torch.testing y numpy.testing no son frases."""
+    primera = str(error).strip().partition("\n")[0]
+    return primera if primera and not primera.endswith("!") else "no da lo que debe"
+
+
+def lo_que_falta(funcion: Callable) -> str:
+    """Decir por qué una función no devuelve nada: si está sin escribir, o qué le falta."""
+    donde, _ = lo_escrito(funcion, funcion)
+    arbol = ast.parse(donde.escrito) if donde.escrito else None
+    definida = arbol.body[0] if arbol else None
+    if not isinstance(definida, ast.FunctionDef) or all(
+        isinstance(linea, ast.Pass) or hoja.venia(linea) for linea in definida.body
+    ):
+        return NADA_TODAVIA
+    for hallado in mecanica.sin_return(definida):
+        return f"no devuelve nada: {hallado.que}{donde(hallado.linea)}"
+    return "no devuelve nada: pasa por un camino sin return"
+
+
+def lo_escrito(mia: Callable, solucion: Callable) -> tuple[Donde, str]:
+    """Dar lo escrito en la celda de un turno, y lo de la solución con el nombre de lo tuyo."""
+    donde, debida = sus_lineas(mia), sus_lineas(solucion).escrito
+    cambiado = re.sub(rf"^(def|class) {solucion.__name__}", rf"\1 {mia.__name__}", debida)
+    return donde, cambiado
+
+
+def sus_lineas(una: Callable) -> Donde:
+    """Dar las líneas de una función o de una clase, que está en una celda o en un archivo."""
+    funciones = [m for m in vars(una).values() if isfunction(m)] if isclass(una) else [una]
+    codigo = getattr(funciones[0], "__code__", None) if funciones else None
+    if codigo is None:
+        return Donde("")
+    lineas = linecache.getlines(codigo.co_filename)
+    for nodo in definiciones("".join(lineas)):
+        primera, ultima = nodo.lineno, nodo.end_lineno or nodo.lineno
+        if nodo.name == una.__name__ and primera <= codigo.co_firstlineno + 1 <= ultima + 1:
+            escrito = textwrap.dedent("".join(lineas[primera - 1 : ultima]))
+            return Donde(escrito, primera, primera, codigo.co_filename)
+    return Donde("")
 
 
 def pieza(titulo: str) -> Any:
@@ -92,17 +175,16 @@ def pieza(titulo: str) -> Any:
     Si la acabas de escribir en una celda y pasa, se copia antes en la hoja. Una línea dice qué se usa.
     """
     nombre = POR_TITULO[titulo].nombre
-    solucion = hoja.SOLUCION.read_text(encoding="utf-8")
     try:
         texto = hoja.de_la_hoja()
-        celda = escrita_en_una_celda(nombre)
+        celda, primera = escrita_en_una_celda(nombre)
         # Si sigue como se copió, lo que la hoja tenga de otro modo se escribió después.
-        es_nueva = celda and celda != copiadas().get(nombre)
+        es_nueva = bool(celda) and celda != copiadas().get(nombre)
         nueva = hoja.poner(texto, nombre, celda) if es_nueva else texto
-        por_que = motivo(titulo, nueva)
+        por_que = motivo(titulo, nueva, primera if es_nueva else 0)
         if por_que:
-            print(f"· {titulo}{'' if por_que == EN_BLANCO else ':'} {por_que}. Se usa la solución.")
-            nueva = prestar(texto, nombre, solucion)
+            decir_que_no(titulo, por_que, es_nueva)
+            nueva = prestar(texto, nombre, hoja.SOLUCION.read_text(encoding="utf-8"))
         elif es_nueva:
             copiar(nombre, celda, nueva)
             print(
@@ -113,33 +195,99 @@ def pieza(titulo: str) -> Any:
         entera, prestadas = completa(titulo, nueva)
         if prestadas and not por_que:
             print(f"  (Con la solución de {', '.join(prestadas)}.)")
-    except (hoja.SinSitio, UnicodeDecodeError, OSError) as error:
-        return getattr(la_solucion(error), nombre)
-    try:
+        decir_lo_de_otros_sitios(texto, nombre, prestadas)
         return getattr(hoja.cargar(entera), nombre)
-    except Exception as error:  # lo que haya escrito en otro sitio de la hoja
-        return getattr(la_solucion(error), nombre)
+    except UnicodeDecodeError:
+        return getattr(la_solucion("no está en UTF-8: guárdalo así en tu editor"), nombre)
+    except (hoja.SinSitio, OSError) as error:
+        return getattr(la_solucion(str(error)), nombre)
 
 
-def la_solucion(error: Exception) -> ModuleType:
+def decir_que_no(titulo: str, por_que: str, es_nueva: bool) -> None:
+    """Decir por qué se usa la solución y, si hay algo escrito, cómo probar lo tuyo."""
+    nombre = POR_TITULO[titulo].nombre
+    if por_que == EN_BLANCO and not es_nueva:
+        por_que = lo_que_hay_en_las_celdas(titulo) or por_que
+    dos_puntos = "" if por_que == EN_BLANCO else ":"
+    punto = "" if por_que.endswith("?") else "."
+    print(f"· {titulo}{dos_puntos} {por_que}{punto} Se usa la solución.")
+    if not sin_empezar(por_que):
+        otra_vez = "ejecuta otra vez su celda" if es_nueva else f"from mi_gpt import {nombre}"
+        print(f"  (Desde aquí `{nombre}` es la de la solución. Para probar la tuya: {otra_vez}.)")
+
+
+def lo_que_hay_en_las_celdas(titulo: str) -> str:
+    """Decir si la pieza que falta está en una celda con otro nombre, o en una sin ejecutar."""
+    pieza = POR_TITULO[titulo]
+    solucion = ast.parse(hoja.leer(hoja.SOLUCION.read_text(encoding="utf-8"), pieza.nombre))
+    suyo = ast.get_docstring(solucion.body[0])
+    celdas = ejecutadas()
+    for celda in reversed(celdas):
+        for nodo in definiciones(celda):
+            if nodo.name == pieza.nombre:
+                return ""
+            if suyo and ast.get_docstring(nodo) == suyo:
+                return f"la celda define {nodo.name}: ha de llamarse {pieza.nombre}"
+    if celdas and celdas[-1].strip() in celdas_del_capitulo(pieza.capitulo):
+        return "su celda no se ha ejecutado"
+    return ""
+
+
+def definiciones(celda: str) -> list[ast.FunctionDef | ast.ClassDef]:
+    """Dar las funciones y las clases que se definen en una celda."""
+    try:
+        nodos = ast.walk(ast.parse(celda))
+    except SyntaxError:
+        return []
+    return [nodo for nodo in nodos if isinstance(nodo, ast.FunctionDef | ast.ClassDef)]
+
+
+def celdas_del_capitulo(numero: int) -> set[str]:
+    """Dar lo que hay en las celdas de un capítulo, como está guardado."""
+    rutas = list(CUADERNOS.glob(f"{numero:02}_*.ipynb"))
+    if len(rutas) != 1:
+        return set()
+    celdas = json.loads(rutas[0].read_text(encoding="utf-8"))["cells"]
+    return {"".join(celda["source"]).strip() for celda in celdas}
+
+
+CUADERNOS = Path(__file__).resolve().parent.parent
+
+
+def decir_lo_de_otros_sitios(texto: str, nombre: str, prestadas: list[str]) -> None:
+    """Decir qué hay mal en la hoja que no toca a la pieza, con su línea."""
+    for otro, mal in hoja.sanar(texto, nombre)[1].items():
+        if otro not in prestadas:
+            donde = Donde(texto)(mal.linea)
+            print(f"  (En otro sitio de mi_gpt.py: {en_espanol(mal.error, Donde(''))}{donde}.)")
+
+
+def la_solucion(por_que: str) -> ModuleType:
     """Decir por qué no sirve la hoja, y dar el programa de la solución."""
-    print(f"· mi_gpt.py no se puede usar: {error}. Se usa la solución.")
+    print(f"· mi_gpt.py no se puede usar: {por_que}. Se usa la solución.")
     return hoja.cargar(hoja.SOLUCION.read_text(encoding="utf-8"))
 
 
-def escrita_en_una_celda(nombre: str) -> str:
-    """Dar lo que va en la hoja de la última celda ejecutada que define `nombre`; o "".
+def ejecutadas() -> list[str]:
+    """Dar las celdas que se han ejecutado, de la primera a la última."""
+    sesion = getattr(builtins, "get_ipython", lambda: None)()
+    return [sin_magia(celda) for celda in sesion.user_ns.get("In", [])] if sesion else []
+
+
+def escrita_en_una_celda(nombre: str) -> tuple[str, int]:
+    """Dar lo que va en la hoja de la última celda ejecutada que define `nombre`, y su primera línea.
 
     Una celda que deja la pieza en blanco no cuenta: la hoja puede tenerla escrita.
     """
-    sesion = getattr(builtins, "get_ipython", lambda: None)()
-    celdas = sesion.user_ns.get("In", []) if sesion else []
     define = re.compile(rf"^((def|class) {nombre}\b|{nombre} *=(?!=| *pieza\())", re.MULTILINE)
-    for celda in map(sin_magia, reversed(celdas)):
+    for celda in reversed(ejecutadas()):
         if define.search(celda):
             escrito = lo_de_la_hoja(celda, nombre)
-            return "" if hoja.esta_en_blanco(escrito) else escrito
-    return ""
+            if hoja.esta_en_blanco(escrito):
+                return "", 0
+            lineas = celda.splitlines()
+            return escrito, 1 + lineas.index(escrito.strip().splitlines()[0])
+    return "", 0
 
 
 def sin_magia(celda: str) -> str:

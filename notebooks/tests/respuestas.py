@@ -6,6 +6,21 @@ Es para test_tu_turno.py. Cada respuesta es el cuerpo de la función del turno. 
 con una buena se llega al final del capítulo.
 """
 
+from pathlib import Path
+
+import hoja
+
+OTRAS = sorted((Path(__file__).resolve().parent / "otras").glob("*.py"))
+
+
+def programa(otra: Path) -> str:
+    """Dar la solución entera con las piezas de otra."""
+    texto = hoja.SOLUCION.read_text(encoding="utf-8")
+    for nombre, escrito in hoja.trozos(otra.read_text(encoding="utf-8")).items():
+        texto = hoja.poner(texto, nombre, escrito)
+    return texto
+
+
 MALAS = {
     "perdida_media": (
         "return -math.log(math.prod(probabilidades)) / len(probabilidades)",

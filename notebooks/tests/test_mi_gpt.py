@@ -8,19 +8,19 @@ from pathlib import Path
 
 import pytest
 import torch
+from safetensors.torch import save_file
 
 import curso
 import hoja
 import mi_gpt
 from comprobaciones import EN_BLANCO, PIEZAS, POR_TITULO, motivo, sortear
+from respuestas import OTRAS, programa
 
 AQUI = Path(__file__).resolve().parent
 ROOT = AQUI.parent.parent
 SOLUCION = hoja.SOLUCION.read_text(encoding="utf-8")
 BLANCA = curso.hoja_en_blanco()
 TITULOS = list(POR_TITULO)
-OTRAS = sorted((AQUI / "otras").glob("*.py"))
-"""Dos programas enteros, con otra respuesta buena de cada pieza."""
 
 
 @pytest.mark.parametrize("titulo", TITULOS)
@@ -43,20 +43,13 @@ def test_cada_pieza_pasa_sola_con_las_demas_en_blanco(titulo):
 @pytest.mark.parametrize("titulo", TITULOS)
 @pytest.mark.parametrize("otra", OTRAS, ids=lambda ruta: ruta.stem)
 def test_una_respuesta_poco_corriente_pasa(otra, titulo):
-    assert motivo(titulo, otra.read_text(encoding="utf-8")) == ""
+    assert motivo(titulo, programa(otra)) == ""
 
 
-def test_las_otras_son_distintas_en_todo_y_lo_dado_es_lo_mismo():
-    textos = [ruta.read_text(encoding="utf-8") for ruta in (hoja.SOLUCION, *OTRAS)]
-    piezas = [hoja.trozos(texto) for texto in textos]
+def test_las_otras_tienen_todas_las_piezas_y_son_distintas():
+    piezas = [hoja.trozos(texto) for texto in (SOLUCION, *(o.read_text("utf-8") for o in OTRAS))]
     for nombre in piezas[0]:
         assert len({cada[nombre] for cada in piezas}) == 3, nombre
-    vacios = []
-    for texto in textos:
-        for nombre in piezas[0]:
-            texto = hoja.poner(texto, nombre, "pass")
-        vacios.append(texto.partition("import json")[2])
-    assert vacios[0] == vacios[1] == vacios[2]
 
 
 def en_blanco(fuente: str) -> str:
@@ -251,6 +244,12 @@ ERRORES = (
         "valor.backward()\n        optimizador.zero_grad()",
         "borra el gradiente antes de usarlo",
     ),
+    (
+        "entrenar",
+        "entropia_cruzada(modelo(trozos[:, :-1]), trozos[:, 1:])",
+        "F.cross_entropy(modelo(trozos[:, :-1]).softmax(-1).mT, trozos[:, 1:])",
+        "pasa dos veces por la softmax",
+    ),
     ("entrenar", "valor.backward()", "pass", "llama a backward 0 veces"),
     ("entrenar", "optimizador.step()", "pass", "falta optimizador.step()"),
     (
@@ -281,7 +280,7 @@ ERRORES = (
     ("generar", "-modelo.forma.block_size :", "-1:", "con 2 letras escritas lee 1"),
     ("generar", ", generator=azar", "", "con la misma semilla"),
     ("generar", "ids[leidas:]", "ids", "devuelve también el comienzo"),
-    ("generar", "len(ids)", "len(comienzo)", "con un número cada dos letras"),
+    ("generar", "ids[leidas:]", "ids[leidas - 1 :]", "con temperatura 0 sigue «ca» con"),
     ("generar", "temperatura == 0", "False", "con temperatura 0 divide entre 0"),
     ("girar", GIRADO, "a * coseno + b * seno, b * coseno - a * seno", "gira al revés"),
     ("girar", "torch.arange(T,", "torch.arange(1, T + 1,", "cuenta las posiciones desde 1"),
@@ -350,6 +349,138 @@ def test_un_error_se_nombra(titulo, bien, mal, frase):
     fallo = motivo(titulo, hoja.poner(SOLUCION, nombre, escrita.replace(bien, mal)))
     assert fallo and frase in fallo, fallo
     assert "\n" not in fallo
+
+
+def test_generar_puede_contar_las_letras_del_comienzo():
+    escrito = hoja.leer(SOLUCION, "generar").replace("len(ids)", "len(comienzo)")
+    assert motivo("generar", hoja.poner(SOLUCION, "generar", escrito)) == ""
+
+
+MECANICA = (
+    # Lo que queda de la hoja en blanco.
+    ("Gpt", "self.norm(x))", "self.norm(x))\n        raise NotImplementedError", "queda un `raise"),
+    (
+        "igualar",
+        "    return",
+        "    raise NotImplementedError\n    return",
+        "queda un `raise NotImplementedError` en igualar: bórralo",
+    ),
+    (
+        "Tokenizador",
+        'return "".join(self.caracteres[i] for i in ids.tolist())',
+        "raise NotImplementedError",
+        "falta escribir descodificar, en la línea",
+    ),
+    ("igualar", "def igualar", "def iguala", "se define iguala: ha de llamarse igualar"),
+    # self.
+    ("Bloque", "self.norm1(x)", "norm1(x)", "usa `norm1` sin self.: es self.norm1"),
+    ("Atencion", "self.qkv(x)", "qkv(x)", "usa `qkv` sin self.: es self.qkv"),
+    ("Gpt", "in self.blocks", "in blocks", "usa `blocks` sin self.: es self.blocks"),
+    ("LayerNorm", "self.epsilon)", "epsilon)", "usa `epsilon` sin self.: es self.epsilon"),
+    (
+        "FeedForward",
+        "self.activacion(self.expand(x))",
+        "ACTIVACIONES[forma.activation](self.expand(x))",
+        "`forma` solo se conoce en __init__",
+    ),
+    ("Bloque", "self.norm1 = ", "norm1 = ", "en __init__, a `norm1 = …` le falta self."),
+    ("Bloque", "__init__(self, forma", "_init_(self, forma", "el método `_init_` ha de llamarse"),
+    ("Atencion", "forward(self", "foward(self", "el método `foward` ha de llamarse `forward`"),
+    (
+        "FeedForward",
+        "forward(self, x",
+        "forward(x",
+        "a forward le falta self: def forward(self, x)",
+    ),
+    ("Bloque", "self.norm1(x)", "self.norm1(self, x)", "self.norm1 ya lleva self delante"),
+    ("Bloque", "super().__init__", "super.__init__", "super lleva paréntesis"),
+    (
+        "FeedForward",
+        "    def forward",
+        "        def forward",
+        "la sangría no cuadra",
+    ),
+    # La clase, y uno hecho con ella.
+    ("Bloque", "= Atencion(forma)", "= Atencion", "en self.attention guarda Atencion, y no uno"),
+    ("Bloque", "= hacer_norma(forma)", "= hacer_norma", "en self.norm1 guarda hacer_norma, y no"),
+    ("Bloque", "self.attention(self", "Atencion(self", "da un tensor a una clase que espera"),
+    (
+        "Gpt",
+        "Bloque(forma) for",
+        "Bloque for",
+        "pone en una nn.ModuleList algo que no es un módulo",
+    ),
+    (
+        "Gpt",
+        "for bloque in self.blocks:\n            x = bloque(x)",
+        "x = self.blocks(x)",
+        "llama a una nn.ModuleList, que es una lista: recórrela con for",
+    ),
+    (
+        "LayerNorm",
+        "if self.bias is None",
+        "if self.bias",
+        "pregunta si un tensor de varios números",
+    ),
+    # Lo que se da y lo que se pierde.
+    (
+        "Gpt",
+        "return self.head(self.norm(x))",
+        "print(self.head(self.norm(x)))",
+        "¿print en vez de return en forward?",
+    ),
+    ("FeedForward", "return self.proj", "self.proj", "a forward le falta el return"),
+    (
+        "mirar_atras",
+        "    pesos = puntuaciones.masked_fill(futuro, -math.inf).softmax(-1)",
+        "    puntuaciones.masked_fill(futuro, -math.inf)\n    pesos = puntuaciones.softmax(-1)",
+        "no tapa el futuro; masked_fill no cambia puntuaciones: da otro",
+    ),
+    (
+        "generar",
+        "ids = torch.cat((ids, nueva))",
+        "ids = ids.append(nueva)",
+        "append cambia una lista",
+    ),
+    ("generar", "ids = torch.cat((ids, nueva))", "ids.append(nueva)", "un tensor no tiene append"),
+    (
+        "entrenar",
+        "perdidas.append(valor.item())",
+        "perdidas = perdidas.append(valor.item())",
+        "quita «perdidas =» de delante",
+    ),
+    ("entrenar", "valor.backward()", "valor.backward", "no llama a nada: le faltan los paréntesis"),
+    ("entrenar", "optimizador.tasa = ", "optimizador.tasa == ", "== compara y no guarda"),
+    (
+        "Bloque",
+        "= Atencion(forma)",
+        "= Atencion(forma),",
+        "la coma del final hace de self.attention",
+    ),
+    ("Atencion", "3, H, C // H)", "3, H, C / H)", "C / H lleva decimales, C // H no"),
+    ("LayerNorm", "desvios.square()", "desvios.square", "sin llamarla: faltan sus paréntesis"),
+    ("Atencion", "B, T, C = x.shape", "B, T, C = x.size", "sin llamarla: faltan sus paréntesis"),
+    ("Atencion", "return self.proj(", "return nn.Linear(", "en forward hace otra nn.Linear"),
+    (
+        "Bloque",
+        "x = x + self.attention",
+        "x + self.attention",
+        "hace una cuenta y no guarda lo que",
+    ),
+    ("Gpt", "super().forward(ids)", "super(ids)", "super() va sin nada entre sus paréntesis"),
+    ("Gpt", "range(forma.n_layer)", "forma.n_layer", "recorre un número: ¿falta range(…)?"),
+    ("entropia_cruzada", ".mean()", ".mean()\n\u00a0   x = 2", "U+00A0"),
+)
+
+
+@pytest.mark.parametrize(("titulo", "bien", "mal", "frase"), MECANICA)
+def test_un_tropiezo_con_python_se_nombra_con_su_linea(titulo, bien, mal, frase):
+    escrita = hoja.leer(SOLUCION, titulo)
+    assert bien in escrita
+    fallo = motivo(titulo, hoja.poner(SOLUCION, titulo, escrita.replace(bien, mal, 1)))
+    assert frase in fallo, fallo
+    assert "\n" not in fallo
+    assert ", en la línea " in fallo or "ha de llamarse igualar" in fallo, fallo
 
 
 def test_el_adam_de_la_comprobacion_es_el_de_pytorch():
@@ -425,24 +556,17 @@ def test_el_programa_escribe_las_letras_de_sample_py(copia):
 
 @pytest.mark.parametrize("otra", OTRAS, ids=lambda ruta: ruta.stem)
 def test_los_otros_programas_escriben_las_letras_de_la_solucion(otra, copia):
-    for origen in (hoja.SOLUCION, otra):
-        shutil.copy(origen, copia / "notebooks")
-    escritos = [
-        subprocess.run(
-            [sys.executable, f"notebooks/{nombre}", "escribir", "En un lugar", "0"],
-            cwd=copia,
-            capture_output=True,
-            encoding="utf-8",
-            check=True,
-        ).stdout
-        for nombre in (hoja.SOLUCION.name, otra.name)
-    ]
+    escritos = []
+    for texto in (SOLUCION, programa(otra)):
+        hecho = ejecutar(copia, texto, "escribir", "En un lugar", "0")
+        assert hecho.returncode == 0, hecho.stderr
+        escritos.append(hecho.stdout)
     assert escritos[0] == escritos[1] and len(escritos[0]) > 300
 
 
 @pytest.mark.parametrize("otra", OTRAS, ids=lambda ruta: ruta.stem)
 def test_lo_que_guarda_un_programa_lo_abre_otro(otra, tmp_path):
-    solucion, suyo = hoja.cargar(SOLUCION), hoja.cargar(otra.read_text(encoding="utf-8"))
+    solucion, suyo = hoja.cargar(SOLUCION), hoja.cargar(programa(otra))
     ids = torch.randint(5, (1, 9))
     for uno, dos in ((suyo, suyo), (suyo, solucion), (solucion, suyo)):
         ruta = tmp_path / "un.safetensors"
@@ -511,3 +635,29 @@ def test_lo_que_se_entrena_en_el_8_se_oye_y_en_el_9_escribe(copia):
     hecho = ejecutar(copia, hasta(9), "escribir", "En un lugar", "0")
     assert (hecho.returncode, hecho.stderr) == (0, "")
     assert "En un lugar de la Mancha, de cuyo nombre no quiero acordarme." in hecho.stdout
+
+
+@pytest.mark.parametrize("contenido", [b"", b"no es un safetensors"])
+def test_un_archivo_danado_es_una_linea(contenido, copia):
+    (copia / "mi_gpt.safetensors").write_bytes(contenido)
+    hecho = ejecutar(copia, SOLUCION, "escribir")
+    assert hecho.returncode == 1
+    assert "está dañado" in hecho.stderr and hecho.stderr.count("\n") == 1
+
+
+def test_un_safetensors_de_otros_es_una_linea(copia):
+    save_file({"w": torch.zeros(2)}, copia / "mi_gpt.safetensors")
+    hecho = ejecutar(copia, SOLUCION, "escribir")
+    assert hecho.returncode == 1
+    assert "no es de este programa" in hecho.stderr and hecho.stderr.count("\n") == 1
+
+
+def test_lo_que_se_pide_mal_es_una_linea(copia):
+    (copia / "otro.txt").write_bytes("año ".encode("cp1252") * 500)
+    for argumentos, frase in (
+        (("entrenar", "otro.txt"), "otro.txt no está en UTF-8"),
+        (("entrenar", "no_esta.txt"), "no_esta.txt"),
+        (("escribir", "En", "caliente"), "la temperatura es un número, y 'caliente' no lo es"),
+    ):
+        hecho = ejecutar(copia, SOLUCION, *argumentos)
+        assert hecho.returncode == 1 and frase in hecho.stderr and hecho.stderr.count("\n") == 1

@@ -14,7 +14,9 @@ from comprobaciones import PIEZAS
 
 FOLDER = Path(__file__).resolve().parent.parent
 MODULOS = ["probar.py"]
-MODULOS += [f"taller/{nombre}.py" for nombre in ("entorno", "hoja", "comprobaciones", "solucion")]
+MODULOS += [
+    f"taller/{nombre}.py" for nombre in (*"entorno hoja mecanica comprobaciones solucion".split(),)
+]
 """Los que necesita."""
 SOLUCION = hoja.SOLUCION.read_text(encoding="utf-8")
 BLANCA = curso.hoja_en_blanco()
@@ -112,23 +114,36 @@ def test_unas_piezas_y_sus_mayusculas(carpeta):
     assert dice.endswith("Pasan 3 de 3; no pasan 0; en blanco, 0.\n")
 
 
+EN_UNA_PIEZA = (
+    ("LayerNorm", "class LayerNorm(", "class LayerNorm((", "no se puede leer: eso no es Python"),
+    ("Entrada", "        return x\n", "      return x\n", "la sangría no cuadra"),
+    ("Gpt", "class Gpt(Entrada)", "class Gpt(Salida)", "usa `Salida`, que en mi_gpt.py no está"),
+    ("Bloque", "class Bloque(nn.Module):", "class Bloque(nn.Module)", "faltan dos puntos"),
+)
+
+
+@pytest.mark.parametrize(("nombre", "bien", "mal", "frase"), EN_UNA_PIEZA)
+def test_lo_que_no_se_lee_de_una_pieza_lo_dice_ella_y_las_demas_pasan(
+    nombre, bien, mal, frase, carpeta
+):
+    texto = SOLUCION.replace(bien, mal, 1)
+    acaba, dice, errores = probar(carpeta, texto)
+    assert (acaba, errores) == (1, "")
+    fallan = [linea.split()[2] for linea in dice.splitlines() if linea[0] == "✗"]
+    assert fallan == [nombre]
+    numero = next(i for i, linea in enumerate(texto.splitlines(), 1) if mal.strip() in linea)
+    assert frase in dice and f", en la línea {numero}, «" in dice
+
+
 UNA_LINEA = (
-    (
-        SOLUCION.replace("class LayerNorm(", "class LayerNorm(("),
-        "no se puede leer: eso no es Python, en la línea",
-    ),
-    (SOLUCION.replace("        return x\n", "      return x\n", 1), "la sangría no cuadra"),
     (SOLUCION.replace("import json", "import jsom"), "ModuleNotFoundError: No module named 'jsom'"),
-    (
-        SOLUCION.replace("class Gpt(Entrada)", "class Gpt(Salida)"),
-        "usa `Salida`, que en mi_gpt.py no está",
-    ),
+    (SOLUCION + "\nno_existe()\n", "usa `no_existe`, que en mi_gpt.py no está, en la línea"),
     (None, "No está la hoja"),
 )
 
 
 @pytest.mark.parametrize(("texto", "frase"), UNA_LINEA)
-def test_una_hoja_que_no_se_puede_leer_es_una_linea(texto, frase, carpeta):
+def test_lo_que_falla_fuera_de_las_piezas_es_una_linea(texto, frase, carpeta):
     acaba, dice, errores = probar(carpeta, texto)
     assert (acaba, dice) == (1, "")
     assert frase in errores and errores.count("\n") == 1
@@ -148,12 +163,15 @@ def test_lo_que_no_se_conoce_es_una_linea(carpeta):
     assert errores.count("\n") == 1
 
 
-def test_largo_pide_las_de_los_nueve_primeros_capitulos(carpeta):
-    acaba, dice, _ = probar(carpeta, con_la_solucion_de("girar", "Gpt", "entrenar"), "--largo")
+HASTA_EL_9 = [pieza.nombre for pieza in PIEZAS if pieza.capitulo <= 9]
+
+
+def test_largo_pide_las_piezas_hasta_el_9(carpeta):
+    acaba, dice, _ = probar(carpeta, con_la_solucion_de(*HASTA_EL_9[:-1], "girar"), "--largo")
     assert acaba == 0
-    faltan = "Tokenizador, Entrada, mirar_atras, Atencion, FeedForward, LayerNorm, Bloque"
-    faltan += ", entropia_cruzada, paso_de_adam, generar"
-    assert dice.endswith(f"Para entrenarlo han de pasar antes: {faltan}.\n")
+    assert dice.endswith("Para entrenarlo han de pasar antes: generar.\n")
+    acaba, dice, _ = probar(carpeta, con_la_solucion_de(*HASTA_EL_9))
+    assert dice.endswith("Ya se puede entrenar: python notebooks/probar.py --largo.\n")
     acaba, dice, errores = probar(carpeta, SOLUCION, "--largo", "girar")
     assert (acaba, dice) == (1, "") and "va sin nombres" in errores
 

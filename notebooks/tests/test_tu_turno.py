@@ -10,16 +10,16 @@ import nbformat
 import pytest
 import torch
 from nbformat import NotebookNode
-from test_notebooks import CHAPTERS, FOLDER, code_cells, execute, read
+from test_notebooks import CHAPTERS, code_cells, execute, read
 
 import curso
 import hoja
 from comprobaciones import POR_TITULO
-from respuestas import BUENAS, MALAS
+from respuestas import BUENAS, MALAS, OTRAS, programa
 from tu_turno import pieza, usar
 
 SOLUTION = "solucion"
-ODD_SHEETS = [FOLDER / "tests" / "otras" / name for name in ("una.py", "otra.py")]
+ODD_SHEETS = [programa(other) for other in OTRAS]
 """Whole programs, each with an unusual right answer for every piece."""
 
 
@@ -45,17 +45,56 @@ def se_cae(x):
     return x.no_existe
 
 
+def ensena(x):
+    print(2 * x)
+
+
+def da_un_print(x):
+    return print(2 * x)
+
+
+def sin_llamar(x):
+    return x + x.sum
+
+
+def a_veces(x):
+    if x < 0:
+        return x
+
+
 @pytest.mark.parametrize(
     ("mine", "why"),
     [
-        (nada, "no devuelve nada todavía"),
-        (mal, "da 5, debería dar 6"),
-        (se_cae, "se detiene con AttributeError: 'Tensor' object has no attribute 'no_existe'"),
+        (nada, " no devuelve nada todavía."),
+        (mal, ": da 5, debería dar 6."),
+        (
+            se_cae,
+            ": con x de forma (), se detiene con AttributeError: Tensor no tiene `no_existe`, "
+            "en la línea LINE, «return x.no_existe».",
+        ),
+        (
+            ensena,
+            ": no devuelve nada: ¿print en vez de return en ensena?: print lo enseña, return lo da, "
+            "en la línea LINE, «print(2 * x)».",
+        ),
+        (
+            da_un_print,
+            ": no devuelve nada: da_un_print devuelve lo que da print, que no da nada: quita el "
+            "print, en la línea LINE, «return print(2 * x)».",
+        ),
+        (
+            sin_llamar,
+            ": con x de forma (), usa una función sin llamarla: faltan sus paréntesis, "
+            "en la línea LINE, «return x + x.sum».",
+        ),
+        (a_veces, ": no devuelve nada: pasa por un camino sin return."),
     ],
 )
 def test_the_solution_stands_in_for_what_does_not_pass(mine, why, capsys):
     assert usar(mine, doble_solucion, comprobar_doble) is doble_solucion
-    assert capsys.readouterr().out == f"· {mine.__name__} {why}. Se usa doble_solucion.\n"
+    why = why.replace("LINE", str(mine.__code__.co_firstlineno + 1))
+    said = capsys.readouterr().out.splitlines()[-1]  # a print of its own comes before
+    assert said == f"· {mine.__name__}{why} Se usa doble_solucion."
 
 
 def test_what_passes_is_used(capsys):
@@ -106,12 +145,24 @@ class Mal(DobleSolucion):
         return self.x
 
 
+class SinSelf(DobleSolucion):
+    def dar():
+        """Doc."""
+        return 2 * self.x  # noqa: F821
+
+
 @pytest.mark.parametrize(
-    ("mine", "why"), [(Nada, "no devuelve nada todavía"), (Mal, "da 3, debería dar 6")]
+    ("mine", "why"),
+    [
+        (Nada, " no devuelve nada todavía."),
+        (Mal, ": da 3, debería dar 6."),
+        (SinSelf, ": a dar le falta self: def dar(self), en la línea"),
+    ],
 )
 def test_the_solution_stands_in_for_a_class_that_does_not_pass(mine, why, capsys):
     assert usar(mine, DobleSolucion, comprobar_clase) is DobleSolucion
-    assert capsys.readouterr().out == f"· {mine.__name__} {why}. Se usa DobleSolucion.\n"
+    said = capsys.readouterr().out
+    assert said.startswith(f"· {mine.__name__}{why}") and said.endswith(" Se usa DobleSolucion.\n")
 
 
 def test_a_class_that_passes_is_used_though_it_has_methods_that_return_nothing(capsys):
@@ -298,7 +349,7 @@ def test_the_chapter_runs_with_what_a_learner_wrote_and_refuses_what_is_wrong(
             check.source += "\n\n" + refusals(name, cell)
         cell.source = answer(cell, called(name)[0], BUENAS[name][which])
     # The pieces are written in the cells of one chapter; or all of them are in the sheet.
-    sheet, odd = tmp_path / "mi_gpt.py", ODD_SHEETS[which].read_text(encoding="utf-8")
+    sheet, odd = tmp_path / "mi_gpt.py", ODD_SHEETS[which]
     sheet.write_text(odd if which else curso.hoja_en_blanco(), encoding="utf-8")
     use = f"import hoja\nfrom pathlib import Path\nhoja.HOJA = Path({str(sheet)!r})"
     notebook.cells.insert(2, nbformat.v4.new_code_cell(use))
@@ -452,26 +503,82 @@ def test_a_blank_cell_takes_nothing_from_what_an_editor_wrote(sheet, monkeypatch
         ("def igualar(x):\n    return x.nada\n", "se detiene con AttributeError"),
     ],
 )
-def test_what_is_wrong_is_said_in_one_line(written, why, sheet, monkeypatch, capsys):
+def test_what_is_wrong_is_said_in_one_line_and_how_to_try_ones_own_in_another(
+    written, why, sheet, monkeypatch, capsys
+):
     run_cells(monkeypatch, written)
     pieza("igualar")
-    said = capsys.readouterr().out
-    assert why in said and said.count("\n") == 1
+    first, second = capsys.readouterr().out.splitlines()
+    assert why in first and first.endswith(". Se usa la solución.")
+    assert second == (
+        "  (Desde aquí `igualar` es la de la solución. Para probar la tuya: ejecuta otra vez su celda.)"
+    )
 
 
-def test_a_sheet_that_cannot_be_read_says_where(sheet, capsys):
+def test_a_slip_in_another_piece_is_said_with_its_line_and_stops_nothing(sheet, capsys):
     sheet.write_text(sheet.read_text("utf-8").replace("class Entrada(", "class Entrada(("), "utf-8")
     sheet.write_text(hoja.poner(sheet.read_text("utf-8"), "igualar", DOUBLED), encoding="utf-8")
     assert pieza("igualar")(torch.ones(3)).shape == (3,)
-    said = capsys.readouterr().out
-    assert "· igualar: no se puede leer" in said and "· mi_gpt.py no se puede usar" in said
+    lines = sheet.read_text("utf-8").splitlines()
+    number = lines.index("class Entrada((nn.Module):") + 1
+    first, second = capsys.readouterr().out.splitlines()
+    assert first == "✓ igualar: se usa la tuya, la de mi_gpt.py."
+    assert second.startswith("  (En otro sitio de mi_gpt.py: no se puede leer: ")
+    assert second.endswith(f", en la línea {number}, «class Entrada((nn.Module):».)")
 
 
 def test_a_line_elsewhere_that_fails_stops_no_chapter(sheet, capsys):
     sheet.write_text(sheet.read_text("utf-8") + "\nno_existe()\n", encoding="utf-8")
     assert pieza("igualar")(torch.ones(3)).shape == (3,)
-    said = "· mi_gpt.py no se puede usar: name 'no_existe' is not defined. Se usa la solución."
+    number = sheet.read_text("utf-8").count("\n")
+    said = (
+        "  (En otro sitio de mi_gpt.py: usa `no_existe`, que en mi_gpt.py no está, en la línea "
+        f"{number}, «no_existe()».)\n"
+    )
+    assert capsys.readouterr().out.endswith(said)
+
+
+SOURCE = hoja.SOLUCION.read_text(encoding="utf-8")
+BLANK_CELL = hoja.leer(curso.hoja_en_blanco(), "entropia_cruzada")
+WRITTEN_CELL = hoja.leer(SOURCE, "entropia_cruzada")
+CHECK_CELL = 'entropia_cruzada = pieza("entropia_cruzada")'
+STATES = (
+    ([BLANK_CELL], "· entropia_cruzada está en blanco. Se usa la solución."),
+    (
+        [f"{WRITTEN_CELL}    raise NotImplementedError\n"],
+        "queda un `raise NotImplementedError` en entropia_cruzada: bórralo, en la línea 5,",
+    ),
+    (
+        [WRITTEN_CELL.replace("    log_p", "    raise NotImplementedError\n    log_p", 1)],
+        "queda un `raise NotImplementedError` en entropia_cruzada: bórralo, en la línea 3,",
+    ),
+    (
+        [BLANK_CELL, WRITTEN_CELL.replace("def entropia_cruzada", "def entropia")],
+        "la celda define entropia: ha de llamarse entropia_cruzada",
+    ),
+    ([], "· entropia_cruzada: su celda no se ha ejecutado. Se usa la solución."),
+    (["x = 2"], "· entropia_cruzada: su celda no se ha ejecutado. Se usa la solución."),
+)
+
+
+@pytest.mark.parametrize(("cells", "said"), STATES)
+def test_only_what_was_not_touched_is_blank(cells, said, sheet, monkeypatch, capsys):
+    [check] = [
+        cell.source
+        for cell in code_cells(read("07_salida.ipynb"))
+        if cell.source.startswith(CHECK_CELL)
+    ]
+    run_cells(monkeypatch, *cells, check)
+    pieza("entropia_cruzada")
     assert said in capsys.readouterr().out
+
+
+def test_a_piece_of_an_earlier_chapter_is_blank_and_no_cell_of_its_own_is_missed(
+    sheet, monkeypatch, capsys
+):
+    run_cells(monkeypatch, 'Gpt = pieza("Gpt")\nx = 2')
+    pieza("Gpt")
+    assert capsys.readouterr().out == "· Gpt está en blanco. Se usa la solución.\n"
 
 
 def test_a_sheet_without_the_line_of_a_piece_is_said(sheet, monkeypatch, capsys):

@@ -3,39 +3,6 @@
 Es para las pruebas: todo capítulo ha de poder usarlas.
 """
 
-import inspect
-import json
-import math
-import sys
-from collections.abc import Callable, Iterable
-from dataclasses import asdict, dataclass
-from pathlib import Path
-
-try:
-    import torch
-except ModuleNotFoundError:
-    sys.exit("este programa necesita PyTorch; antes de empezarlo: source .venv/bin/activate")
-import torch.nn.functional as F
-from safetensors import safe_open
-from safetensors.torch import save_file
-from torch import Tensor, nn
-
-
-@dataclass(frozen=True)
-class Forma:
-    """Las medidas de un GPT, y sus detalles. Los de fábrica son los de GPT-2, con ReLU."""
-
-    vocab_size: int  # V, cuántas letras conoce
-    block_size: int  # cuántas lee como mucho
-    n_embd: int  # C, los canales de cada vector
-    n_layer: int = 1  # cuántos bloques
-    n_head: int = 1  # H, las cabezas de cada uno
-    bias: bool = True
-    activation: str = "relu"  # o "gelu", la de GPT-2, o "relu2"
-    norm: str = "layernorm"  # o "rmsnorm"
-    position: str = "learned"  # o "rope"
-    qk_norm: bool = False
-
 
 # --- Tokenizador (capítulo 1) -----------------------------------------------------------------
 
@@ -128,15 +95,6 @@ class Atencion(nn.Module):
         return self.proj(torch.cat(leidos, -1))
 
 
-# --- dado: las activaciones -------------------------------------------------------------------
-
-ACTIVACIONES: dict[str, Callable[[Tensor], Tensor]] = {
-    "relu": F.relu,
-    "gelu": lambda x: F.gelu(x, approximate="tanh"),
-    "relu2": lambda x: F.relu(x).square(),
-}
-
-
 # --- FeedForward (capítulo 4) -----------------------------------------------------------------
 
 
@@ -179,16 +137,6 @@ class LayerNorm(nn.Module):
         if self.bias is not None:
             x = x + self.bias
         return x
-
-
-# --- dado: la normalización -------------------------------------------------------------------
-
-
-def hacer_norma(forma: Forma) -> nn.Module:
-    """La normalización de los C canales: tu LayerNorm, o la RMSNorm sin ganancias de PyTorch."""
-    if forma.norm == "layernorm":
-        return LayerNorm(forma.n_embd, forma.bias)
-    return nn.RMSNorm(forma.n_embd, eps=1e-6, elementwise_affine=False)
 
 
 # --- Bloque (capítulo 6) ----------------------------------------------------------------------
@@ -251,33 +199,6 @@ def paso_de_adam(w, g, m, v, t, tasa, beta1=0.9, beta2=0.99, encoger=0.0):
     m, v = torch.lerp(g, m, beta1), torch.lerp(g * g, v, beta2)
     paso = m / (1 - beta1**t) / ((v / (1 - beta2**t)) ** 0.5 + 1e-8)
     return [w - tasa * (paso + encoger * w), m, v]
-
-
-# --- dado: el optimizador ---------------------------------------------------------------------
-
-
-class Adam:
-    """Un optimizador: da tu paso con cada parámetro, y guarda sus dos memorias."""
-
-    def __init__(self, parametros: Iterable[Tensor], tasa: float) -> None:
-        self.parametros = list(parametros)
-        self.tasa = tasa  # se puede cambiar antes de cada paso
-        self.t = 0
-        self.memorias = [(torch.zeros_like(w), torch.zeros_like(w)) for w in self.parametros]
-
-    def zero_grad(self) -> None:
-        for w in self.parametros:
-            w.grad = None
-
-    @torch.no_grad()
-    def step(self) -> None:
-        self.t += 1
-        for i, w in enumerate(self.parametros):
-            if w.grad is not None:
-                nuevo, *self.memorias[i] = paso_de_adam(
-                    w, w.grad, *self.memorias[i], self.t, self.tasa
-                )
-                w.copy_(nuevo)
 
 
 # --- entrenar (capítulo 8) --------------------------------------------------------------------
@@ -375,24 +296,6 @@ def abrir_caja(ruta):
     return modelo.train(False), Tokenizador(todo["characters"])
 
 
-# --- dado: los nombres de GPT-2 ---------------------------------------------------------------
-
-NOMBRES_EN_GPT2 = {
-    "token_embedding.": "wte.",
-    "position_embedding.": "wpe.",
-    "blocks.": "h.",
-    "norm1.": "ln_1.",
-    "attention.qkv.": "attn.c_attn.",
-    "attention.proj.": "attn.c_proj.",
-    "norm2.": "ln_2.",
-    "feed_forward.expand.": "mlp.c_fc.",
-    "feed_forward.proj.": "mlp.c_proj.",
-    "norm.": "ln_f.",
-    "head.": "wte.",
-}
-"""Cómo llama GPT-2 a cada parte. Su cabeza de salida es la tabla del embedding."""
-
-
 # --- abrir_gpt2 (capítulo 13) -----------------------------------------------------------------
 
 
@@ -415,126 +318,3 @@ def abrir_gpt2(parametros, n_head):
         nuevos[nombre] = valor.t() if ".c_" in suyo and valor.ndim == 2 else valor
     modelo.load_state_dict(nuevos, strict=False)
     return modelo
-
-
-# --- dado: el programa ------------------------------------------------------------------------
-
-
-MODELO = "mi_gpt.safetensors"
-CAJA = Path(__file__).resolve().parent.parent / "sancho/pretrained/sancho.safetensors"
-PARA_ENTRENAR = (
-    "Tokenizador Entrada mirar_atras Atencion FeedForward LayerNorm Bloque Gpt entropia_cruzada "
-    "paso_de_adam entrenar"
-).split()
-"""Las piezas de los capítulos 1 a 8: sin ellas no se entrena."""
-USO = """\
-python notebooks/mi_gpt.py entrenar TEXTO
-    aprende de un archivo de texto, en un minuto o dos, y escribe 600 letras; en la carpeta en que
-    estás deja mi_gpt.safetensors. Se puede desde el capítulo 8
-python notebooks/mi_gpt.py escribir [COMIENZO [TEMPERATURA]]
-    escribe con el mi_gpt.safetensors de esa carpeta; si no lo hay, con la caja. Con temperatura 0,
-    siempre lo mismo. Se puede desde el capítulo 9
-"""
-
-
-def en_blanco(nombre: str) -> bool:
-    """Decir si a una pieza le queda un `raise NotImplementedError`."""
-    return "raise NotImplementedError" in inspect.getsource(globals()[nombre])
-
-
-def pieza(nombre: str) -> Callable:
-    """Dar tu pieza o, mientras esté en blanco, la de la solución, y decirlo."""
-    if not en_blanco(nombre):
-        return globals()[nombre]
-    sys.path.insert(0, str(Path(__file__).resolve().parent / "taller"))
-    try:
-        import solucion
-    except ModuleNotFoundError:
-        raise NotImplementedError from None
-    print(f"{nombre} está en blanco todavía: se usa el de la solución.")
-    return getattr(solucion, nombre)
-
-
-def entrenar_con(texto: str, escribe: Callable) -> tuple[Gpt, Tokenizador]:
-    """Entrenar como la escalera, 800 pasos con nueve décimas partes de un texto, y decir la pérdida.
-
-    Cada 100 pasos dice cuánto lleva; cada 200, además, `escribe` una línea.
-    """
-    if len(texto) < 1000:
-        raise ValueError(f"el texto tiene {len(texto)} letras; hacen falta 1000 al menos")
-    tokenizador = Tokenizador("".join(sorted(set(texto))))
-    ids = tokenizador.codificar(texto)
-    corte = int(0.9 * len(ids))
-    torch.manual_seed(1605)
-    modelo = Gpt(Forma(len(tokenizador.caracteres), block_size=64, n_embd=64, n_layer=3, n_head=4))
-    aparte = ids[corte:].unfold(0, 65, 64)  # (B, 65): lo que no ha leído
-
-    def perdida(cuantas: int | None = None) -> float:
-        trozos = aparte[:cuantas]
-        with torch.no_grad():
-            return entropia_cruzada(modelo(trozos[:, :-1]), trozos[:, 1:]).item()
-
-    pasos = iter(range(801))
-    callado = False
-
-    def decir(*_: object) -> None:
-        nonlocal callado
-        paso = None if callado else next(pasos, None)
-        if not paso or paso % 100:
-            return
-        callado = True  # lo que sigue también llama al modelo
-        with torch.random.fork_rng(devices=[]):
-            linea = f"paso {paso} de 800: {perdida(20):.2f} nats por letra"
-            if paso % 200 == 0:
-                linea += f" · {escribe(modelo, tokenizador, texto[0], 60, 0.7)!r}"
-        print(linea, flush=True)
-        callado = False
-
-    aviso = modelo.register_forward_pre_hook(decir)
-    entrenar(modelo, ids[:corte], pasos=800, lote=32, ventana=64, tasa=0.01)
-    aviso.remove()
-    print(f"{perdida():.2f} nats por letra en la décima parte que no ha leído")
-    return modelo, tokenizador
-
-
-def abrir(ruta: str | Path) -> tuple[nn.Module, Tokenizador]:
-    """Abrir un modelo; si abrir_caja está en blanco, lo que entrenaste pasa a tu Gpt."""
-    modelo, tokenizador = pieza("abrir_caja")(ruta)
-    if not en_blanco("abrir_caja") or ruta != MODELO:
-        return modelo, tokenizador
-    mio = Gpt(Forma(**asdict(modelo.forma)))
-    suyos = dict(modelo.named_parameters())
-    with torch.no_grad():
-        for nombre, p in mio.named_parameters():
-            p.copy_(suyos[nombre])
-    return mio.eval(), Tokenizador(tokenizador.caracteres)
-
-
-def main(orden: str = "", que: str = "", temperatura: str = "0.7") -> None:
-    if orden == "entrenar" and que:
-        if faltan := [nombre for nombre in PARA_ENTRENAR if en_blanco(nombre)]:
-            sys.exit(f"Para entrenar te falta {', '.join(faltan)}: python notebooks/probar.py")
-        texto = Path(que).read_text(encoding="utf-8-sig")
-        escribe, guarda = pieza("generar"), pieza("guardar")  # antes: después de entrenar es tarde
-        modelo, tokenizador = entrenar_con(texto, escribe)
-        guarda(MODELO, modelo, tokenizador)
-        comienzo = texto.split()[0]
-        print(comienzo + escribe(modelo, tokenizador, comienzo, 600, float(temperatura)))
-        print(f"guardado en {MODELO}; más: python {sys.argv[0]} escribir")
-    elif orden == "escribir":
-        modelo, tokenizador = abrir(MODELO if Path(MODELO).exists() else CAJA)
-        comienzo = que or "En un lugar de la Mancha"
-        print(comienzo + pieza("generar")(modelo, tokenizador, comienzo, 300, float(temperatura)))
-    else:
-        print(USO, end="")
-
-
-if __name__ == "__main__":
-    try:
-        main(*sys.argv[1:])
-    except NotImplementedError:
-        sys.exit("Te falta una pieza: python notebooks/probar.py dice cuál.")
-    except (OSError, ValueError) as error:
-        sys.exit(f"No se puede: {error}")
-    except KeyboardInterrupt:
-        sys.exit("Parado: no se ha guardado nada.")
