@@ -1,21 +1,20 @@
 """La escalera: un solo programa que crece, de contar letras a un GPT pequeño.
 
-Cada peldaño es un modelo con una pieza más que el anterior. Todos se entrenan con la misma función
-y se miden igual: la pérdida en la parte de validación, en nats por carácter. Lo que baja al subir un
-peldaño es lo que vale su pieza.
+Cada peldaño es un modelo con una pieza más que el anterior. Todos se entrenan con la misma función,
+cada uno con su mejor tasa de aprendizaje, y se miden igual: la pérdida en la parte de validación, en
+nats por carácter. Lo que baja al subir un peldaño es lo que vale su pieza.
 
-    python notebooks/escalera.py          # los mide todos y escribe escalera.json
-    python notebooks/escalera.py pilas    # mide qué hace falta para apilar: unos veinte minutos
-    python notebooks/escalera.py tasas    # busca la mejor tasa de cada peldaño: más de una hora
+    python notebooks/escalera.py    # mide lo que falte en escalera.json; si falta todo, más de una hora
 """
 
 import json
+import re
 import sys
 import time
 from collections.abc import Callable, Iterable
 from itertools import count
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 sys.path.insert(0, str(Path(__file__).resolve().parent / "taller"))
 
@@ -48,13 +47,15 @@ ATRAS = 8
 PASOS = 800
 LOTE = 32
 """Ventanas por paso (B)."""
-RITMO = 0.01
-"""La mayor tasa de aprendizaje: sube hasta ella y luego baja hasta cero."""
-RITMO_DE_TABLA = 0.1
-"""La de los dos primeros peldaños: solo tienen logits, que parten de cero y han de ir lejos."""
 CALENTAMIENTO = 50
-"""Pasos que tarda en subir."""
+"""Pasos que tarda la tasa de aprendizaje en subir hasta la mayor; luego baja hasta cero."""
 SEMILLA = 1605
+"""La de todo lo que se entrena en el curso."""
+SEMILLAS = (SEMILLA, 1, 2)
+"""Las tres con que se mide cada peldaño: cuánto cambia su pérdida de una a otra es su margen."""
+TASAS = (0.0003, 0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1.0, 3.0)
+"""Las tasas que pueden probarse: se empieza por PRIMERAS y se sigue mientras gane la de un extremo."""
+PRIMERAS = (0.003, 0.01, 0.03, 0.1)
 
 # --- los peldaños -----------------------------------------------------------------------------
 
@@ -262,12 +263,16 @@ class Peldano(NamedTuple):
     nombre: str
     capitulo: str
     crear: Callable[[int], nn.Module]
-    ritmo: float = RITMO
+
+
+def pila(nombre: str, bloques: int, residual: bool, normalizacion: bool) -> Peldano:
+    """Un control: unos bloques a los que les falta algo."""
+    return Peldano(nombre, "06_bloque_y_gpt", lambda V: Pila(V, bloques, residual, normalizacion))
 
 
 PELDANOS = [
-    Peldano("letras", "01_tokens", Letras, RITMO_DE_TABLA),
-    Peldano("pares", "01_tokens", Pares, RITMO_DE_TABLA),
+    Peldano("letras", "01_tokens", Letras),
+    Peldano("pares", "01_tokens", Pares),
     Peldano("embeddings", "02_embeddings_y_posiciones", ConEmbedding),
     Peldano("posiciones", "02_embeddings_y_posiciones", ConPosiciones),
     Peldano("atención", "03_autoatencion", ConAtencion),
@@ -275,39 +280,27 @@ PELDANOS = [
     Peldano("residual y normalización", "06_bloque_y_gpt", lambda V: Gpt(V, bloques=1)),
     Peldano("más bloques", "06_bloque_y_gpt", lambda V: Gpt(V, bloques=BLOQUES)),
 ]
-CONTROL = Peldano(
-    "sin residual ni normalización",
-    "06_bloque_y_gpt",
-    lambda V: Pila(V, BLOQUES, residual=False, normalizacion=False),
-    ritmo=0.003,  # la mejor de tres
-)
-"""No es un peldaño: los bloques de «más bloques» sin lo que trae el anterior."""
+VENTANA_FIJA = Peldano("ventana de 8 y MLP", "02_embeddings_y_posiciones", ConVentana)
+TRES_BLOQUES = [
+    pila("tres bloques sin ninguno", BLOQUES, residual=False, normalizacion=False),
+    pila("tres bloques, solo normalización", BLOQUES, residual=False, normalizacion=True),
+    pila("tres bloques, solo residual", BLOQUES, residual=True, normalizacion=False),
+    PELDANOS[-1],
+]
+"""Con residual o sin él, con normalización o sin ella: lo que hace falta para apilar."""
 CONTROLES = [
     Peldano("media", "02_embeddings_y_posiciones", lambda V: ConMedia(V, residual=False)),
     Peldano("media con residual", "02_embeddings_y_posiciones", lambda V: ConMedia(V, True)),
     Peldano("atención sin posiciones", "03_autoatencion", SinPosiciones),
     Peldano("atención de una cabeza", "03_autoatencion", lambda V: ConAtencion(V, cabezas=1)),
     Peldano("feed-forward sin activación", "04_feed_forward", SinActivacion),
-    CONTROL,
+    # Un bloque sin ninguno de los dos es el peldaño «feed-forward».
+    pila("un bloque, solo normalización", 1, residual=False, normalizacion=True),
+    pila("un bloque, solo residual", 1, residual=True, normalizacion=False),
+    *TRES_BLOQUES[:-1],
 ]
 """Los que se miden al lado de los peldaños."""
-VENTANA_FIJA = Peldano("ventana de 8 y MLP", "02_embeddings_y_posiciones", ConVentana)
-PILAS = {
-    "ninguno de los dos": (False, False, (0.001, 0.003, 0.01)),
-    "solo normalización": (False, True, (0.0003, 0.001, 0.003)),
-    "solo residual": (True, False, (0.003, 0.01, 0.03)),
-    "los dos": (True, True, (0.003, 0.01, 0.03)),
-}
-"""Con residual o no, con normalización o no, y las tasas que se prueban con cada pila."""
-SEMILLAS = (SEMILLA, 1, 2)
-TASAS = (0.0003, 0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1.0, 3.0)
-"""Las tasas que pueden probarse: se empieza por PRIMERAS y se sigue mientras gane la de un extremo."""
-PRIMERAS = (0.003, 0.01, 0.03, 0.1)
-DE_UN_BLOQUE = [
-    Peldano("solo residual", "06_bloque_y_gpt", lambda V: Pila(V, 1, True, False)),
-    Peldano("solo normalización", "06_bloque_y_gpt", lambda V: Pila(V, 1, False, True)),
-]
-"""Un bloque con una sola de las dos; sin ninguna es «feed-forward», y con las dos, el peldaño."""
+TODOS = [*PELDANOS, VENTANA_FIJA, *CONTROLES]
 CONTAR = {"contar, 4 letras": 4, "contar, 7 letras": 7}
 """Los rivales que no son redes: contar qué sigue a las últimas k letras (Kneser y Ney, 1995)."""
 
@@ -337,25 +330,23 @@ def bucle(
     return perdidas
 
 
-def entrenar(
-    modelo: nn.Module, corpus: Corpus, ritmo: float = RITMO, bucle: Callable = bucle
-) -> float:
+def entrenar(modelo: nn.Module, corpus: Corpus, tasa: float, bucle: Callable = bucle) -> float:
     """Entrenar el modelo y dar su pérdida en validación, en nats por carácter.
 
-    Los lotes son siempre los mismos; los parámetros con que empieza el modelo dependen de la
-    semilla que se puso antes de crearlo, que en el curso es SEMILLA.
+    `tasa` es la mayor tasa de aprendizaje. Los lotes son siempre los mismos; los parámetros con que
+    empieza el modelo dependen de la semilla que se puso antes de crearlo, que en el curso es SEMILLA.
     """
     ids = torch.from_numpy(np.asarray(corpus.train, dtype=np.int64))
     azar = torch.Generator().manual_seed(SEMILLA)
     optimizador = torch.optim.AdamW(modelo.parameters(), betas=(0.9, 0.99), weight_decay=0)
     pasos = count()
 
-    def poner_ritmo(optimizador: torch.optim.Optimizer, *_) -> None:
+    def poner_tasa(optimizador: torch.optim.Optimizer, *_) -> None:
         paso = next(pasos)
         for grupo in optimizador.param_groups:
-            grupo["lr"] = ritmo * min((paso + 1) / CALENTAMIENTO, 1) * (1 - paso / PASOS)
+            grupo["lr"] = tasa * min((paso + 1) / CALENTAMIENTO, 1) * (1 - paso / PASOS)
 
-    optimizador.register_step_pre_hook(poner_ritmo)
+    optimizador.register_step_pre_hook(poner_tasa)
     bucle(modelo, optimizador, (lote(ids, azar) for _ in range(PASOS)))
     return perdida(modelo, corpus)
 
@@ -392,21 +383,48 @@ def escribir(modelo: nn.Module, corpus: Corpus, cuantas: int = 150) -> str:
     return corpus.tokenizer.decode(escribir_ids(modelo, ids, cuantas))
 
 
-# --- la tabla ---------------------------------------------------------------------------------
+# --- lo medido --------------------------------------------------------------------------------
+
+ARCHIVO = AQUI / "escalera.json"
 
 
-def _guardado() -> dict:
-    return json.loads((AQUI / "escalera.json").read_text(encoding="utf-8"))
+def _guardado(archivo: Path = ARCHIVO) -> dict[str, dict[str, Any]]:
+    """Por corpus y por nombre: los parámetros, y las pérdidas por tasa y por semilla.
+
+    Los rivales que cuentan no tienen tasa ni semilla: solo una pérdida.
+    """
+    return json.loads(archivo.read_text(encoding="utf-8")) if archivo.is_file() else {}
+
+
+def _fila(nombre: str, corpus: Corpus | None) -> dict[str, Any]:
+    return _guardado()["quijote" if corpus is None else corpus.name][nombre]
+
+
+def medidas(nombre: str, corpus: Corpus | None = None) -> dict[float, list[float]]:
+    """Las pérdidas de un peldaño o de un control por tasa; la primera es la de SEMILLA.
+
+    Sin corpus, las del *Quijote*.
+    """
+    por_tasa = _fila(nombre, corpus)["pérdidas"]
+    return {float(tasa): list(por_semilla.values()) for tasa, por_semilla in por_tasa.items()}
+
+
+def mejor_tasa(nombre: str, corpus: Corpus | None = None) -> float:
+    """La tasa con menos pérdida, con SEMILLA: la que se da a `entrenar`."""
+    por_tasa = medidas(nombre, corpus)
+    return min(por_tasa, key=lambda tasa: por_tasa[tasa][0])
+
+
+def de_tres_semillas(nombre: str) -> dict[float, list[float]]:
+    """Las pérdidas con el *Quijote*, por tasa, de las tasas que se midieron con todas las semillas."""
+    return {t: todas for t, todas in medidas(nombre).items() if len(todas) == len(SEMILLAS)}
 
 
 def guardada(nombre: str, corpus: Corpus | None = None) -> float:
-    """La pérdida de un peldaño (o de un control) medida antes; sin corpus, la del *Quijote*."""
-    return _guardado()["quijote" if corpus is None else corpus.name][nombre]["pérdida"]
-
-
-def pilas() -> dict[str, dict[str, list[float]]]:
-    """Las pérdidas de las pilas, medidas antes con el *Quijote*, por pila y por tasa."""
-    return _guardado()["pilas"]
+    """La pérdida de un peldaño, de un control o de un rival, con su mejor tasa y con SEMILLA."""
+    if nombre in CONTAR:
+        return _fila(nombre, corpus)["pérdida"]
+    return medidas(nombre, corpus)[mejor_tasa(nombre, corpus)][0]
 
 
 def con_miles(numero: int) -> str:
@@ -421,29 +439,26 @@ def tabla(
 
     `parametros` son los del modelo medido, si no tiene los del peldaño guardado.
     """
-    resultados = _guardado()["quijote" if corpus is None else corpus.name]
-    print(f"{'peldaño':26}{'parámetros':>11}{'pérdida':>9}{'vale':>8}")
+    if hasta not in (peldano.nombre for peldano in PELDANOS):
+        raise ValueError(f"no hay un peldaño que se llame {hasta!r}")
+    guardado = _guardado()["quijote" if corpus is None else corpus.name]
+    print(f"{'peldaño':26}{'parámetros':>11}{'tasa':>6}{'pérdida':>9}{'vale':>7}")
     anterior = None
-    for peldano in PELDANOS:
-        resultado = resultados[peldano.nombre]
-        valor, cuantos = resultado["pérdida"], resultado["parámetros"]
-        if peldano.nombre == hasta:
+    for nombre in (peldano.nombre for peldano in PELDANOS):
+        valor, cuantos = guardada(nombre, corpus), guardado[nombre]["parámetros"]
+        if nombre == hasta:
             valor, cuantos = medido, parametros or cuantos
         # Lo que una pieza quita a la pérdida; los números pequeños y el −0.00 son ruido.
         vale = "" if anterior is None else f"{round(anterior - valor, 2) + 0.0:.2f}"
-        print(
-            f"{peldano.nombre:26}{con_miles(cuantos):>11}{valor:>9.2f}{vale.replace('-', '−'):>8}"
-        )
-        if peldano.nombre == hasta:
+        fila = f"{nombre:26}{con_miles(cuantos):>11}{mejor_tasa(nombre, corpus):>6}{valor:>9.2f}"
+        print(fila + f"{vale.replace('-', '−'):>7}".rstrip())
+        if nombre == hasta:
             break
         anterior = valor
-    else:
-        raise ValueError(f"no hay un peldaño que se llame {hasta!r}")
     for rival in (*CONTAR, VENTANA_FIJA.nombre):
-        resultado = resultados[rival]
-        print(
-            f"{'rival: ' + rival:26}{con_miles(resultado['parámetros']):>11}{resultado['pérdida']:>9.2f}"
-        )
+        cuantos = con_miles(guardado[rival]["parámetros"])
+        tasa = "" if rival in CONTAR else mejor_tasa(rival, corpus)
+        print(f"{'rival: ' + rival:26}{cuantos:>11}{tasa:>6}{guardada(rival, corpus):>9.2f}")
 
 
 def secuencias(ids: np.ndarray, hasta: int) -> int:
@@ -456,112 +471,76 @@ def secuencias(ids: np.ndarray, hasta: int) -> int:
     return total
 
 
-def medir(corpus: Corpus) -> dict[str, dict[str, float]]:
-    """Entrenar todos los peldaños y los controles, y contar."""
-    resultados = {}
-    for peldano in [*PELDANOS, VENTANA_FIJA, *CONTROLES]:
-        torch.manual_seed(SEMILLA)
-        modelo = peldano.crear(corpus.tokenizer.vocab_size)
-        comienzo = time.perf_counter()
-        resultados[peldano.nombre] = {
-            "parámetros": sum(p.numel() for p in modelo.parameters()),
-            "pérdida": round(entrenar(modelo, corpus, peldano.ritmo), 4),
-        }
-        segundos = time.perf_counter() - comienzo
-        print(f"{peldano.nombre:32}{resultados[peldano.nombre]['pérdida']:8.4f}{segundos:7.1f} s")
-    contado = kneser_ney_losses(corpus.train, corpus.val, corpus.tokenizer.vocab_size).mean(1)
-    for nombre, letras in CONTAR.items():
-        resultados[nombre] = {
-            "parámetros": secuencias(np.asarray(corpus.train, dtype=np.int64), letras + 1),
-            "pérdida": round(float(contado[letras]), 4),
-        }
-    return resultados
-
-
-def medir_pilas(corpus: Corpus) -> dict[str, dict[str, list[float]]]:
-    """Entrenar cada pila con tres tasas y tres semillas; dar las pérdidas por pila y por tasa."""
-    resultados: dict[str, dict[str, list[float]]] = {}
-    for nombre, (residual, normalizacion, tasas) in PILAS.items():
-        resultados[nombre] = {}
-        for tasa in tasas:
-            perdidas = []
-            for semilla in SEMILLAS:
-                torch.manual_seed(semilla)
-                pila = Pila(corpus.tokenizer.vocab_size, BLOQUES, residual, normalizacion)
-                perdidas.append(round(entrenar(pila, corpus, tasa), 4))
-            resultados[nombre][str(tasa)] = perdidas
-            print(f"{nombre:20}{tasa:8}", *perdidas)
-    return resultados
-
-
-def medidas(archivo: Path) -> dict[tuple[str, float, int], float]:
-    """Las pérdidas que ya están en el archivo, por nombre, tasa y semilla."""
-    if not archivo.is_file():
-        return {}
-    filas = map(json.loads, archivo.read_text(encoding="utf-8").splitlines())
-    return {(fila["nombre"], fila["tasa"], fila["semilla"]): fila["pérdida"] for fila in filas}
+# --- medir ------------------------------------------------------------------------------------
 
 
 def medir_una(peldano: Peldano, corpus: Corpus, tasa: float, semilla: int, archivo: Path) -> float:
     """La pérdida de un peldaño con una tasa y una semilla; si no está en el archivo, se mide."""
-    hechas = medidas(archivo)
-    if (peldano.nombre, tasa, semilla) in hechas:
-        return hechas[peldano.nombre, tasa, semilla]
+    todo = _guardado(archivo)
+    fila = todo.setdefault(corpus.name, {}).setdefault(peldano.nombre, {})
+    perdidas = fila.setdefault("pérdidas", {}).setdefault(str(tasa), {})
+    if str(semilla) in perdidas:
+        return perdidas[str(semilla)]
     torch.manual_seed(semilla)
-    medida = round(entrenar(peldano.crear(corpus.tokenizer.vocab_size), corpus, tasa), 4)
-    fila = {"nombre": peldano.nombre, "tasa": tasa, "semilla": semilla, "pérdida": medida}
-    with archivo.open("a", encoding="utf-8") as salida:
-        salida.write(json.dumps(fila, ensure_ascii=False) + "\n")
-    print(*fila.values(), flush=True)
+    modelo = peldano.crear(corpus.tokenizer.vocab_size)
+    fila["parámetros"] = sum(p.numel() for p in modelo.parameters())
+    comienzo = time.perf_counter()
+    medida = perdidas[str(semilla)] = round(entrenar(modelo, corpus, tasa), 4)
+    segundos = time.perf_counter() - comienzo
+    guardar(todo, archivo)
+    print(f"{peldano.nombre:32}{tasa:>8}{semilla:>6}{medida:10.4f}{segundos:7.1f} s", flush=True)
     return medida
 
 
-def mejor_tasa(peldano: Peldano, corpus: Corpus, archivo: Path) -> float:
-    """La tasa con menos pérdida, con SEMILLA, y con otras peores a ambos lados."""
+def guardar(todo: dict[str, Any], archivo: Path) -> None:
+    """Escribir lo medido, con las pérdidas de cada tasa en una línea y de menor tasa a mayor."""
+    for por_nombre in todo.values():
+        for fila in por_nombre.values():
+            if "pérdidas" in fila:
+                fila["pérdidas"] = dict(sorted(fila["pérdidas"].items(), key=lambda f: float(f[0])))
+    escrito = json.dumps(todo, ensure_ascii=False, indent=2)
+    escrito = re.sub(r"\{[^{}]*\}", lambda uno: " ".join(uno[0].split()), escrito)
+    aparte = archivo.with_suffix(".json.parte")
+    aparte.write_text(escrito + "\n", encoding="utf-8")
+    aparte.replace(archivo)
+
+
+def buscar_tasa(peldano: Peldano, corpus: Corpus, archivo: Path) -> int:
+    """El lugar, en TASAS, de la que menos pierde con SEMILLA: las de los dos lados son peores."""
     primera, ultima = TASAS.index(PRIMERAS[0]), TASAS.index(PRIMERAS[-1])
     while True:
-        tasas = TASAS[primera : ultima + 1]
-        mejor = min(tasas, key=lambda tasa: medir_una(peldano, corpus, tasa, SEMILLA, archivo))
-        if mejor == tasas[0] and primera > 0:
+        lugares = range(primera, ultima + 1)
+        mejor = min(lugares, key=lambda i: medir_una(peldano, corpus, TASAS[i], SEMILLA, archivo))
+        if mejor == primera and primera > 0:
             primera -= 1
-        elif mejor == tasas[-1] and ultima < len(TASAS) - 1:
+        elif mejor == ultima and ultima < len(TASAS) - 1:
             ultima += 1
         else:
             return mejor
 
 
-def medir_tasas(corpus: Corpus, nombres: Iterable[str]) -> None:
-    """Buscar la mejor tasa de cada peldaño y medirla con todas las semillas.
+def medir(corpus: Corpus, archivo: Path = ARCHIVO) -> None:
+    """Medir cada peldaño y cada control con su mejor tasa y con todas las semillas, y contar.
 
-    Cada entrenamiento se escribe en cuanto acaba: si se para, se sigue donde estaba.
+    Con tres bloques se miden así también las dos tasas vecinas. Cada entrenamiento se guarda en
+    cuanto acaba: si se para, se sigue donde estaba.
     """
-    archivo = AQUI / f"tasas_{corpus.name}.jsonl"
-    todos = [*PELDANOS, VENTANA_FIJA, *CONTROLES, *DE_UN_BLOQUE]
-    torch.set_num_threads(1)
-    for peldano in todos:
-        if nombres and peldano.nombre not in nombres:
-            continue
-        tasa = mejor_tasa(peldano, corpus, archivo)
-        for semilla in SEMILLAS:
-            medir_una(peldano, corpus, tasa, semilla, archivo)
-
-
-def main(que: str = "peldaños", *nombres: str) -> None:
-    """Medir la escalera, o las pilas, con el corpus que haya, y guardarlo sin tocar lo demás."""
-    corpus = corpus_of(AQUI.parent / "data", CorpusConfig())
-    if que == "tasas":
-        medir_tasas(corpus, nombres)
-        return
-    archivo = AQUI / "escalera.json"
-    todo = _guardado() if archivo.is_file() else {}
-    if que == "pilas":
-        if corpus.name != "quijote":
-            raise SystemExit("las pilas se miden con el Quijote: python data/prepare.py")
-        todo["pilas"] = medir_pilas(corpus)
-    else:
-        todo[corpus.name] = medir(corpus)
-    archivo.write_text(json.dumps(todo, ensure_ascii=False, indent=2) + "\n", encoding="utf-8")
+    for peldano in TODOS:
+        mejor = buscar_tasa(peldano, corpus, archivo)
+        vecinas = 1 if peldano in TRES_BLOQUES else 0
+        for tasa in TASAS[max(mejor - vecinas, 0) : mejor + vecinas + 1]:
+            for semilla in SEMILLAS:
+                medir_una(peldano, corpus, tasa, semilla, archivo)
+    todo = _guardado(archivo)
+    contado = kneser_ney_losses(corpus.train, corpus.val, corpus.tokenizer.vocab_size).mean(1)
+    for nombre, letras in CONTAR.items():
+        todo[corpus.name][nombre] = {
+            "parámetros": secuencias(np.asarray(corpus.train, dtype=np.int64), letras + 1),
+            "pérdida": round(float(contado[letras]), 4),
+        }
+    guardar(todo, archivo)
 
 
 if __name__ == "__main__":
-    main(*sys.argv[1:])
+    torch.set_num_threads(1)
+    medir(corpus_of(AQUI.parent / "data", CorpusConfig()))

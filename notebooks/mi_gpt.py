@@ -18,6 +18,7 @@ import inspect
 import json
 import math
 import sys
+import tempfile
 from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -472,6 +473,14 @@ def entrenar_con(texto: str, escribe: Callable) -> tuple[Gpt, Tokenizador]:
     return modelo, tokenizador
 
 
+def ensayar(escribe: Callable, guarda: Callable) -> None:
+    """Escribir y guardar con un modelo sin entrenar: lo que falle, que sea antes de entrenar."""
+    modelo, tokenizador = Gpt(Forma(2, block_size=4, n_embd=8)), Tokenizador("ab")
+    escribe(modelo, tokenizador, "a", 6, 0.7)
+    with tempfile.TemporaryDirectory() as carpeta:
+        guarda(Path(carpeta) / MODELO, modelo, tokenizador)
+
+
 def abrir(ruta: str | Path) -> tuple[nn.Module, Tokenizador]:
     """Abrir un modelo; si abrir_caja está en blanco, lo que entrenaste pasa a tu Gpt."""
     try:
@@ -509,11 +518,13 @@ def main(orden: str = "", que: str = "", temperatura: str = "0.7") -> None:
         if faltan := [nombre for nombre in PARA_ENTRENAR if en_blanco(nombre)]:
             sys.exit(f"Para entrenar te falta {', '.join(faltan)}: python notebooks/probar.py")
         texto = leer(que)
-        escribe, guarda = pieza("generar"), pieza("guardar")  # antes: después de entrenar es tarde
+        tibio = grados(temperatura)
+        escribe, guarda = pieza("generar"), pieza("guardar")
+        ensayar(escribe, guarda)
         modelo, tokenizador = entrenar_con(texto, escribe)
         guarda(MODELO, modelo, tokenizador)
         comienzo = texto.split()[0]
-        print(comienzo + escribe(modelo, tokenizador, comienzo, 600, grados(temperatura)))
+        print(comienzo + escribe(modelo, tokenizador, comienzo, 600, tibio))
         print(f"guardado en {MODELO}; más: python {sys.argv[0]} escribir")
     elif orden == "escribir":
         tibio = grados(temperatura)

@@ -9,6 +9,7 @@ Acaba con 1 si algo de lo escrito no pasa; lo que está en blanco no es un fallo
 """
 
 import sys
+from itertools import count
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent / "taller"))
@@ -93,7 +94,15 @@ def entrenar_con_el_libro(texto: str) -> bool:
     modelo = mio.Gpt(forma)
     ids = torch.from_numpy(np.asarray(corpus.train, dtype=np.int64))
     ajustes = {"pasos": escalera.PASOS, "lote": escalera.LOTE, "ventana": escalera.VENTANA}
-    mio.entrenar(modelo, ids, **ajustes, tasa=escalera.RITMO)
+    lecturas = count(1)
+
+    def decir(*_: object) -> None:
+        if (paso := next(lecturas)) % 100 == 0:
+            print(f"paso {paso} de {escalera.PASOS}", flush=True)
+
+    aviso = modelo.register_forward_pre_hook(decir)
+    mio.entrenar(modelo, ids, **ajustes, tasa=escalera.mejor_tasa("más bloques", corpus))
+    aviso.remove()
     medida, debida = escalera.perdida(modelo, corpus), escalera.guardada("más bloques", corpus)
     letras = mio.Tokenizador(corpus.tokenizer.characters)
     print(f"Entrenado: {medida:.2f} nats por letra (el último peldaño del 6, {debida:.2f}).")

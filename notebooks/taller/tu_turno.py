@@ -30,7 +30,7 @@ import sys
 import textwrap
 from collections.abc import Callable
 from contextlib import nullcontext
-from functools import wraps
+from functools import lru_cache, wraps
 from inspect import isclass, isfunction
 from pathlib import Path
 from types import ModuleType
@@ -228,7 +228,7 @@ def lo_que_hay_en_las_celdas(titulo: str) -> str:
                 return ""
             if suyo and ast.get_docstring(nodo) == suyo:
                 return f"la celda define {nodo.name}: ha de llamarse {pieza.nombre}"
-    if celdas and celdas[-1].strip() in celdas_del_capitulo(pieza.capitulo):
+    if any(celda.strip() in solo_de_un_capitulo(pieza.capitulo) for celda in celdas):
         return "su celda no se ha ejecutado"
     return ""
 
@@ -242,13 +242,16 @@ def definiciones(celda: str) -> list[ast.FunctionDef | ast.ClassDef]:
     return [nodo for nodo in nodos if isinstance(nodo, ast.FunctionDef | ast.ClassDef)]
 
 
-def celdas_del_capitulo(numero: int) -> set[str]:
-    """Dar lo que hay en las celdas de un capítulo, como está guardado."""
-    rutas = list(CUADERNOS.glob(f"{numero:02}_*.ipynb"))
-    if len(rutas) != 1:
-        return set()
-    celdas = json.loads(rutas[0].read_text(encoding="utf-8"))["cells"]
-    return {"".join(celda["source"]).strip() for celda in celdas}
+@lru_cache
+def solo_de_un_capitulo(numero: int) -> set[str]:
+    """Dar las celdas de código que están en un capítulo y en ningún otro: dicen que es el abierto."""
+    suyas: set[str] = set()
+    ajenas: set[str] = set()
+    for ruta in CUADERNOS.glob("*.ipynb"):
+        celdas = json.loads(ruta.read_text(encoding="utf-8"))["cells"]
+        de_codigo = {"".join(c["source"]).strip() for c in celdas if c["cell_type"] == "code"}
+        (suyas if ruta.name.startswith(f"{numero:02}_") else ajenas).update(de_codigo)
+    return suyas - ajenas
 
 
 CUADERNOS = Path(__file__).resolve().parent.parent

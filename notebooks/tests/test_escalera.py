@@ -31,7 +31,7 @@ SHOWN = {
 """What each chapter shows in full."""
 V = 50
 LADDER = [rung.nombre for rung in escalera.PELDANOS]
-RUNGS = [*escalera.PELDANOS, escalera.VENTANA_FIJA, *escalera.CONTROLES]
+RUNGS = escalera.TODOS
 MIXERS = (escalera.Atencion, escalera.ConMedia, escalera.ConVentana)
 """What lets a position see others."""
 BOOK = FOLDER.parent / "data" / "quijote"
@@ -86,12 +86,17 @@ def test_only_attention_and_the_mean_mix_positions(rung):
     assert mixes == any(isinstance(part, MIXERS) for part in model.modules())
 
 
+def best_losses(corpus: str) -> dict[str, float]:
+    """Return the loss of each rung, control and rival at its best rate."""
+    of = SimpleNamespace(name=corpus)
+    return {name: escalera.guardada(name, of) for name in escalera._guardado()[corpus]}
+
+
 @pytest.mark.parametrize("corpus", ["quijote", "apocrifo"])
 def test_the_saved_table_has_every_rung_with_its_parameters(corpus):
     saved = escalera._guardado()[corpus]
     assert list(saved) == [*(rung.nombre for rung in RUNGS), *escalera.CONTAR]
-    losses = [row["pérdida"] for row in saved.values()]
-    assert all(0 < loss < 5 for loss in losses)
+    assert all(0 < loss < 5 for loss in best_losses(corpus).values())
     if corpus == "quijote":
         for rung in RUNGS:
             parameters = sum(p.numel() for p in rung.crear(92).parameters())
@@ -104,12 +109,11 @@ def test_what_the_pieces_are_worth():
     assert abs(pairs - embeddings) < 0.02 and abs(embeddings - positions) < 0.02
     for worse, better in zip([positions, *rest], rest):
         assert worse - better > 0.04
-    assert escalera.guardada(escalera.CONTROL.nombre) > pairs
 
 
 @pytest.mark.parametrize("corpus", ["quijote", "apocrifo"])
 def test_attention_needs_positions_and_a_mean_is_not_attention(corpus):
-    saved = {name: row["pérdida"] for name, row in escalera._guardado()[corpus].items()}
+    saved = best_losses(corpus)
     without, attention = saved["atención sin posiciones"], saved["atención"]
     assert without - attention > 0.15 > saved["posiciones"] - without > 0
     assert without < saved["media con residual"] < saved["pares"] < saved["media"]
@@ -117,7 +121,7 @@ def test_attention_needs_positions_and_a_mean_is_not_attention(corpus):
 
 @pytest.mark.parametrize("corpus", ["quijote", "apocrifo"])
 def test_so_small_a_ladder_loses_to_counting_and_to_a_window(corpus):
-    saved = {name: row["pérdida"] for name, row in escalera._guardado()[corpus].items()}
+    saved = best_losses(corpus)
     window = saved[escalera.VENTANA_FIJA.nombre]
     assert saved["contar, 4 letras"] < window < saved["más bloques"]
     assert saved["atención"] < saved["atención de una cabeza"] - 0.1  # heads of the same width
@@ -137,8 +141,8 @@ def test_the_table_grows_to_the_rung_asked_for(capsys):
         escalera.tabla(rung.nombre, 1.23)
         head, *rows = capsys.readouterr().out.splitlines()
         *rows, four, seven, window = rows
-        assert [row.split()[-1] for row in (four, seven, window)] == ["1.40", "1.31", "1.56"]
-        assert head.split() == ["peldaño", "parámetros", "pérdida", "vale"]
+        assert [row.split()[-1] for row in (four, seven, window)] == ["1.40", "1.31", "1.53"]
+        assert head.split() == ["peldaño", "parámetros", "tasa", "pérdida", "vale"]
         assert len(rows) == upto + 1
         assert all(row.startswith(known.nombre) for row, known in zip(rows, escalera.PELDANOS))
         assert rows[-1].split()[-2 if upto else -1] == "1.23"
@@ -149,7 +153,7 @@ def test_the_table_grows_to_the_rung_asked_for(capsys):
 def test_the_table_shows_the_parameters_of_the_model_that_was_measured(capsys):
     escalera.tabla("feed-forward", 1.23, parametros=77)
     *_, row, _, _, _ = capsys.readouterr().out.splitlines()
-    assert row.split()[:3] == ["feed-forward", "77", "1.23"]
+    assert row.split()[:4] == ["feed-forward", "77", "0.03", "1.23"]
 
 
 def test_a_stack_with_both_is_the_last_rung_and_with_neither_a_chain():
@@ -164,22 +168,16 @@ def test_a_stack_with_both_is_the_last_rung_and_with_neither_a_chain():
     torch.testing.assert_close(chain(ids), by_hand)
 
 
-def test_stacking_needs_the_residual_at_the_best_of_three_rates():
-    stacks = escalera.pilas()
-    assert list(stacks) == list(escalera.PILAS)
-    best = {}
-    for name, (*_, rates) in escalera.PILAS.items():
-        means = [sum(stacks[name][str(rate)]) / len(escalera.SEMILLAS) for rate in rates]
-        assert all(len(stacks[name][str(rate)]) == len(escalera.SEMILLAS) for rate in rates)
-        assert means[1] == min(means)  # neighbours on both sides are worse
-        best[name] = means[1]
-    none, normalised, residual, both = best.values()
-    assert max(residual, both) < escalera.guardada("pares") < min(none, normalised)
-    first = stacks["los dos"][str(escalera.RITMO)][0]
-    assert first == pytest.approx(escalera.guardada("más bloques"), abs=0.001)
-    assert stacks["ninguno de los dos"][str(escalera.CONTROL.ritmo)][0] == escalera.guardada(
-        escalera.CONTROL.nombre
-    )
+def test_three_blocks_need_the_residual_and_were_measured_beside_their_best_rate():
+    means = []
+    for stack in escalera.TRES_BLOQUES:
+        three = escalera.de_tres_semillas(stack.nombre)
+        assert list(three)[1] == escalera.mejor_tasa(stack.nombre) and len(three) == 3
+        below, best, above = (sum(losses) / 3 for losses in three.values())
+        assert best < min(below, above)
+        means.append(best)
+    neither, normalised, residual, both = means
+    assert max(residual, both) < escalera.guardada("pares") < min(neither, normalised)
 
 
 def test_what_is_written_is_drawn_from_the_model_that_reads_one_window():
@@ -209,50 +207,91 @@ def test_a_batch_is_a_text_and_what_follows():
 def test_training_again_gives_the_saved_loss(rung):
     corpus = read_corpus(BOOK)
     torch.manual_seed(escalera.SEMILLA)
-    loss = escalera.entrenar(rung.crear(corpus.tokenizer.vocab_size), corpus, rung.ritmo)
-    assert loss == pytest.approx(escalera.guardada(rung.nombre), abs=0.05)
+    loss = escalera.entrenar(
+        rung.crear(corpus.tokenizer.vocab_size), corpus, escalera.mejor_tasa(rung.nombre)
+    )
+    assert loss == pytest.approx(escalera.guardada(rung.nombre), abs=0.02)
 
 
-def test_the_best_rate_is_one_with_worse_on_both_sides_and_a_second_start_goes_on(
-    monkeypatch, tmp_path
-):
-    corpus = SimpleNamespace(tokenizer=SimpleNamespace(vocab_size=V))
+def test_the_best_rate_has_worse_on_both_sides_and_a_second_start_goes_on(monkeypatch, tmp_path):
+    corpus = SimpleNamespace(name="uno", tokenizer=SimpleNamespace(vocab_size=V))
     tried = []
 
     def train(model, corpus, rate):
         tried.append(rate)
+        if len(tried) == 3:
+            raise KeyboardInterrupt
         return abs(rate - 0.001)
 
     monkeypatch.setattr(escalera, "entrenar", train)
-    saved = tmp_path / "tasas.jsonl"
+    saved = tmp_path / "escalera.json"
     letters = escalera.PELDANOS[0]
-    assert escalera.mejor_tasa(letters, corpus, saved) == 0.001
-    assert tried == [*escalera.PRIMERAS, 0.001, 0.0003]
-    assert escalera.mejor_tasa(letters, corpus, saved) == 0.001
-    assert len(tried) == len(escalera.medidas(saved)) == 6
+    with pytest.raises(KeyboardInterrupt):
+        escalera.buscar_tasa(letters, corpus, saved)
+    assert escalera.TASAS[escalera.buscar_tasa(letters, corpus, saved)] == 0.001
+    first, second, interrupted, *rest = tried
+    assert [first, second, interrupted] == [*escalera.PRIMERAS[:3]]
+    assert rest == [*escalera.PRIMERAS[2:], 0.001, 0.0003]  # nothing twice but the interrupted one
+    row = escalera._guardado(saved)["uno"]["letras"]
+    assert row["parámetros"] == V
+    assert list(row["pérdidas"]) == ["0.0003", "0.001", "0.003", "0.01", "0.03", "0.1"]
+    assert [*saved.parent.iterdir()] == [saved]
 
 
-def test_the_readme_has_the_best_rate_of_each_rung_with_three_seeds():
-    measured = escalera.medidas(FOLDER / "tasas_quijote.jsonl")
-    section = (FOLDER / "README.md").read_text(encoding="utf-8").split("### Cada peldaño")[1]
-    rows = [[cell.strip() for cell in line.split("|")[1:-1]] for line in section.splitlines()]
-    rates = {row[0]: row[1:4] for row in rows if len(row) == 5}
-    names = {name: name for name in LADDER} | {
-        "*control: solo residual, un bloque*": "solo residual",
-        "*control: solo normalización, un bloque*": "solo normalización",
-        "*control: media de lo leído*": "media",
-        "*control: media de lo leído, sumada*": "media con residual",
-        "*control: atención sin posiciones*": "atención sin posiciones",
-        "*control: atención de una cabeza*": "atención de una cabeza",
-        "*control: feed-forward sin activación*": "feed-forward sin activación",
-        "*control: sin residual ni normalización, tres bloques*": "sin residual ni normalización",
-        "*rival: ventana de 8 letras y MLP*": "ventana de 8 y MLP",
-    }
-    assert names.keys() == rates.keys() - {"peldaño", "---"}
-    for shown, name in names.items():
-        rate, mean, spread = rates[shown]
-        losses = [measured[name, float(rate), seed] for seed in escalera.SEMILLAS]
-        with_one_seed = {r: v for (n, r, s), v in measured.items() if (n, s) == (name, 1605)}
-        assert min(with_one_seed, key=with_one_seed.get) == float(rate)
-        assert mean == f"{sum(losses) / 3:.2f}"
+def test_every_rung_and_control_is_at_its_best_rate_with_three_seeds():
+    for rung in RUNGS:
+        by_rate = escalera.medidas(rung.nombre)
+        rates = sorted(by_rate)
+        best = rates.index(escalera.mejor_tasa(rung.nombre))
+        assert 0 < best < len(rates) - 1, rung.nombre
+        assert len(by_rate[rates[best]]) == len(escalera.SEMILLAS), rung.nombre
+
+
+README_NAMES = {
+    "letras: cuán frecuente es cada una": "letras",
+    "pares: qué sigue a cada letra": "pares",
+    "embeddings": "embeddings",
+    "+ posiciones": "posiciones",
+    "*control: media en vez de atención*": "media",
+    "*control: lo mismo, con residual*": "media con residual",
+    "*control: atención sin posiciones*": "atención sin posiciones",
+    "*control: atención de una cabeza*": "atención de una cabeza",
+    "+ atención (cuatro cabezas)": "atención",
+    "*control: feed-forward sin activación*": "feed-forward sin activación",
+    "+ feed-forward": "feed-forward",
+    "*control: un bloque, solo con normalización*": "un bloque, solo normalización",
+    "*control: un bloque, solo con residual*": "un bloque, solo residual",
+    "+ residual y normalización (un bloque)": "residual y normalización",
+    "*control: tres bloques sin residual ni normalización*": "tres bloques sin ninguno",
+    "*control: tres bloques, solo con normalización*": "tres bloques, solo normalización",
+    "*control: tres bloques, solo con residual*": "tres bloques, solo residual",
+    "+ más bloques (tres)": "más bloques",
+    "**rival**: contar, con 4 letras": "contar, 4 letras",
+    "**rival**: contar, con 7 letras": "contar, 7 letras",
+    "**rival**: ventana de 8 letras y MLP": "ventana de 8 y MLP",
+}
+
+
+def test_the_readme_has_the_saved_figures():
+    section = (FOLDER / "README.md").read_text(encoding="utf-8").split("## Lo que vale")[1]
+    lines = section.split("\n## ")[0].splitlines()
+    rows = [[cell.strip() for cell in line.split("|")[1:-1]] for line in lines]
+    shown = {row[0]: row[1:] for row in rows[2:] if len(row) == 7 and row[1].startswith("[")}
+    assert shown.keys() == README_NAMES.keys()
+    saved = escalera._guardado()["quijote"]
+    assert saved.keys() == set(README_NAMES.values())
+    before = None
+    for title, (_, parameters, rate, loss, spread, worth) in shown.items():
+        name = README_NAMES[title]
+        assert parameters.split(" cuentas")[0] == escalera.con_miles(saved[name]["parámetros"])
+        assert loss == f"{escalera.guardada(name):.2f}"
+        if name in escalera.CONTAR:
+            assert (rate, spread) == ("", "")
+            continue
+        assert rate == str(escalera.mejor_tasa(name))
+        losses = escalera.medidas(name)[float(rate)]
         assert spread == f"{min(losses):.3f}–{max(losses):.3f}"
+        if name in LADDER:
+            now = escalera.guardada(name)
+            assert worth == ("" if before is None else f"{round(before - now, 2) + 0.0:.2f}")
+            before = now

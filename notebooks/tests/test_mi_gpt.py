@@ -661,3 +661,13 @@ def test_lo_que_se_pide_mal_es_una_linea(copia):
     ):
         hecho = ejecutar(copia, SOLUCION, *argumentos)
         assert hecho.returncode == 1 and frase in hecho.stderr and hecho.stderr.count("\n") == 1
+
+
+def test_un_guardar_que_falla_se_sabe_antes_de_entrenar(copia):
+    mal = hoja.leer(SOLUCION, "guardar").replace("save_file(", "no_guarda(")
+    hecho = ejecutar(
+        copia, hoja.poner(SOLUCION, "guardar", mal), "entrenar", str(ROOT / "data/apocrifo.txt")
+    )
+    assert hecho.returncode == 1
+    assert "paso" not in hecho.stdout and "no_guarda" in hecho.stderr
+    assert not (copia / "mi_gpt.safetensors").exists()

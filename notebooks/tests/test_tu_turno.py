@@ -568,17 +568,23 @@ def test_only_what_was_not_touched_is_blank(cells, said, sheet, monkeypatch, cap
         for cell in code_cells(read("07_salida.ipynb"))
         if cell.source.startswith(CHECK_CELL)
     ]
-    run_cells(monkeypatch, *cells, check)
+    run_cells(monkeypatch, imports_of("07_salida"), *cells, check)
     pieza("entropia_cruzada")
     assert said in capsys.readouterr().out
+
+
+def imports_of(chapter: str) -> str:
+    """Return the cell of a chapter that imports what it uses."""
+    sources = [cell.source for cell in code_cells(read(f"{chapter}.ipynb"))]
+    return next(source for source in sources if "from tu_turno import" in source)
 
 
 def test_a_piece_of_an_earlier_chapter_is_blank_and_no_cell_of_its_own_is_missed(
     sheet, monkeypatch, capsys
 ):
-    run_cells(monkeypatch, 'Gpt = pieza("Gpt")\nx = 2')
-    pieza("Gpt")
-    assert capsys.readouterr().out == "· Gpt está en blanco. Se usa la solución.\n"
+    run_cells(monkeypatch, imports_of("06_bloque_y_gpt"), 'Entrada = pieza("Entrada")')
+    pieza("Entrada")
+    assert capsys.readouterr().out == "· Entrada está en blanco. Se usa la solución.\n"
 
 
 def test_a_sheet_without_the_line_of_a_piece_is_said(sheet, monkeypatch, capsys):

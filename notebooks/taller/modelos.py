@@ -1,0 +1,43 @@
+"""Los GPT pequeños de la biblioteca que entrenan los capítulos en que aún no se ha explicado cómo.
+
+Tienen la forma más sencilla: sin la tabla de secuencias ni el atajo que llevan los preajustes. El
+capítulo 8 los hace paso a paso.
+"""
+
+from sancho.config import DeviceConfig, ModelConfig, TrainConfig
+from sancho.corpus import Corpus
+from sancho.device import choose_device
+from sancho.model import GPT
+from sancho.training import TrainingState, fit
+
+
+def recien_nacido(corpus: Corpus, pasos: int, ventanas: int = 16, **forma) -> TrainingState:
+    """Un GPT sin entrenar, dispuesto para dar `pasos` pasos con fit, de `ventanas` trozos cada uno.
+
+    forma: las opciones de ModelConfig que se cambian. La ventana es de 64 caracteres.
+    """
+    config = ModelConfig(
+        vocab_size=corpus.tokenizer.vocab_size,
+        block_size=64,
+        ngram_size=1,
+        embedding_skip=False,
+        **forma,
+    )
+    plan = TrainConfig(
+        max_iters=pasos,
+        batch_size=ventanas,
+        beta2=0.95,
+        look_ahead=0,
+        eval_interval=pasos,
+        log_interval=10,
+    )
+    dispositivo = choose_device(DeviceConfig(device="cpu", dtype="float32"))
+    return TrainingState.start(config, plan, dispositivo, corpus.train)
+
+
+def entrenado(corpus: Corpus, pasos: int, ventanas: int = 16, **forma) -> tuple[GPT, float]:
+    """El mismo GPT, entrenado, y su pérdida en validación, en nats por carácter."""
+    estado = recien_nacido(corpus, pasos, ventanas, **forma)
+    for _ in fit(estado, corpus):
+        pass
+    return estado.model, estado.progress.best_val_loss
