@@ -15,7 +15,8 @@ from comprobaciones import PIEZAS
 FOLDER = Path(__file__).resolve().parent.parent
 MODULOS = ["probar.py"]
 MODULOS += [
-    f"taller/{nombre}.py" for nombre in (*"entorno hoja mecanica errores comprobaciones solucion".split(),)
+    f"taller/{nombre}.py"
+    for nombre in (*"entorno hoja mecanica errores comprobaciones solucion".split(),)
 ]
 """Los que necesita."""
 SOLUCION = hoja.SOLUCION.read_text(encoding="utf-8")
