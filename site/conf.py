@@ -176,8 +176,6 @@ def dress(notebook: nbformat.NotebookNode, chapter: curso.Capitulo) -> None:
             cell.metadata.tags = [*tags, "hide-input"]
         alt = description(cell.source) or f"Figura de «{section}»"
         cell.metadata["mystnb"] = {"image": {"alt": alt}}
-        if "solucion" in tags:
-            cell.metadata["mystnb"]["code_prompt_show"] = "Mostrar la solución"
         cell.source = without_checks(cell.source)
 
 

@@ -5,7 +5,7 @@
 escribe en cada capítulo su cabecera (título, capítulo anterior y siguiente, mapa, lo que se tarda),
 la celda que encuentra los módulos y el pie; y en cada turno que es una pieza, la pieza en blanco y,
 plegada, entera. Después de cambiar aquí un título o el orden, o lo que mide un capítulo, o
-solucion.py, basta con ejecutarlo: la hoja en blanco, mi_gpt.py, también se escribe, si lo está.
+solucion.py o turnos.py, basta con ejecutarlo: la hoja en blanco, mi_gpt.py, también se escribe, si lo está.
 """
 
 import re
@@ -18,6 +18,8 @@ from nbformat import NotebookNode
 import hoja
 
 CARPETA = Path(__file__).resolve().parent.parent
+TURNOS = CARPETA / "taller" / "turnos.py"
+"""Las soluciones de los turnos que no son piezas."""
 CABECERA, PREPARAR, PIE = "cabecera", "preparar", "pie"
 """Las etiquetas de las celdas que se escriben aquí."""
 TURNO = "tu-turno"
@@ -25,6 +27,7 @@ TURNO = "tu-turno"
 PIEZA = "pieza"
 """En los metadatos de la celda de un turno, el título de la pieza de mi_gpt.py que es."""
 ENTERA = "<details><summary>La pieza entera</summary>"
+RESUELTA = "<details><summary>La solución</summary>"
 PALABRAS_POR_MINUTO, LINEAS_POR_MINUTO, MINUTOS_POR_EJERCICIO = 150, 15, 5
 """Lo que se lee de un texto con fórmulas y de código, y lo que lleva un ejercicio.
 
@@ -197,6 +200,8 @@ def vestir(cuaderno: NotebookNode, capitulo: Capitulo) -> None:
     for antes, turno in zip(cuaderno.cells, cuaderno.cells[1:]):
         if PIEZA in turno.metadata:
             poner_pieza(antes, turno)
+        elif TURNO in etiquetas(turno):
+            poner_solucion(antes, turno)
     numero = 0
     for otra in cuaderno.cells:
         otra.metadata.pop("execution", None)  # a qué hora se ejecutó
@@ -216,8 +221,21 @@ def poner_pieza(texto: NotebookNode, turno: NotebookNode) -> None:
     if titulo == nombre:
         entera = hoja.hasta_el_12(entera)
     turno.source = hoja.vaciar(entera).rstrip("\n")
-    sin_ella = texto.source.partition(ENTERA)[0].rstrip()
-    texto.source = f"{sin_ella}\n\n{ENTERA}\n\n```python\n{entera}```\n\n</details>"
+    plegar(texto, ENTERA, entera)
+
+
+def poner_solucion(texto: NotebookNode, turno: NotebookNode) -> None:
+    """Poner, plegada, la solución de un turno que no es una pieza al final de su texto."""
+    nombre = re.search(r"^(?:def mi_|class Mi)(\w+)[(:]", turno.source, re.MULTILINE)
+    if nombre is None:
+        raise ValueError(f"no es un turno: {turno.source[:80]!r}")
+    plegar(texto, RESUELTA, hoja.leer(TURNOS.read_text(encoding="utf-8"), nombre[1]))
+
+
+def plegar(texto: NotebookNode, resumen: str, codigo: str) -> None:
+    """Poner al final de un texto, o cambiar, lo que se abre con un clic."""
+    sin_ella = texto.source.partition(resumen)[0].rstrip()
+    texto.source = f"{sin_ella}\n\n{resumen}\n\n```python\n{codigo}```\n\n</details>"
 
 
 def hoja_en_blanco() -> str:

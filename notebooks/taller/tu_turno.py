@@ -5,19 +5,22 @@ está la pieza en blanco; la segunda la comprueba, la copia en la hoja y la da:
 
     Bloque = pieza("Bloque")
 
-Un capítulo de después la pide igual. Un turno que no es una pieza son tres celdas:
+Un capítulo de después la pide igual. Un turno que no es una pieza también son dos celdas:
 
     def mi_softmax(x): ...              # la firma y `# tu código` (etiqueta `tu-turno`)
-    def softmax_solucion(x): ...        # plegada (etiqueta `solucion`)
-    def comprobar_softmax(softmax): ... # `assert` con un mensaje que dice qué falla
-    softmax = usar(mi_softmax, softmax_solucion, comprobar_softmax)
 
-Si lo que se escribe ahí es una clase, con `# tu código` en uno o más métodos, se llaman así:
+    def comprobar_softmax(softmax): ... # `assert` con un mensaje que dice qué falla
+    softmax = usar(mi_softmax, comprobar_softmax)
+
+Su solución, `softmax_solucion`, está en turnos.py. Si lo que se escribe es una clase, con `# tu código`
+en uno o más métodos, se llaman así:
 
     class MiResidual(nn.Module): ...
-    class ResidualSolucion(nn.Module): ...
+
     def comprobar_residual(Residual): ...
-    Residual = usar(MiResidual, ResidualSolucion, comprobar_residual)
+    Residual = usar(MiResidual, comprobar_residual)
+
+y la solución, `ResidualSolucion`.
 """
 
 import ast
@@ -102,7 +105,26 @@ def en_corto(valor: Any) -> str:
     return f"= {escrito}"
 
 
-def usar(mia: Callable, solucion: Callable, comprobar: Callable[[Callable], None]) -> Callable:
+TURNOS = Path(__file__).resolve().parent / "turnos.py"
+"""Las soluciones de los turnos que no son piezas."""
+
+
+def usar(mia: Callable, comprobar: Callable[[Callable], None]) -> Callable:
+    """Dar `mia` si pasa `comprobar`, y si no la solución de su turno, que está en turnos.py."""
+    nombre = re.sub(r"^(mi_|Mi)", "", mia.__name__)
+    return elegir(mia, la_del_turno(nombre, comprobar.__globals__), comprobar)
+
+
+def la_del_turno(nombre: str, espacio: dict[str, Any]) -> Callable:
+    """Ejecutar la solución de un turno entre los nombres de su capítulo, y darla."""
+    escrita = hoja.leer(TURNOS.read_text(encoding="utf-8"), nombre)
+    archivo = f"<la solución de {nombre}>"
+    linecache.cache[archivo] = (len(escrita), None, escrita.splitlines(True), archivo)
+    exec(compile(escrita, archivo, "exec"), espacio)
+    return espacio[f"{nombre}Solucion" if nombre[0].isupper() else f"{nombre}_solucion"]
+
+
+def elegir(mia: Callable, solucion: Callable, comprobar: Callable[[Callable], None]) -> Callable:
     """Dar `mia` si pasa `comprobar`, y si no `solucion`; una línea dice cuál, y por qué."""
     with torch.random.fork_rng(devices=[]):  # comprobar no cambia lo que se sortee después
         comprobar(solucion)

@@ -16,9 +16,8 @@ import curso
 import hoja
 from comprobaciones import POR_TITULO
 from respuestas import BUENAS, MALAS, OTRAS, programa
-from tu_turno import pieza, usar
+from tu_turno import TURNOS, elegir, pieza
 
-SOLUTION = "solucion"
 ODD_SHEETS = [programa(other) for other in OTRAS]
 """Whole programs, each with an unusual right answer for every piece."""
 
@@ -91,7 +90,7 @@ def a_veces(x):
     ],
 )
 def test_the_solution_stands_in_for_what_does_not_pass(mine, why, capsys):
-    assert usar(mine, doble_solucion, comprobar_doble) is doble_solucion
+    assert elegir(mine, doble_solucion, comprobar_doble) is doble_solucion
     why = why.replace("LINE", str(mine.__code__.co_firstlineno + 1))
     said = capsys.readouterr().out.splitlines()[-1]  # a print of its own comes before
     assert said == f"· {mine.__name__}{why} Se usa doble_solucion."
@@ -101,15 +100,15 @@ def test_what_passes_is_used(capsys):
     def mi_doble(x):
         return x + x
 
-    assert usar(mi_doble, doble_solucion, comprobar_doble) is mi_doble
+    assert elegir(mi_doble, doble_solucion, comprobar_doble) is mi_doble
     assert "se usa la tuya" in capsys.readouterr().out
 
 
 def test_a_check_that_refuses_the_solution_is_our_mistake_and_no_seed_moves():
     with pytest.raises(AssertionError, match="debería dar 6"):
-        usar(doble_solucion, mal, comprobar_doble)
+        elegir(doble_solucion, mal, comprobar_doble)
     torch.manual_seed(1)
-    usar(lambda x: 2 * x + 0 * torch.rand(1), doble_solucion, comprobar_doble)
+    elegir(lambda x: 2 * x + 0 * torch.rand(1), doble_solucion, comprobar_doble)
     drawn = torch.rand(1)
     torch.manual_seed(1)
     assert drawn == torch.rand(1)
@@ -160,7 +159,7 @@ class SinSelf(DobleSolucion):
     ],
 )
 def test_the_solution_stands_in_for_a_class_that_does_not_pass(mine, why, capsys):
-    assert usar(mine, DobleSolucion, comprobar_clase) is DobleSolucion
+    assert elegir(mine, DobleSolucion, comprobar_clase) is DobleSolucion
     said = capsys.readouterr().out
     assert said.startswith(f"· {mine.__name__}{why}") and said.endswith(" Se usa DobleSolucion.\n")
 
@@ -182,7 +181,7 @@ def test_a_class_that_passes_is_used_though_it_has_methods_that_return_nothing(c
         def anotar(self) -> None:
             """Doc."""
 
-    assert usar(MiDoble, DobleSolucion, comprobar_clase) is MiDoble
+    assert elegir(MiDoble, DobleSolucion, comprobar_clase) is MiDoble
     assert "se usa la tuya" in capsys.readouterr().out
 
 
@@ -213,7 +212,7 @@ def pieces(notebook: NotebookNode) -> dict[str, NotebookNode]:
 
 
 @pytest.mark.parametrize("chapter", CHAPTERS)
-def test_a_turn_is_a_blank_a_folded_solution_and_a_check(chapter):
+def test_a_turn_is_a_blank_with_its_solution_folded_above_and_a_check(chapter):
     notebook = read(chapter)
     sources = [cell.source for cell in code_cells(notebook)]
     names = turns(notebook)
@@ -222,15 +221,14 @@ def test_a_turn_is_a_blank_a_folded_solution_and_a_check(chapter):
     for name, cell in names.items():
         assert "# tu código" in cell.source and '"""' in cell.source
         mine, solved, checked = called(name)
-        [place] = [
-            i
-            for i, source in enumerate(sources)
-            if re.search(rf"^(def|class) {solved}\b", source, re.M)
-        ]
-        solution, check = code_cells(notebook)[place : place + 2]
-        assert sources[place - 1] == cell.source
-        assert SOLUTION in curso.etiquetas(solution) and solution.metadata.jupyter.source_hidden
-        assert f"{name} = usar({mine}, {solved}, {checked})" in check.source
+        check = code_cells(notebook)[sources.index(cell.source) + 1]
+        assert f"{name} = usar({mine}, {checked})" in " ".join(check.source.split())
+        text = notebook.cells[notebook.cells.index(cell) - 1].source
+        solution = hoja.leer(TURNOS.read_text(encoding="utf-8"), name)
+        assert re.search(rf"^(def|class) {solved}\b", solution, re.MULTILINE)
+        assert text.endswith(f"{curso.RESUELTA}\n\n```python\n{solution}```\n\n</details>"), (
+            "run: python notebooks/taller/curso.py"
+        )
         assert f"{mine} no devuelve nada todavía. Se usa" in check.outputs[0].text
 
 
@@ -302,10 +300,10 @@ def returns_what_it_gets(source: str) -> str:
 def refusals(name: str, turn: NotebookNode) -> str:
     """Return code that asserts that the check refuses what checks nothing, or is wrong."""
     _, solved, checked = called(name)
-    lines = []
+    lines = ["from tu_turno import elegir"]
     for number, body in enumerate([returns_what_it_gets(turn.source), *MALAS[name]]):
         lines.append(answer(turn, f"mala_{number}", body))
-        check = f"usar(mala_{number}, {solved}, {checked})"
+        check = f"elegir(mala_{number}, {solved}, {checked})"
         lines.append(f"assert {check} is {solved}, {body!r}")
     return "\n".join(lines)
 
