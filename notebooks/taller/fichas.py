@@ -16,6 +16,7 @@ from pathlib import Path
 
 import numpy as np
 
+import bpe
 from sancho.checkpoint import Checkpoint, pretrained
 from sancho.config import CorpusConfig, SampleConfig
 from sancho.convert.page.passages import passages_of
@@ -113,40 +114,6 @@ def ficha(titulo: str, clase: str, *partes: str) -> str:
 def siguientes(texto: str, letra: str) -> Counter:
     """Cuántas veces sigue cada letra a una, sin distinguir mayúsculas."""
     return Counter(b for a, b in zip(texto.lower(), texto.lower()[1:]) if a == letra)
-
-
-def fusionar(palabras: Counter, cuantas: int) -> list[str]:
-    """Los trozos que aprende BPE, por orden: siempre la pareja de vecinos más frecuente."""
-    partidas = {palabra: tuple(palabra) for palabra in palabras}
-    trozos = []
-    for _ in range(cuantas):
-        parejas: Counter = Counter()
-        for palabra, partes in partidas.items():
-            for pareja in zip(partes, partes[1:]):
-                parejas[pareja] += palabras[palabra]
-        mejor = max(parejas, key=lambda pareja: (parejas[pareja], pareja))
-        trozos.append("".join(mejor))
-        partidas = {palabra: fundida(partes, mejor) for palabra, partes in partidas.items()}
-    return trozos
-
-
-def fundida(partes: tuple[str, ...], pareja: tuple[str, str]) -> tuple[str, ...]:
-    nuevas: list[str] = []
-    for parte in partes:
-        if nuevas and (nuevas[-1], parte) == pareja:
-            nuevas[-1] += parte
-        else:
-            nuevas.append(parte)
-    return tuple(nuevas)
-
-
-def trocear(palabra: str, trozos: list[str]) -> tuple[str, ...]:
-    """Una palabra en trozos: las fusiones, en el orden en que se aprendieron."""
-    partes = tuple(palabra)
-    for trozo in trozos:
-        for corte in range(1, len(trozo)):
-            partes = fundida(partes, (trozo[:corte], trozo[corte:]))
-    return partes
 
 
 def fila_de_gato(con_mascara: bool) -> list[float]:
@@ -448,7 +415,12 @@ def antes_y_despues() -> str:
     )
 
 
-def respuestas(pagina: str, trozos: list[str], sancho: list[int], paginas: dict[str, str]) -> str:
+def respuestas(
+    pagina: str,
+    fusiones: list[tuple[str, str, int]],
+    sancho: list[int],
+    paginas: dict[str, str],
+) -> str:
     cuentas = [
         [
             f"«{letra}»",
@@ -459,7 +431,7 @@ def respuestas(pagina: str, trozos: list[str], sancho: list[int], paginas: dict[
         for seguidas in [siguientes(pagina, letra)]
     ]
     troceada = " | ".join(
-        "|".join(trocear(p, trozos)).replace(" ", "␣") for p in re.findall(r" ?\w+", FRASE)
+        "|".join(bpe.trocear(p, fusiones)).replace(" ", "␣") for p in re.findall(r" ?\w+", FRASE)
     )
     con, sin = (
         ", ".join(f"{palabra} {peso:.2f}" for palabra, peso in zip(GATO, fila_de_gato(mascara)))
@@ -518,7 +490,7 @@ def hacer(corpus: Corpus, texto: str) -> str:
     apartado = corpus.tokenizer.decode(corpus.val)
     pagina = parrafos(texto[texto.index("En un lugar de la Mancha") :], EN_LA_PAGINA)
     palabras = Counter(re.findall(r" ?\w+", texto[:300_000]))
-    trozos = fusionar(palabras, FUSIONES)
+    fusiones = bpe.aprender(palabras, FUSIONES)
     antes, pasaje = passages_of(apartado)[PASAJE]
     pasaje = pasaje[:ADIVINADAS]
     de_la_caja = [min(n, TOPE) for n in intentos(caja, antes, pasaje)]
@@ -526,11 +498,11 @@ def hacer(corpus: Corpus, texto: str) -> str:
     fichas = [
         adivinar(antes, pasaje, de_la_caja),
         contar(pagina),
-        vocabularios(corpus, texto, trozos),
+        vocabularios(corpus, texto, [a + b for a, b, _ in fusiones]),
         atencion(),
         sin_firma(paginas),
         antes_y_despues(),
-        respuestas(pagina, trozos, de_la_caja, paginas),
+        respuestas(pagina, fusiones, de_la_caja, paginas),
     ]
     return (
         '<!doctype html>\n<html lang="es"><head><meta charset="utf-8"><title>Fichas</title>'

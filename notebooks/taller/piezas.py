@@ -14,7 +14,6 @@ import zlib
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -23,6 +22,7 @@ from matplotlib.figure import Figure
 from PIL import Image
 
 import estilo
+from bpe import aprender, cortar
 from sancho.convert import page
 from sancho.convert.page import scripts
 
@@ -218,39 +218,6 @@ def sorteo(
     )
 
 
-def cortar(texto: str) -> list[str]:
-    """Partir en palabras con su espacio delante, signos y blancos, sin perder nada."""
-    return re.findall(r" ?\w+| ?[^\w\s]+|\s", texto)
-
-
-def fundir(tokens: tuple[str, ...], par: tuple[str, str]) -> tuple[str, ...]:
-    """Juntar en un token cada aparición de la pareja, de izquierda a derecha."""
-    nuevos: list[str] = []
-    pendientes = list(tokens)
-    while pendientes:
-        juntas = tuple(pendientes[:2]) == par
-        nuevos.append("".join(pendientes[: 1 + juntas]))
-        del pendientes[: 1 + juntas]
-    return tuple(nuevos)
-
-
-def aprender_bpe(palabras: list[str], fusiones: int) -> list[tuple[str, str, int]]:
-    """Aprender fusiones mientras una pareja se repita; dar cada una y las veces que se hizo.
-
-    Entre parejas iguales gana la última por orden alfabético, como en el capítulo 1.
-    """
-    troceo, aprendidas = [tuple(palabra) for palabra in palabras], []
-    for _ in range(fusiones):
-        pares = Counter(par for tokens in troceo for par in pairwise(tokens))
-        par = max(pares, key=lambda par: (pares[par], par), default=None)
-        if par is None or pares[par] < 2:
-            break
-        antes = sum(map(len, troceo))
-        troceo = [fundir(tokens, par) for tokens in troceo]
-        aprendidas.append((*par, antes - sum(map(len, troceo))))
-    return aprendidas
-
-
 def bpe(
     texto: str,
     fusiones: int,
@@ -264,7 +231,7 @@ def bpe(
 ) -> Pieza:
     """Fundir un texto paso a paso, hacia delante y hacia atrás."""
     palabras = cortar(texto)
-    aprendidas = aprender_bpe(palabras, fusiones)
+    aprendidas = aprender(Counter(palabras), fusiones)
     troceo = [tuple(palabra) for palabra in palabras]
     medidas = [sum(map(len, troceo))]
     for *_, veces in aprendidas:

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from test_notebooks import code_cells, read
 
+import bpe
 import fichas
 from sancho.config import CorpusConfig
 from sancho.sources import corpus_of
@@ -88,10 +89,11 @@ def test_no_word_gives_away_the_pages_that_the_model_and_the_counts_write():
 
 
 def test_pieces_are_learned_and_used_in_the_order_of_their_merges():
-    learned = fichas.fusionar({"tres": 1, "tristes": 1, "tigres": 1, "trigo": 2}, 3)
-    assert learned[0] == "tr"
-    assert "".join(fichas.trocear("trigales", learned)) == "trigales"
-    assert fichas.trocear("trigo", ["tr", "ig", "trig"]) == ("trig", "o")
+    learned = bpe.aprender(Counter({"tres": 1, "tristes": 1, "tigres": 1, "trigo": 2}), 3)
+    assert learned[0] == ("t", "r", 4)
+    assert "".join(bpe.trocear("trigales", learned)) == "trigales"
+    merges = [("t", "r", 5), ("i", "g", 3), ("tr", "ig", 2)]
+    assert bpe.trocear("trigo", merges) == ("trig", "o")
 
 
 def test_counts_are_those_of_the_printed_page():

@@ -6,6 +6,7 @@ import os
 import re
 import shutil
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -15,6 +16,7 @@ import pytest
 import torch
 from matplotlib import pyplot as plt
 
+import bpe
 import dibujos
 import piezas
 from sancho.checkpoint import pretrained
@@ -210,10 +212,10 @@ def plain_bpe(words: list[str], steps: int) -> list[tuple[str, str, int]]:
 
 
 def test_merges_are_those_of_a_plain_bpe():
-    words = piezas.cortar(TWISTER)
+    words = bpe.cortar(TWISTER)
     assert "".join(words) == TWISTER
-    assert piezas.aprender_bpe(words, 20) == plain_bpe(words, 20)
-    assert piezas.fundir(tuple("aaa"), ("a", "a")) == ("aa", "a")
+    assert bpe.aprender(Counter(words), 20) == plain_bpe(words, 20)
+    assert bpe.fundir(tuple("aaa"), ("a", "a")) == ("aa", "a")
 
 
 def descend(rate: float, momentum: float, steps: int) -> list[list[float]]:
@@ -570,14 +572,14 @@ def test_the_draw_is_that_of_the_sampler(show):
 
 def test_merges_in_the_browser_are_those_of_python(show):
     tab = opened(show, "bpe")
-    words = piezas.cortar(TWISTER)
+    words = bpe.cortar(TWISTER)
     merges = plain_bpe(words, 20)
     pieces = [tuple(word) for word in words]
     shown = "[...document.querySelectorAll('.palabra')].map((w) => [...w.children].map((p) => p.textContent))"
     for step, (a, b, times) in enumerate(merges, start=1):
         assert tab.js("contarPares(despuesDe(paso))[0]") == [a, b, times]
         tab.press("Funde")
-        pieces = [piezas.fundir(word, (a, b)) for word in pieces]
+        pieces = [bpe.fundir(word, (a, b)) for word in pieces]
         assert tab.js(shown) == [[p.replace(" ", "·") for p in word] for word in pieces]
         assert f"Fusión {step}" in tab.status
         assert f"El texto mide {sum(map(len, pieces))} tokens" in tab.find("main").text
