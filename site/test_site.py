@@ -285,8 +285,10 @@ def test_every_piece_starts_and_no_page_complains(built, chromium):
 def test_each_sheet_for_the_class_is_printed_on_one_page(built, chromium):
     chromium.get((built / "fichas.html").as_uri())
     sheets = chromium.execute_script("return document.querySelectorAll('section').length")
-    printed = chromium.execute_cdp_cmd("Page.printToPDF", {"preferCSSPageSize": True})
-    assert len(re.findall(rb"/Type ?/Page\b", b64decode(printed["data"]))) == sheets
+    letter = {"paperWidth": 8.5, "paperHeight": 11}  # inches
+    for paper in ({"preferCSSPageSize": True}, letter):
+        printed = chromium.execute_cdp_cmd("Page.printToPDF", paper)
+        assert len(re.findall(rb"/Type ?/Page\b", b64decode(printed["data"]))) == sheets
     # What is too tall for its sheet would be printed over the next one.
     chromium.execute_cdp_cmd("Emulation.setEmulatedMedia", {"media": "print"})
     size = {"width": 658, "height": 1000, "deviceScaleFactor": 1, "mobile": False}  # 174 mm
