@@ -295,3 +295,14 @@ def test_the_readme_has_the_saved_figures():
             now = escalera.guardada(name)
             assert worth == ("" if before is None else f"{round(before - now, 2) + 0.0:.2f}")
             before = now
+
+
+def test_the_readme_says_what_the_pieces_are_worth_with_the_other_corpus():
+    other = SimpleNamespace(name="apocrifo")
+    losses = [escalera.guardada(name, other) for name in LADDER]
+    *_, attention, feed_forward, block, more = (a - b for a, b in zip(losses, losses[1:]))
+    said = " ".join((FOLDER / "README.md").read_text(encoding="utf-8").split())
+    assert (
+        f"la atención vale {attention:.2f}; la feed-forward, {feed_forward:.2f}; un bloque, {block:.2f}; "
+        f"y más bloques, {more:.2f}."
+    ) in said
