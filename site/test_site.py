@@ -226,7 +226,7 @@ def chromium() -> Iterator["object"]:
 
 READY = """
 const done = arguments[0];
-const frames = Array.from(document.querySelectorAll('.sancho-pieza iframe'));
+const frames = Array.from(document.querySelectorAll('.sancho-lamina iframe'));
 const still = () =>
   frames.filter((f) => !f.contentDocument?.documentElement.classList.contains('lista')).length;
 (async () => {

@@ -1,8 +1,8 @@
-"""Piezas que se tocan: cada función da una, y el cuaderno la muestra si es lo último de la celda.
+"""Láminas, figuras que se tocan: cada función da una, y el cuaderno la muestra si es lo último de la celda.
 
-Una pieza es una página pequeña y completa dentro de un marco (`iframe`): no necesita ni el kernel
+Una lámina es una página pequeña y completa dentro de un marco (`iframe`): no necesita ni el kernel
 ni la red. Está hecha con partes de la página del proyecto (sancho/convert/page) y con lo que hay en
-la carpeta piezas/. Donde un sitio no deja pasar marcos, queda en su lugar una figura quieta.
+la carpeta laminas/. Donde un sitio no deja pasar marcos, queda en su lugar una figura quieta.
 """
 
 import base64
@@ -28,24 +28,24 @@ from sancho.convert.page import scripts
 
 COMUNES = ("ui/elements.js", "ui/notation.js")
 """Los módulos de la página que usa comun.js."""
-CARPETA = Path(__file__).resolve().parent / "piezas"
-CLASE = "sancho-pieza"
-"""La clase del elemento que contiene una pieza; por ella se encuentran en un cuaderno."""
+CARPETA = Path(__file__).resolve().parent / "laminas"
+CLASE = "sancho-lamina"
+"""La clase del elemento que contiene una lámina; por ella se encuentran en un cuaderno."""
 PAGINA = """<!doctype html>
 <html lang="es"><head><meta charset="utf-8">
 <meta name="viewport" content="width=device-width, initial-scale=1">
 <meta name="color-scheme" content="light dark">
 <title>{titulo}</title><style>{estilo}</style></head>
-<body><main id="pieza"></main>
+<body><main id="lamina"></main>
 <script type="application/json" id="datos">{datos}</script>
 <script>"use strict";
 {programa}</script></body></html>"""
 
 
-class Pieza:
+class Lamina:
     """Una pregunta, una página que la contesta si se toca, y la respuesta plegada.
 
-    nombre: su programa, piezas/nombre.js. partes: los módulos de la página que usa además de COMUNES.
+    nombre: su programa, laminas/nombre.js. partes: los módulos de la página que usa además de COMUNES.
     datos: lo que el programa lee. figura y alt: lo que se ve donde el programa no puede correr.
     """
 
@@ -105,7 +105,7 @@ def png_pequeno(figura: Figure) -> bytes:
 
 
 def leer(nombre: str) -> str:
-    """Leer un archivo de piezas/; vacío si una pieza no lo tiene."""
+    """Leer un archivo de laminas/; vacío si una lámina no lo tiene."""
     archivo = CARPETA / nombre
     return archivo.read_text(encoding="utf-8") if archivo.exists() else ""
 
@@ -144,7 +144,7 @@ def softmax(
         "ventaja. Con τ cerca de 0 la primera se lo lleva casi todo; cuanto mayor es τ, más se "
         "acercan todas a la misma probabilidad, sin cruzarse nunca."
     ),
-) -> Pieza:
+) -> Lamina:
     """Repartir la probabilidad entre unas pocas opciones, con un mando para la temperatura."""
     logits = np.asarray(puntuaciones, dtype=float)
     alto = 1.3 + 0.22 * len(logits)
@@ -152,7 +152,7 @@ def softmax(
         for ax, tau in zip(ejes, (0.3, 1, 3)):
             exponenciales = np.exp((logits - logits.max()) / tau)
             barras(ax, exponenciales / exponenciales.sum(), etiquetas, f"τ = {tau}")
-    return Pieza(
+    return Lamina(
         "softmax",
         "Softmax con temperatura",
         {"puntuaciones": lista(logits), "etiquetas": list(etiquetas)},
@@ -191,7 +191,7 @@ def sorteo(
         "falta para sumar p, y min-p las que no bajen de esa parte de la primera. Cortar y "
         "calentar se pueden combinar."
     ),
-) -> Pieza:
+) -> Lamina:
     """Sortear la letra siguiente con temperatura, top-k, top-p y min-p."""
     logits = np.asarray(puntuaciones, dtype=float)
     orden = np.argsort(-logits, kind="stable")
@@ -205,7 +205,7 @@ def sorteo(
             nombres = [etiquetas[i] for i in orden[:12]]
             hasta = min(1, 2.5 * probabilidades[0])
             barras(ax, (parte / parte.sum())[:12], nombres, titulo, hasta)
-    return Pieza(
+    return Lamina(
         "sorteo",
         "El sorteo de la letra siguiente",
         {"puntuaciones": lista(logits), "etiquetas": list(etiquetas)},
@@ -228,7 +228,7 @@ def bpe(
         "largo solo puede nacer después de sus partes. Cada fusión acorta el texto tantos tokens "
         "como veces se hace y alarga el vocabulario en uno."
     ),
-) -> Pieza:
+) -> Lamina:
     """Fundir un texto paso a paso, hacia delante y hacia atrás."""
     palabras = cortar(texto)
     aprendidas = aprender(Counter(palabras), fusiones)
@@ -248,7 +248,7 @@ def bpe(
             ylabel="tokens",
             ylim=(0, 1.2 * medidas[0]),
         )
-    return Pieza(
+    return Lamina(
         "bpe",
         "BPE paso a paso",
         {"palabras": palabras, "fusiones": aprendidas},
@@ -270,13 +270,13 @@ def giro(
         "vez y el producto no se mueve: solo cuenta la distancia. Estas dos flechas se buscan a "
         "tres posiciones; otras, que al empezar formaran otro ángulo, a otra distancia."
     ),
-) -> Pieza:
+) -> Lamina:
     """Girar una consulta y una clave según su posición."""
     esfera = {"paso": 15, "consulta": 0, "clave": 45, "posiciones": 12}
     with figura_quieta(1, 3, alto=3) as (figura, ejes):
         for ax, (m, n) in zip(ejes, ((4, 4), (5, 2), (10, 7))):
             dibujar_esfera(ax, esfera, m, n)
-    return Pieza(
+    return Lamina(
         "giro",
         "La esfera de las posiciones",
         esfera,
@@ -328,7 +328,7 @@ def norma(
         "son 0, y gracias a la ε no se hace 0/0. RMSNorm da cuatro unos, o cuatro −1; ceros, solo si "
         "todos son 0."
     ),
-) -> Pieza:
+) -> Lamina:
     """Mover unos canales y ver lo que sale de LayerNorm y de RMSNorm, sin γ ni β."""
     x, limite = np.asarray(numeros, dtype=float), NORMALIZACIONES["limite"]
     if x.shape != (4,) or abs(x).max() > limite or (x % NORMALIZACIONES["paso"]).any():
@@ -346,7 +346,7 @@ def norma(
             ax.grid(axis="x", visible=False)
         ejes[0].set_ylabel("lo que sale")
         ejes[0].legend(fontsize=8, loc="upper left")
-    return Pieza(
+    return Lamina(
         "norma",
         "LayerNorm y RMSNorm con los mismos números",
         {"numeros": lista(x), **NORMALIZACIONES},
@@ -382,7 +382,7 @@ def neuronas(
         "de 1.15, muevas lo que muevas: la suma de tres rectas es otra recta, y ese es el error de "
         "la mejor."
     ),
-) -> Pieza:
+) -> Lamina:
     """Calcar una línea quebrada sumando tres neuronas, con ReLU y sin ella."""
     x, meta = meta_quebrada()
     with figura_quieta(1, 2, alto=2.8) as (figura, ejes):
@@ -393,7 +393,7 @@ def neuronas(
             ax.plot(x, suma, "-", color="#22221f", label="la suma")
             ax.set(title=f"{'Con' if len(esquinas) else 'Sin'} ReLU: error {error:.2f}", xlabel="x")
         ejes[0].legend(fontsize=8)
-    return Pieza(
+    return Lamina(
         "neuronas",
         "Tres neuronas que se arrastran",
         QUEBRADA,
@@ -435,7 +435,7 @@ def subcapas(
         "¿sube la pérdida lo que suben las dos por separado?"
     ),
     respuesta: str | None = None,
-) -> Pieza:
+) -> Lamina:
     """Encender y apagar las subcapas de un modelo, y ver qué letras se le vuelven difíciles.
 
     Hay una fila por cada manera de apagar, en el orden de itertools.product((False, True), …):
@@ -465,7 +465,7 @@ def subcapas(
         ax.set(title="La pérdida al apagar cada subcapa", xlabel="nats por carácter")
         ax.set_xlim(0, 1.15 * sin_una.max())
         ax.legend(fontsize=9)
-    return Pieza(
+    return Lamina(
         "subcapas",
         "Una pila con interruptores",
         {
@@ -532,7 +532,7 @@ def atencion(
         "mirado se parece (un espacio, una vocal, una letra igual), va por el contenido. Suele haber "
         "de las dos, y muchas que reparten su atención un poco por todas partes."
     ),
-) -> Pieza:
+) -> Lamina:
     """Tocar una letra y ver a dónde mira cada cabeza, con un mismo tinte para un mismo peso.
 
     pesos: (n_layer, n_head, T, T) o (n_head, T, T), una fila por letra que pregunta. capa: el
@@ -558,7 +558,7 @@ def atencion(
             f"A dónde mira la última letra, «{rotulo(texto[-1])}», en el bloque {capa + 1}"
         )
         figura.colorbar(imagen, label="peso")
-    return Pieza(
+    return Lamina(
         "atencion",
         "A dónde mira cada cabeza",
         {"frases": frases, "forma": forma, "capa": capa},
@@ -596,7 +596,7 @@ def curva(
         "palabras largas bien escritas, concordancias, un diálogo que abre con raya. Una décima "
         "menos al final se nota más al leer que un nat entero al principio."
     ),
-) -> Pieza:
+) -> Lamina:
     """Recorrer la curva de aprendizaje leyendo una muestra en cada punto.
 
     Una pérdida que en un paso no se midió es None o NaN.
@@ -615,7 +615,7 @@ def curva(
         ax.set_ylim(0)
         ax.legend()
     nulos = [[v if np.isfinite(v) else None for v in lista(valores)] for valores in perdidas]
-    return Pieza(
+    return Lamina(
         "curva",
         "La curva de aprendizaje",
         {
@@ -647,7 +647,7 @@ def descenso(
         "Con inercia 0.50 y tasa 0.17 bastan 6: lo que la bola lleva de velocidad la empuja por "
         "el fondo llano y frena sus saltos en lo empinado. Demasiada inercia la pasa de largo."
     ),
-) -> Pieza:
+) -> Lamina:
     """Bajar por un valle alargado eligiendo la tasa de aprendizaje y la inercia."""
     x, y = np.meshgrid(np.linspace(-10, 10, 81), np.linspace(-4.2, 4.2, 41))
     c1, c2 = VALLE["curvas"]
@@ -661,7 +661,7 @@ def descenso(
             ax.set_title(f"tasa {tasa:.2f}, inercia {inercia:.2f}", fontsize=10)
             ax.set(xlabel=f"{len(camino) - 1} pasos", xticks=(), yticks=())
             ax.set(xlim=(-10, 10), ylim=(-4.2, 4.2))
-    return Pieza(
+    return Lamina(
         "descenso",
         "La bola que baja",
         VALLE,
@@ -708,7 +708,7 @@ def mezcla(
         "cambian lo que sale, no los pesos. Tampoco con nada de «juega», que está tapada, ni "
         "quitando la raíz, que no cambia qué puntuación es la mayor."
     ),
-) -> Pieza:
+) -> Lamina:
     """Hacer la cuenta de la atención mientras se mueven las consultas, las claves y los valores.
 
     Q, K y V: (T, d), una fila por palabra. quien: la palabra por la que se empieza a preguntar.
@@ -722,7 +722,7 @@ def mezcla(
     cerca = np.isclose(numeros / paso, (numeros / paso).round(), atol=1e-4)
     if not cerca.all() or numeros.min() < menor or numeros.max() > mayor:
         raise ValueError(f"los números van de {menor} a {mayor}, de {paso} en {paso}")
-    return Pieza(
+    return Lamina(
         "mezcla",
         "La cuenta de la atención",
         {
@@ -778,7 +778,7 @@ def alineamiento(
         "Salta al pasar del final del original a su principio. Si lo de detrás de la coma crece o "
         "mengua, el salto llega después o antes: no sigue un número de letra, sigue lo que lee."
     ),
-) -> Pieza:
+) -> Lamina:
     """Tocar una letra de lo escrito y ver a qué letras del original mira.
 
     casos: (original, copia, pesos), con pesos (letras de la copia + 1, letras del original + 1);
@@ -803,7 +803,7 @@ def alineamiento(
         ax.set(title="A dónde mira cada letra que se escribe", xlabel="letra del original")
         ax.set_ylabel("letra que se escribe")
         figura.colorbar(imagen, label="peso")
-    return Pieza(
+    return Lamina(
         "alineamiento",
         "De qué letra sale cada letra",
         {

@@ -117,7 +117,7 @@ for (const neurona of neuronas) {
     if (asa.hasPointerCapture(suceso.pointerId)) arrastrar(neurona, suceso);
   });
 }
-pieza.append(
+lamina.append(
   element('label', { class: 'mando casilla' }, activa, ' con ReLU'),
   element(
     'div',

@@ -18,7 +18,7 @@ from matplotlib import pyplot as plt
 
 import bpe
 import dibujos
-import piezas
+import laminas
 from sancho.checkpoint import pretrained
 from sancho.config import ModelConfig, SampleConfig
 from sancho.convert import page
@@ -80,21 +80,21 @@ def pairs() -> list[tuple[str, str, np.ndarray]]:
 
 STEPS = list(range(0, 1001, 100))
 LOSSES = [1.2 + 3 / (1 + n / 100) for n in STEPS]
-EXAMPLES: dict[str, Callable[[], piezas.Pieza]] = {
-    "bpe": lambda: piezas.bpe(TWISTER, 20),
-    "giro": piezas.giro,
-    "norma": piezas.norma,
-    "neuronas": piezas.neuronas,
-    "subcapas": lambda: piezas.subcapas(TEXT, **switched()),
-    "softmax": lambda: piezas.softmax(LOGITS, OPTIONS),
-    "sorteo": lambda: piezas.sorteo(MANY, [chr(0xC0 + i) for i in range(40)]),
-    "atencion": lambda: piezas.atencion(TEXT, weights(), capa=1, otras=[(MINE, mine())]),
-    "curva": lambda: piezas.curva(
+EXAMPLES: dict[str, Callable[[], laminas.Lamina]] = {
+    "bpe": lambda: laminas.bpe(TWISTER, 20),
+    "giro": laminas.giro,
+    "norma": laminas.norma,
+    "neuronas": laminas.neuronas,
+    "subcapas": lambda: laminas.subcapas(TEXT, **switched()),
+    "softmax": lambda: laminas.softmax(LOGITS, OPTIONS),
+    "sorteo": lambda: laminas.sorteo(MANY, [chr(0xC0 + i) for i in range(40)]),
+    "atencion": lambda: laminas.atencion(TEXT, weights(), capa=1, otras=[(MINE, mine())]),
+    "curva": lambda: laminas.curva(
         STEPS, LOSSES, [*LOSSES[:-1], float("nan")], [(0, "xq"), (300, "de la"), (1000, "Sancho")]
     ),
-    "descenso": piezas.descenso,
-    "mezcla": lambda: piezas.mezcla(WORDS, *TABLES),
-    "alineamiento": lambda: piezas.alineamiento(pairs()),
+    "descenso": laminas.descenso,
+    "mezcla": lambda: laminas.mezcla(WORDS, *TABLES),
+    "alineamiento": lambda: laminas.alineamiento(pairs()),
 }
 
 
@@ -117,7 +117,7 @@ def test_a_piece_is_small_and_asks_for_nothing(name):
 
 def test_the_largest_attention_that_a_chapter_shows_is_small_too():
     text = "En un lugar de la Mancha, de cuyo nombre no quiero acordarme"
-    piece = piezas.atencion(text, weights(5, 4, len(text)))
+    piece = laminas.atencion(text, weights(5, 4, len(text)))
     assert len(piece.html().encode()) < 1.5 * LARGEST_BYTES
 
 
@@ -130,16 +130,16 @@ def test_switches_that_do_not_fit_are_refused():
         ({"apuestas": whole["apuestas"][1:]}, "una apuesta por letra"),
     ):
         with pytest.raises(ValueError, match=complaint):
-            piezas.subcapas(TEXT, **whole | wrong)
+            laminas.subcapas(TEXT, **whole | wrong)
 
 
 def test_ten_sublayers_are_not_much_larger():
-    piece = piezas.subcapas(TWISTER, **switched(10, len(TWISTER)))
+    piece = laminas.subcapas(TWISTER, **switched(10, len(TWISTER)))
     assert len(piece.html().encode()) < 2.5 * LARGEST_BYTES  # made-up guesses hardly shrink
 
 
 def test_no_text_becomes_html():
-    piece = piezas.softmax([1.0, 2.0], [HOSTILE, "b"], pregunta=HOSTILE, respuesta=HOSTILE)
+    piece = laminas.softmax([1.0, 2.0], [HOSTILE, "b"], pregunta=HOSTILE, respuesta=HOSTILE)
     inside = piece.pagina()
     data = re.search(r'id="datos">(.*?)</script>', inside, re.DOTALL)[1]
     assert json.loads(data)["etiquetas"][0] == HOSTILE
@@ -163,28 +163,28 @@ def test_every_source_is_used():
     used = {"comun.js", "marco.css"} | {
         f"{name}.{kind}" for name in EXAMPLES for kind in ("js", "css")
     }
-    assert {path.name for path in piezas.CARPETA.iterdir()} <= used
+    assert {path.name for path in laminas.CARPETA.iterdir()} <= used
     assert (page.UI / "style.css").read_text("utf-8").count("/* where it looks */") == 1
 
 
 def test_what_cannot_be_shown_is_refused():
     with pytest.raises(ValueError, match="19 letras"):
-        piezas.atencion(TEXT, np.ones((2, 3, 3)))
+        laminas.atencion(TEXT, np.ones((2, 3, 3)))
     with pytest.raises(ValueError, match="de mano» tiene 56 letras"):
-        piezas.atencion(TEXT, weights(), otras=[(MINE, weights())])
+        laminas.atencion(TEXT, weights(), otras=[(MINE, weights())])
     with pytest.raises(ValueError, match="capa=3"):
-        piezas.atencion(TEXT, weights(), capa=3)
+        laminas.atencion(TEXT, weights(), capa=3)
     with pytest.raises(ValueError, match="por paso"):
-        piezas.curva([0, 1], [1.0], [1.0], [(0, "x")])
+        laminas.curva([0, 1], [1.0], [1.0], [(0, "x")])
     with pytest.raises(ValueError, match="una fila por palabra"):
-        piezas.mezcla(WORDS[:2], *TABLES)
+        laminas.mezcla(WORDS[:2], *TABLES)
     with pytest.raises(ValueError, match=r"de 0\.05 en 0\.05"):
-        piezas.mezcla(WORDS, *TABLES + 0.02)
+        laminas.mezcla(WORDS, *TABLES + 0.02)
     for wrong in ([1, 2, 3], [1, 2, 3, 11], [1, 2, 3, 0.2]):
         with pytest.raises(ValueError, match="cuatro números"):
-            piezas.norma(wrong)
+            laminas.norma(wrong)
     with pytest.raises(ValueError, match=r"«la» → «le», y los pesos son \(2, 2\)"):
-        piezas.alineamiento([("la", "le", np.ones((2, 2)))])
+        laminas.alineamiento([("la", "le", np.ones((2, 2)))])
 
 
 # --- what Python computes -------------------------------------------------------------------
@@ -220,8 +220,8 @@ def test_merges_are_those_of_a_plain_bpe():
 
 def descend(rate: float, momentum: float, steps: int) -> list[list[float]]:
     """Where torch.optim.SGD goes."""
-    curves = torch.tensor(piezas.VALLE["curvas"], dtype=torch.float64)
-    ball = torch.tensor(piezas.VALLE["salida"], dtype=torch.float64, requires_grad=True)
+    curves = torch.tensor(laminas.VALLE["curvas"], dtype=torch.float64)
+    ball = torch.tensor(laminas.VALLE["salida"], dtype=torch.float64, requires_grad=True)
     optimizer = torch.optim.SGD([ball], lr=rate, momentum=momentum)
     path = [ball.tolist()]
     for _ in range(steps):
@@ -234,14 +234,14 @@ def descend(rate: float, momentum: float, steps: int) -> list[list[float]]:
 
 @pytest.mark.parametrize(("rate", "momentum"), [(0.05, 0), (0.18, 0), (0.17, 0.5), (0.21, 0)])
 def test_the_ball_goes_where_sgd_goes(rate, momentum):
-    path = piezas.bajar(rate, momentum)
+    path = laminas.bajar(rate, momentum)
     np.testing.assert_allclose(path, descend(rate, momentum, len(path) - 1), atol=1e-9)
 
 
 def test_the_answer_of_the_descent_is_true():
     def steps(rate: float, momentum: float) -> float:
-        path = piezas.bajar(rate, momentum)
-        arrived = 0.5 * path[-1] ** 2 @ piezas.VALLE["curvas"] < piezas.VALLE["cerca"]
+        path = laminas.bajar(rate, momentum)
+        arrived = 0.5 * path[-1] ** 2 @ laminas.VALLE["curvas"] < laminas.VALLE["cerca"]
         return len(path) - 1 if arrived else np.inf
 
     rates = np.arange(1, 41) / 100
@@ -276,7 +276,7 @@ VECTORS = [
 
 @pytest.mark.parametrize("x", VECTORS)
 def test_the_normalizations_of_the_figure_are_those_of_torch(x):
-    ours = piezas.normalizar(np.array(x, dtype=float))
+    ours = laminas.normalizar(np.array(x, dtype=float))
     for name, theirs in normalize(x).items():
         np.testing.assert_allclose(ours[name], theirs, atol=1e-12)
 
@@ -299,18 +299,18 @@ def test_the_answer_of_the_normalizations_is_true():
 
 
 def test_the_answer_of_the_neurons_is_true():
-    x, target = piezas.meta_quebrada()
-    corners, slopes = (piezas.QUEBRADA[name] for name in ("esquinas", "pendientes"))
+    x, target = laminas.meta_quebrada()
+    corners, slopes = (laminas.QUEBRADA[name] for name in ("esquinas", "pendientes"))
     relu = torch.relu(torch.tensor(x)[:, None] - torch.tensor(corners))
     np.testing.assert_allclose(target, relu @ torch.tensor(slopes).double())
-    np.testing.assert_allclose(piezas.mejor_suma(corners), target, atol=1e-9)
+    np.testing.assert_allclose(laminas.mejor_suma(corners), target, atol=1e-9)
     best_line = ((np.polyval(np.polyfit(x, target, 1), x) - target) ** 2).mean()
-    assert ((piezas.mejor_suma([]) - target) ** 2).mean() == pytest.approx(best_line)
+    assert ((laminas.mejor_suma([]) - target) ** 2).mean() == pytest.approx(best_line)
     # The sliders go by halves: no sum of three of their lines is better than the best of all.
     lines = [(a, c) for a in np.arange(-9, 9.5, 0.5) for c in np.arange(-9, 9.25, 0.25)]
     reached = min(((a * x + c - target) ** 2).mean() for a, c in lines)
     assert f"{best_line:.2f}" == f"{reached:.2f}" == "1.15"
-    piece = piezas.neuronas()
+    piece = laminas.neuronas()
     assert "1.15" in piece.respuesta
     assert all(
         f"{slope:g} en {corner:g}".replace("-", "−") in piece.respuesta
@@ -322,7 +322,7 @@ def test_the_answer_of_the_switches_is_computed():
     on = np.array([[i >> (3 - k) & 1 for k in range(4)] for i in range(16)])
     off = 1 - on
     losses = 1 + off @ [0.5, 0.1, 0.2, 0.3] + 0.7 * off[:, 0] * off[:, 3]
-    answer = piezas.lo_que_se_apaga(losses)
+    answer = laminas.lo_que_se_apaga(losses)
     assert "La atención del bloque 1: sin ella la pérdida pasa de 1.00 a 1.50." in answer
     assert "La que menos, la feed-forward del bloque 1: 1.10." in answer
     assert (
@@ -669,7 +669,7 @@ def test_three_neurons_are_dragged_onto_the_line(show):
     tab = opened(show, "neuronas")
 
     def error(activation: Callable[[np.ndarray], np.ndarray]) -> str:
-        x, target = piezas.meta_quebrada()
+        x, target = laminas.meta_quebrada()
         corners, slopes = (
             tab.js(f"neuronas.map((n) => n.{name}.valor)") for name in ("esquina", "pendiente")
         )
@@ -718,10 +718,10 @@ def test_switches_show_what_was_computed(show):
             " [s.children[0].textContent, s.children[1].textContent,"
             " s.children[0].style.getPropertyValue('--tint-share')])"
         )
-        levels = np.digitize(given["sorpresas"][number], piezas.TINTES)
+        levels = np.digitize(given["sorpresas"][number], laminas.TINTES)
         for (letter, guess, tint), expected, said, level in zip(shown, TEXT, guesses, levels):
             assert letter == expected
-            assert guess == (" " if said == expected else piezas.rotulo(said))
+            assert guess == (" " if said == expected else laminas.rotulo(said))
             assert tint == f"{tints[level]}%"
         rise = f"{losses[number] - whole:.2f}".replace("-", "−")
         assert tab.rows()[0][1:] == [f"{losses[number]:.2f}", rise]
@@ -946,7 +946,7 @@ def pieces_of(chapter: str) -> list[str]:
     notebook = nbformat.read(FOLDER / chapter, as_version=4)
     outputs = [output for cell in notebook.cells for output in cell.get("outputs", [])]
     texts = [output.get("data", {}).get("text/html", "") for output in outputs]
-    return [text for text in texts if f'class="{piezas.CLASE}"' in text]
+    return [text for text in texts if f'class="{laminas.CLASE}"' in text]
 
 
 @pytest.mark.parametrize("chapter", CHAPTERS)

@@ -96,7 +96,7 @@ function sortear() {
   pintar(veces);
 }
 
-pieza.append(
+lamina.append(
   mandos(...Object.values(mando).map(({ caja }) => caja)),
   element('div', { class: 'row' }, boton(`Sortea ${SORTEOS} letras`, sortear, 'primary'), resumen),
   caja,

@@ -31,6 +31,6 @@ function pintar() {
   resumen.textContent = `Con este reparto se duda como entre ${como} opciones iguales.`;
 }
 
-pieza.append(mandos(temperatura.caja), caja, resumen);
+lamina.append(mandos(temperatura.caja), caja, resumen);
 pintar();
 lista();

@@ -98,7 +98,7 @@ const curvasDeNivel = Array.from({ length: 7 }, (_, i) => {
   const [rx, ry] = curvas.map((c) => Math.sqrt((2 * nivel) / c));
   return svg('ellipse', { class: 'nivel', rx, ry });
 });
-pieza.append(
+lamina.append(
   mandos(tasa.caja, inercia.caja),
   element(
     'div',

@@ -1,7 +1,7 @@
-// Lo que comparten las piezas: los datos, los mandos y el marco en que viven.
+// Lo que comparten las láminas: los datos, los mandos y el marco en que viven.
 
 const datos = JSON.parse($('datos').textContent);
-const pieza = $('pieza');
+const lamina = $('lamina');
 const quieta = matchMedia('(prefers-reduced-motion: reduce)').matches;
 
 /** Devuelve un texto en que se ven los espacios y los saltos de línea. */
@@ -95,7 +95,7 @@ function fila(...celdas) {
   );
 }
 
-/** La pieza funciona: la figura quieta ya no hace falta, y el marco toma la altura que pide. */
+/** La lámina funciona: la figura quieta ya no hace falta, y el marco toma la altura que pide. */
 function lista() {
   document.documentElement.classList.add('lista');
   const marco = window.frameElement;

@@ -115,7 +115,7 @@ function anotar(combinacion) {
 
 async function abrir() {
   [tintes, apuestas] = await Promise.all([inflate(datos.tintes), inflate(datos.apuestas)]);
-  pieza.append(
+  lamina.append(
     element('div', { class: 'pila' }, ...bloques),
     element(
       'div',

@@ -76,7 +76,7 @@ function pintar() {
 
 async function abrir() {
   pesos = await inflate(datos.pesos);
-  pieza.append(
+  lamina.append(
     element('div', { class: 'row' }, element('label', { for: 'cual' }, 'Original '), cual),
     element('p', { class: 'hint' }, 'A lo que mira:'),
     arriba,

@@ -88,7 +88,7 @@ function trozo(uno, ultima) {
   return element('span', { class: clases + nueva }, rotulo(uno));
 }
 
-pieza.append(
+lamina.append(
   mandos(mando.caja),
   element('div', { class: 'row' }, atras, adelante),
   frase,

@@ -104,7 +104,7 @@ const clave = ({ nombre, clase }) =>
     ),
     nombre,
   );
-pieza.append(
+lamina.append(
   element(
     'p',
     { class: 'legend' },

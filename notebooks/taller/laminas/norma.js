@@ -94,7 +94,7 @@ function empezar() {
   canales.forEach((canal, i) => canal.mover(datos.numeros[i]));
 }
 
-pieza.append(
+lamina.append(
   mandos(...canales.map((canal) => canal.caja)),
   element(
     'div',

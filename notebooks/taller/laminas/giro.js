@@ -94,7 +94,7 @@ function anotar() {
 }
 
 for (const { mando } of [m, n]) mando.addEventListener('change', anotar);
-pieza.append(
+lamina.append(
   element(
     'div',
     { class: 'dos' },

@@ -92,9 +92,9 @@ async function leer() {
 async function abrir() {
   const mando = (para, nombre, lista) =>
     element('div', { class: 'row' }, element('label', { for: para }, `${nombre} `), lista);
-  if (datos.frases.length > 1) pieza.append(mando('cual', 'Frase', cual));
-  if (n_layer > 1) pieza.append(mando('bloque', 'Bloque', bloque));
-  pieza.append(
+  if (datos.frases.length > 1) lamina.append(mando('cual', 'Frase', cual));
+  if (n_layer > 1) lamina.append(mando('bloque', 'Bloque', bloque));
+  lamina.append(
     pregunta,
     frase,
     element('div', { class: 'dos' }, ...cabezas.map(({ caja }) => caja)),

@@ -150,7 +150,7 @@ palabras.forEach((nombre, palabra) => {
   });
   tablaDeVectores.cuerpo.append(fila(nombre, ...suyos));
 });
-pieza.append(
+lamina.append(
   element(
     'div',
     { class: 'dos' },
