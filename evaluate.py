@@ -207,7 +207,7 @@ def as_text(found: Measures, block_size: int) -> str:
     first_line = (
         f"validation loss {found.loss:.4f} nats per character ({found.bits_per_character:.3f} "
         f"bits), perplexity {perplexity}, over {found.characters['validation']:,} "
-        f"characters, {block_size} at a time"
+        f"characters, in windows of {block_size}"
     )
     if found.not_compared:
         return f"{first_line}\nThere is nothing to compare it with: {found.not_compared}."

@@ -643,7 +643,7 @@ def test_evaluate_scores_all_of_a_text_of_ones_own_and_writes_nothing(
     result = succeed("evaluate.py", "--corpus", "own.txt")
     loss = validation_loss(saved.build_model(), saved.tokenizer.encode(text))
     assert result.out.startswith(f"validation loss {loss:.4f} nats")
-    assert f", over {len(text):,} characters, 8 at a time\n" in result.out
+    assert f", over {len(text):,} characters, in windows of 8\n" in result.out
     trained_on = len(corpus.read_corpus("data/tiny").train)
     assert f"{len(text):,} of the author's and {trained_on:,} of the training part" in result.out
     line = ["--corpus=short.txt", "--encoding=utf-16", "--json"]

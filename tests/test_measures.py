@@ -83,7 +83,7 @@ def test_the_report_says_nats_bits_and_every_measure(corpus, model, found):
     assert float(nats) == pytest.approx(validation_loss(model, corpus.val), abs=1e-4)
     assert float(bits) == pytest.approx(found.loss / math.log(2), abs=1e-3)
     assert float(perplexity) == pytest.approx(math.exp(found.loss), rel=1e-2)
-    assert rest == [f"{len(corpus.val):,} characters, 16 at a time"]
+    assert rest == [f"{len(corpus.val):,} characters, in windows of 16"]
     read = f"{len(corpus.val):,} of the author's and {len(corpus.train):,} of the training part"
     assert f"(measured on 20,000 characters of each sampling, {read})" in report
     for text in found.texts.values():
