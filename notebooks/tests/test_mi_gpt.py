@@ -996,3 +996,12 @@ def test_un_guardar_que_falla_se_sabe_antes_de_entrenar(copia):
     assert hecho.returncode == 1
     assert "paso" not in hecho.stdout and "no_guarda" in hecho.stderr
     assert not (copia / "mi_gpt.safetensors").exists()
+
+
+def test_un_comentario_no_deja_una_pieza_en_blanco(copia):
+    escrita = hoja.leer(SOLUCION, "generar")
+    con_comentario = escrita.replace("    azar =", "    # raise NotImplementedError\n    azar =", 1)
+    assert con_comentario != escrita
+    texto = hoja.poner(SOLUCION, "generar", con_comentario)
+    hecho = ejecutar(copia, texto, "escribir", "En un lugar", "0")
+    assert (hecho.returncode, hecho.stderr) == (0, "") and "en blanco" not in hecho.stdout
