@@ -568,7 +568,7 @@ def test_writing_going_on_back_another_way_and_stopping(tab, mini):
     tab.wait("document.getElementById('texto').children.length > 50")
     assert tab.shown("#escribir") == "Para"
     tab.press("#escribir")
-    tab.see("#escribir", "Otro")
+    tab.see("#escribir", "Escribe otro")
     assert 50 < len(text := tab.text) < 90_000
     tab.fill(inicio="otra cosa")
     tab.press("nav [href='#sorpresa']")  # who comes back finds what was typed
@@ -588,10 +588,28 @@ def test_the_text_begins_on_the_first_screen_and_stays_where_controls_open(tab, 
     before = tab.js(top)
     assert tab.js("scrollY") == 0
     assert before < height - 120
-    tab.press("#mandos summary")
+    opener = tab.driver.find_element("css selector", "#mandos summary")
+    tab.js("arguments[0].scrollIntoView({ block: 'end', behavior: 'instant' })", opener)
+    opener.click()
+    box = "document.querySelector('{}').getBoundingClientRect()".format
+    if width > 1000:  # the opened controls come onto the screen, and the text stays on it
+        tab.wait(f"{box('.controls')}.bottom <= innerHeight")
+        assert tab.js(f"{box('#texto')}.top") >= 0
     tab.js("scrollTo({ top: 0, behavior: 'instant' })")
     assert tab.js(top) == before
     assert tab.js("document.querySelector('#texto').clientHeight") > 90
+
+
+def test_enter_writes_and_with_shift_begins_a_line(tab, mini):
+    tab.fill(cuantas=20, inicio="la mancha")
+    tab.keys("#inicio", "END", "ENTER")
+    assert tab.text == written(mini, "la mancha", 20)
+    shift = pytest.importorskip("selenium.webdriver").Keys.SHIFT
+    before = tab.js("document.getElementById('inicio').clientHeight")
+    tab.find("#inicio").send_keys(shift, "\n")
+    assert tab.find("#inicio").get_attribute("value") == "la mancha\n"
+    assert tab.js("document.getElementById('inicio').clientHeight") > before
+    assert tab.text == written(mini, "la mancha", 20)
 
 
 def test_a_beginning_is_tried_with_one_press(visit):
@@ -621,7 +639,7 @@ def test_who_presses_again_gets_another_text_and_may_have_the_same_one(tab, mini
     tab.fill(cuantas=60)
     seeds = [1605]
     for _ in range(3):
-        assert tab.shown("#escribir") == "Otro"
+        assert tab.shown("#escribir") == "Escribe otro"
         tab.press("#escribir")
         seeds.append(int(tab.find("#semilla").get_attribute("value")))
         text = written(mini, page.START, 60, seeds[-1])
@@ -1036,6 +1054,42 @@ def test_on_a_phone_a_lesson_shows_what_it_writes_and_how_it_is_stopped(lesson):
     box = "document.getElementById('{}').getBoundingClientRect()".format
     assert lesson.js(f"{box('parar')}.top") >= 0
     assert lesson.js(f"{box('escrito')}.top") < 740 - 60
+    # Where it ends, and where it goes on, the line stays on the screen.
+    is_seen = f"{box('aprendizaje')}.top > 0 && {box('aprendizaje')}.bottom < 740"
+    lesson.press("#parar")
+    lesson.see("#aprendizaje", "Parado")
+    assert lesson.js(is_seen)
+    lesson.press("#continuar")
+    lesson.wait(f"{box('parar')}.top >= 0 && {box('parar')}.bottom < 740")
+    lesson.see("#aprendizaje", "Faltan")
+    assert lesson.js(is_seen)
+
+
+@pytest.mark.parametrize("size", [(740, 360), (360, 740)])
+def test_on_a_phone_the_text_is_seen_at_once_and_fingers_find_all(visit, mini, size):
+    passages = [("un lugar ", "de la mancha " * 9)]
+    tab = visit(mini, "float16", passages=passages)
+    phone = dict(zip(("width", "height"), size, strict=True), deviceScaleFactor=0, mobile=True)
+    tab.driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", phone)
+    finger = {"enabled": True, "maxTouchPoints": 5}
+    tab.driver.execute_cdp_cmd("Emulation.setTouchEmulationEnabled", finger)
+    tab.again()
+    assert tab.js("matchMedia('(pointer: coarse)').matches")
+    letter = "document.querySelector('#texto span').getBoundingClientRect()"
+    assert tab.js(f"{letter}.bottom") <= size[1]
+    tall = tab.all(
+        "nav a, summary, #comienzos button, #interruptores label", "(x) => x.offsetHeight"
+    )
+    assert min(height for height in tall if height) >= 38
+    tab.js("(document.documentElement.style.fontSize = '130%')")  # as somebody sets the system's
+    assert tab.js("document.documentElement.scrollWidth") <= size[0]
+    keys = tab.all("#teclas button", "(key) => key.getBoundingClientRect().right")
+    assert max(keys) <= size[0]
+    tab.js("(document.documentElement.style.fontSize = '')")
+    tab.press("#interruptores label")
+    told = "document.getElementById('apagado').getBoundingClientRect().bottom"
+    assert tab.js(told) <= size[1]
+    tab.driver.execute_cdp_cmd("Emulation.setTouchEmulationEnabled", {"enabled": False})
 
 
 def test_what_learned_in_the_page_goes_on_and_is_kept(lesson, tmp_path):
