@@ -87,6 +87,8 @@ def test_the_recorded_lesson_is_of_the_sample_or_of_the_pages_own_model(lesson, 
     lesson.ready()
     assert lesson.shown("#escribe-ahora").startswith("Grabado: así aprendió el modelo de Ana en ")
     assert lesson.texts("#escrito p") == written_here
+    # Who was sent it does not come for the sample.
+    assert lesson.all("#ensena .primary", "(button) => button.id") == ["aprender"]
 
 
 def take_up(tab: Tab, place: int = 0) -> None:
@@ -666,7 +668,7 @@ def test_a_kept_page_says_what_it_is_and_writes_what_its_model_would(lesson, tmp
         [],
     ]
     doubts = round(math.exp(loss))
-    doubts = f"duda como entre {doubts} letras iguales" if doubts > 1 else "apenas duda"
+    doubts = f"duda como entre {doubts} letras igual de probables" if doubts > 1 else "apenas duda"
     said = (
         rf"«Mis: cartas» \({thousands(len(LESSON))} letras\) durante \d+ segundos?\. .* {doubts}\."
     )

@@ -75,7 +75,8 @@ function showLesson() {
   }
   $('aprender').disabled = !given?.text;
   // One of them is what to do next.
-  const next = run ? 'parar' : learned ? 'guardar-pagina' : given?.text ? 'aprender' : 'muestra';
+  const isOwn = given?.text || app.facts.taught; // who was sent a page comes with a text, not for the sample
+  const next = run ? 'parar' : learned ? 'guardar-pagina' : isOwn ? 'aprender' : 'muestra';
   for (const id of ['muestra', 'aprender', 'parar', 'guardar-pagina']) $(id).classList.toggle('primary', id === next);
   holdLine();
   if (run?.part) $('progreso').value = run.part;
