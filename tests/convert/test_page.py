@@ -892,7 +892,7 @@ def test_the_books_passage_is_found_beside_one_that_the_model_writes(visit):
         place = 1 + ["de la mancha, de la" in text for text in shown].index(n > 0)
         tab.press(f"#pareja button:nth-child({place})")
         assert tab.all("#pareja button", "(b) => b.ariaPressed")[place - 1] == "true"
-    assert tab.shown("#fallo") == "Sí. 9 de 10."
+    assert tab.shown("#fallo") == "Sí. Acertaste 9 de 10."
     score = tab.find("#cuenta-duelo").get_attribute("value")
     assert score == "¿El libro o Sancho? 9 de 10"
 
