@@ -147,6 +147,15 @@ def made(*args: str) -> dict:
     return json.loads(re.search(FACTS, Path("sancho.html").read_text("utf-8"))[1])
 
 
+def test_no_browser_fills_a_field_of_its_own_accord():
+    """Firefox would put back the name of a file that is given no more, and hide what was typed."""
+    skeleton = (page.UI / "skeleton.html").read_text("utf-8")
+    fields = re.findall(r"<(?:input|textarea|select)\b[^>]*>", skeleton)
+    typed = [field for field in fields if "readonly" not in field]
+    assert len(typed) == 9
+    assert [field for field in typed if 'autocomplete="off"' not in field] == []
+
+
 def test_the_seed_is_said_to_give_the_text_of_sample_where_it_does(visit, mini):
     assert "aquí y en sample.py" in visit(mini, "float16").texts("#semilla-nota")[0]
     whole = small_checkpoint()

@@ -144,7 +144,6 @@ def test_another_text_drops_nothing_unasked(lesson, tmp_path):
     lesson.see("#aprendizaje", said)
     # What the browser keeps may go without a question, and stays in the list.
     lesson.fill(pegado=OTHER, titulo="La primera")
-    lesson.js("document.querySelector('#titulo').dispatchEvent(new Event('change'))")
     lesson.see("#leido", thousands(len(OTHER)))
     kept = lesson.js("lesson.learned.key")
     lesson.find("#aprender").click()
