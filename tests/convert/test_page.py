@@ -777,6 +777,11 @@ def test_on_paper_are_the_whole_text_and_the_answer_in_dark_ink(tab):
     (hidden,) = tab.all("#texto", "(node) => node.scrollHeight - node.clientHeight")
     ink = tab.js("getComputedStyle(document.body).color")
     assert (tab.find(".bars").is_displayed(), hidden, ink) == (True, 0, "rgb(43, 33, 26)")
+    assert tab.js("getComputedStyle(document.documentElement).colorScheme") == "light"
+    gone = "#escribir, #seguir, #mandos, #vistas, #ensena, #apaga, #sorpresa"
+    assert set(tab.all(gone, "(node) => node.getClientRects().length")) == {0}
+    for part in ("#texto", "#lugar", ".bars button", "#ficha"):
+        assert tab.find(part).is_displayed()
 
 
 WALK, ON = (f".walk button:nth-child({n})" for n in (2, 3))
