@@ -147,6 +147,15 @@ def made(*args: str) -> dict:
     return json.loads(re.search(FACTS, Path("sancho.html").read_text("utf-8"))[1])
 
 
+def test_no_browser_fills_a_field_of_its_own_accord():
+    """Firefox would put back the name of a file that is given no more, and hide what was typed."""
+    skeleton = (page.UI / "skeleton.html").read_text("utf-8")
+    fields = re.findall(r"<(?:input|textarea|select)\b[^>]*>", skeleton)
+    typed = [field for field in fields if "readonly" not in field]
+    assert len(typed) == 9
+    assert [field for field in typed if 'autocomplete="off"' not in field] == []
+
+
 def test_the_seed_is_said_to_give_the_text_of_sample_where_it_does(visit, mini):
     assert "aquí y en sample.py" in visit(mini, "float16").texts("#semilla-nota")[0]
     whole = small_checkpoint()
@@ -568,7 +577,7 @@ def test_writing_going_on_back_another_way_and_stopping(tab, mini):
     tab.wait("document.getElementById('texto').children.length > 50")
     assert tab.shown("#escribir") == "Para"
     tab.press("#escribir")
-    tab.see("#escribir", "Otro")
+    tab.see("#escribir", "Escribe otro")
     assert 50 < len(text := tab.text) < 90_000
     tab.fill(inicio="otra cosa")
     tab.press("nav [href='#sorpresa']")  # who comes back finds what was typed
@@ -588,10 +597,28 @@ def test_the_text_begins_on_the_first_screen_and_stays_where_controls_open(tab, 
     before = tab.js(top)
     assert tab.js("scrollY") == 0
     assert before < height - 120
-    tab.press("#mandos summary")
+    opener = tab.driver.find_element("css selector", "#mandos summary")
+    tab.js("arguments[0].scrollIntoView({ block: 'end', behavior: 'instant' })", opener)
+    opener.click()
+    box = "document.querySelector('{}').getBoundingClientRect()".format
+    if width > 1000:  # the opened controls come onto the screen, and the text stays on it
+        tab.wait(f"{box('.controls')}.bottom <= innerHeight")
+        assert tab.js(f"{box('#texto')}.top") >= 0
     tab.js("scrollTo({ top: 0, behavior: 'instant' })")
     assert tab.js(top) == before
     assert tab.js("document.querySelector('#texto').clientHeight") > 90
+
+
+def test_enter_writes_and_with_shift_begins_a_line(tab, mini):
+    tab.fill(cuantas=20, inicio="la mancha")
+    tab.keys("#inicio", "END", "ENTER")
+    assert tab.text == written(mini, "la mancha", 20)
+    shift = pytest.importorskip("selenium.webdriver").Keys.SHIFT
+    before = tab.js("document.getElementById('inicio').clientHeight")
+    tab.find("#inicio").send_keys(shift, "\n")
+    assert tab.find("#inicio").get_attribute("value") == "la mancha\n"
+    assert tab.js("document.getElementById('inicio').clientHeight") > before
+    assert tab.text == written(mini, "la mancha", 20)
 
 
 def test_a_beginning_is_tried_with_one_press(visit):
@@ -621,7 +648,7 @@ def test_who_presses_again_gets_another_text_and_may_have_the_same_one(tab, mini
     tab.fill(cuantas=60)
     seeds = [1605]
     for _ in range(3):
-        assert tab.shown("#escribir") == "Otro"
+        assert tab.shown("#escribir") == "Escribe otro"
         tab.press("#escribir")
         seeds.append(int(tab.find("#semilla").get_attribute("value")))
         text = written(mini, page.START, 60, seeds[-1])
@@ -750,6 +777,11 @@ def test_on_paper_are_the_whole_text_and_the_answer_in_dark_ink(tab):
     (hidden,) = tab.all("#texto", "(node) => node.scrollHeight - node.clientHeight")
     ink = tab.js("getComputedStyle(document.body).color")
     assert (tab.find(".bars").is_displayed(), hidden, ink) == (True, 0, "rgb(43, 33, 26)")
+    assert tab.js("getComputedStyle(document.documentElement).colorScheme") == "light"
+    gone = "#escribir, #seguir, #mandos, #vistas, #ensena, #apaga, #sorpresa"
+    assert set(tab.all(gone, "(node) => node.getClientRects().length")) == {0}
+    for part in ("#texto", "#lugar", ".bars button", "#ficha"):
+        assert tab.find(part).is_displayed()
 
 
 WALK, ON = (f".walk button:nth-child({n})" for n in (2, 3))
@@ -874,7 +906,7 @@ def test_the_books_passage_is_found_beside_one_that_the_model_writes(visit):
         place = 1 + ["de la mancha, de la" in text for text in shown].index(n > 0)
         tab.press(f"#pareja button:nth-child({place})")
         assert tab.all("#pareja button", "(b) => b.ariaPressed")[place - 1] == "true"
-    assert tab.shown("#fallo") == "Sí. 9 de 10."
+    assert tab.shown("#fallo") == "Sí. Acertaste 9 de 10."
     score = tab.find("#cuenta-duelo").get_attribute("value")
     assert score == "¿El libro o Sancho? 9 de 10"
 
@@ -1036,6 +1068,42 @@ def test_on_a_phone_a_lesson_shows_what_it_writes_and_how_it_is_stopped(lesson):
     box = "document.getElementById('{}').getBoundingClientRect()".format
     assert lesson.js(f"{box('parar')}.top") >= 0
     assert lesson.js(f"{box('escrito')}.top") < 740 - 60
+    # Where it ends, and where it goes on, the line stays on the screen.
+    is_seen = f"{box('aprendizaje')}.top > 0 && {box('aprendizaje')}.bottom < 740"
+    lesson.press("#parar")
+    lesson.see("#aprendizaje", "Parado")
+    assert lesson.js(is_seen)
+    lesson.press("#continuar")
+    lesson.wait(f"{box('parar')}.top >= 0 && {box('parar')}.bottom < 740")
+    lesson.see("#aprendizaje", "Faltan")
+    assert lesson.js(is_seen)
+
+
+@pytest.mark.parametrize("size", [(740, 360), (360, 740)])
+def test_on_a_phone_the_text_is_seen_at_once_and_fingers_find_all(visit, mini, size):
+    passages = [("un lugar ", "de la mancha " * 9)]
+    tab = visit(mini, "float16", passages=passages)
+    phone = dict(zip(("width", "height"), size, strict=True), deviceScaleFactor=0, mobile=True)
+    tab.driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", phone)
+    finger = {"enabled": True, "maxTouchPoints": 5}
+    tab.driver.execute_cdp_cmd("Emulation.setTouchEmulationEnabled", finger)
+    tab.again()
+    assert tab.js("matchMedia('(pointer: coarse)').matches")
+    letter = "document.querySelector('#texto span').getBoundingClientRect()"
+    assert tab.js(f"{letter}.bottom") <= size[1]
+    tall = tab.all(
+        "nav a, summary, #comienzos button, #interruptores label", "(x) => x.offsetHeight"
+    )
+    assert min(height for height in tall if height) >= 38
+    tab.js("(document.documentElement.style.fontSize = '130%')")  # as somebody sets the system's
+    assert tab.js("document.documentElement.scrollWidth") <= size[0]
+    keys = tab.all("#teclas button", "(key) => key.getBoundingClientRect().right")
+    assert max(keys) <= size[0]
+    tab.js("(document.documentElement.style.fontSize = '')")
+    tab.press("#interruptores label")
+    told = "document.getElementById('apagado').getBoundingClientRect().bottom"
+    assert tab.js(told) <= size[1]
+    tab.driver.execute_cdp_cmd("Emulation.setTouchEmulationEnabled", {"enabled": False})
 
 
 def test_what_learned_in_the_page_goes_on_and_is_kept(lesson, tmp_path):

@@ -52,13 +52,15 @@ OTHER = "Otro texto, con otras letras: jaque, kilo, wolframio, 1605.\n" * 300
 STEP = "learner.takeGradients(all);"
 
 
-def test_before_a_lesson_a_recorded_one_is_seen(tab):
+def test_before_a_lesson_a_recorded_one_is_seen(visit, mini):
+    tab = visit(mini, "float16", data=ROOT / "data")
     recorded = json.loads((page.UI / "lesson.json").read_text("utf-8"))["writings"]
     assert [writing["seconds"] for writing in recorded][:3] == [0, 5, 20]
-    assert "Así aprendió otro modelo el texto de muestra" in tab.shown("#ensena")
+    assert "Grabado: así aprendió otro modelo el texto de muestra" in tab.shown("#ensena")
     for writing in recorded:
         assert writing["letters"] in "".join(tab.texts("#escrito"))
     assert "primary" in tab.find("#muestra").get_attribute("class")
+    assert tab.shown("#muestra")
     tab.fill(pegado=LESSON)
     tab.see("#leido", thousands(len(LESSON)))
     assert tab.all("#ensena .primary", "(button) => button.id") == ["aprender"]
@@ -68,6 +70,25 @@ def test_before_a_lesson_a_recorded_one_is_seen(tab):
     assert recorded[0]["letters"] not in "".join(tab.texts("#escrito"))
     stop(tab)
     assert tab.all("#ensena .primary", "(button) => button.id") == ["guardar-pagina"]
+
+
+def test_the_recorded_lesson_is_of_the_sample_or_of_the_pages_own_model(lesson, tmp_path):
+    """Without the sample there is none; on a page that somebody sent it is its model's own."""
+    wrote = lesson.later("lesson.keeping.then(() => lesson.run.writings[0].letters)")
+    stop(lesson)
+    written_here = lesson.texts("#escrito p")
+    assert wrote in written_here[0]
+    lesson.fill(nombre="Ana")
+    path = saved_file(lesson, "#guardar-pagina", tmp_path / "texto pegado.html")
+    lesson.again()
+    assert lesson.texts("#escrito") == [""]
+    assert lesson.shown("#escribe-ahora") == "Lo que va escribiendo"
+    lesson.driver.get(path.as_uri())
+    lesson.ready()
+    assert lesson.shown("#escribe-ahora").startswith("Grabado: así aprendió el modelo de Ana en ")
+    assert lesson.texts("#escrito p") == written_here
+    # Who was sent it does not come for the sample.
+    assert lesson.all("#ensena .primary", "(button) => button.id") == ["aprender"]
 
 
 def take_up(tab: Tab, place: int = 0) -> None:
@@ -123,7 +144,6 @@ def test_another_text_drops_nothing_unasked(lesson, tmp_path):
     lesson.see("#aprendizaje", said)
     # What the browser keeps may go without a question, and stays in the list.
     lesson.fill(pegado=OTHER, titulo="La primera")
-    lesson.js("document.querySelector('#titulo').dispatchEvent(new Event('change'))")
     lesson.see("#leido", thousands(len(OTHER)))
     kept = lesson.js("lesson.learned.key")
     lesson.find("#aprender").click()
@@ -322,7 +342,7 @@ def test_a_text_of_which_no_game_can_be_made_says_so(tab):
     tab.wait("lesson.given.about.includes('4320')")
     assert "juego" not in tab.shown("#leido")
     # A page that begins with the text begins with a whole word of it.
-    nothing = "plan: { config: {}, options: {} }, memory: {}, weights: {}"
+    nothing = "plan: { config: {}, options: {} }, memory: {}, weights: {}, writings: []"
     facts = f"learnedFacts({{ ...lesson.given, {nothing} }})"
     assert tab.js(f"{facts}.start") == " ".join(LINE.split()[:3])
     assert tab.js("wholeWords(arguments[0])", "ase, que yo\n") == "que yo\n"
@@ -336,8 +356,12 @@ def test_a_dropped_file_is_taken_and_opens_nowhere(tab):
       return ['dragover', 'drop'].map((kind) =>
         document.getElementById('pegado').dispatchEvent(new DragEvent(kind, init)));
     })(arguments[0])"""
-    assert tab.js(drop, LESSON) == [False, False]  # the browser does nothing of its own
-    tab.see("#leido", f"cartas: {thousands(len(LESSON))} letras")
+    anywhere = drop.replace("document.getElementById('pegado')", "document.querySelector('h1')")
+    for where in (drop, anywhere):
+        assert tab.js(where, LESSON) == [False, False]  # the browser does nothing of its own
+        tab.see("#leido", f"cartas: {thousands(len(LESSON))} letras")
+        tab.js("(lesson.given = null, showLesson())")
+    tab.wait("document.getElementById('ensena').getBoundingClientRect().top < innerHeight")
 
 
 def test_an_offer_goes_with_its_file(tab, tmp_path):
@@ -508,7 +532,7 @@ def test_a_page_of_its_own_speaks_as_one_reads_and_is_not_saved_yet(visit, mini,
     tab.wait("window.sancho")
     assert "not saved yet" in tab.ready().shown("header") and asks(tab)
     tab.fill(ajeno="a draft")
-    texts = {"en": ("Another", "Español"), "es": ("Otro", "English")}
+    texts = {"en": ("Write another", "Español"), "es": ("Escribe otro", "English")}
     addresses = []
     for language in ("en", "es", "en"):
         for _ in range(300):
@@ -643,7 +667,7 @@ def test_a_kept_page_says_what_it_is_and_writes_what_its_model_would(lesson, tmp
         [],
     ]
     doubts = round(math.exp(loss))
-    doubts = f"duda como entre {doubts} letras iguales" if doubts > 1 else "apenas duda"
+    doubts = f"duda como entre {doubts} letras igual de probables" if doubts > 1 else "apenas duda"
     said = (
         rf"«Mis: cartas» \({thousands(len(LESSON))} letras\) durante \d+ segundos?\. .* {doubts}\."
     )
@@ -697,7 +721,7 @@ def test_a_sent_page_opens_on_its_game_and_leads_on(lesson, tmp_path):
         assert passage.startswith(shown.partition(" …")[0][:40])
         lesson.press(f"#pareja button:nth-child({1 + place if n else 2 - place})")
         lesson.press("#ronda") if n < 4 else None
-    assert lesson.shown("#fallo") == "Sí. 4 de 5."
+    assert lesson.shown("#fallo") == "Sí. Acertaste 4 de 5."
     score = lesson.find("#cuenta-duelo").get_attribute("value")
     assert score == "¿Quién escribió qué, Ana o su modelo? Acerté 4 de 5. ¿Y tú?"
     lesson.press("#duelo-sigue [href='#ensena']")

@@ -85,7 +85,8 @@ function decide(isRight) {
   }
   const score = say('n_of', { n: duel.right, all: duel.played });
   const isOver = duel.played === roundsToPlay();
-  $('fallo').textContent = `${say(isRight ? 'was_right' : 'was_wrong')} ${score}.`;
+  const soFar = isOver ? say('you_found', { score }) : score;
+  $('fallo').textContent = `${say(isRight ? 'was_right' : 'was_wrong')} ${soFar}.`;
   $('ronda').textContent = say(isOver ? 'play_again' : 'next_round');
   $('ronda').disabled = false;
   $('ronda').focus();

@@ -208,11 +208,12 @@ export function fragmentsOf(text) {
 }
 
 /** Returns what a page of a model that was learned here knows. */
-function learnedFacts({ text, plan, memory, weights, points, seconds, loss }) {
+function learnedFacts({ text, plan, memory, weights, points, writings, seconds, loss }) {
   const known = new Set(text.characters);
   const near = Object.entries(app.facts.nearest);
   const sizes = Object.entries(weights).filter(([name]) => name !== NGRAM_KEYS);
   const { passages, example } = fragmentsOf(text);
+  const recorded = { writings: writings.map(({ isPassing, ...told }) => told) };
   return {
     taught: { name: $('nombre').value.trim(), letters: text.train.length + text.val.length, example },
     config: plan.config,
@@ -229,6 +230,7 @@ function learnedFacts({ text, plan, memory, weights, points, seconds, loss }) {
     },
     cost: null,
     curve: points,
+    teaching: { ...app.facts.teaching, recorded },
     passages,
     links: { ...app.facts.links, page: '' }, // that is of another model
   };

@@ -10,7 +10,7 @@ import { $, element } from './elements.js';
 import { momentOf, thousands } from './notation.js';
 import { fragmentsOf, keepCheckpoint, keepPage, learnedPage, openInTab, unreadOf } from './save.js';
 import { forgetLesson, keepLesson, keptLesson, keptLessons } from './store.js';
-import { duration, say } from './words.js';
+import { duration, modelNames, say } from './words.js';
 import { answered, endWorkers, kernelBytes, paceAt, planOf, secondsOf, train } from './workers.js';
 
 const LEAST_LETTERS = 3000; // of a text; with fewer there is nothing to measure the loss on
@@ -45,6 +45,7 @@ function tell(kind, values, more = '') {
 function showLesson() {
   const { given, run, learned } = lesson;
   const focused = document.activeElement;
+  const holdLine = lineInSight();
   const isHidden = {
     muestra: run || !app.facts.teaching.sample,
     releer: !given?.offer,
@@ -74,8 +75,10 @@ function showLesson() {
   }
   $('aprender').disabled = !given?.text;
   // One of them is what to do next.
-  const next = run ? 'parar' : learned ? 'guardar-pagina' : given?.text ? 'aprender' : 'muestra';
+  const isOwn = given?.text || app.facts.taught; // who was sent a page comes with a text, not for the sample
+  const next = run ? 'parar' : learned ? 'guardar-pagina' : isOwn ? 'aprender' : 'muestra';
   for (const id of ['muestra', 'aprender', 'parar', 'guardar-pagina']) $(id).classList.toggle('primary', id === next);
+  holdLine();
   if (run?.part) $('progreso').value = run.part;
   else $('progreso').removeAttribute('value'); // it moves by itself until the pace is known
   speak();
@@ -83,6 +86,15 @@ function showLesson() {
   drawWritings();
   if (!focused?.closest('#ensena [hidden]')) return;
   $(run ? 'parar' : learned ? 'continuar' : 'aprender').focus({ preventScroll: true });
+}
+
+/** Returns a function that puts the line of the buttons back where it is now, if somebody sees how a lesson ends. */
+function lineInSight() {
+  const line = $('aprender').parentElement;
+  const top = () => line.getBoundingClientRect().top;
+  const before = top();
+  const isSeen = !lesson.run && before >= 0 && before < innerHeight;
+  return () => isSeen && scrollBy({ top: top() - before, behavior: 'instant' });
 }
 
 /** Shows what of the text the page will carry to whoever gets it. */
@@ -131,15 +143,24 @@ function drawLearning() {
   $('curva').replaceChildren(drawnCurve(shown), caption);
 }
 
+/** Returns what was written in the lesson that is shown while there is none here, and whose it is. */
+function recordedLesson() {
+  const { taught, progress, teaching } = app.facts;
+  const { writings, cores } = teaching.recorded;
+  const time = duration(progress.seconds);
+  if (taught) return { writings, of: say('wrote_here', { name: modelNames().whose, time }) };
+  if (teaching.sample) return { writings, of: say('wrote_then', { n: cores }) };
+  return { writings: [], of: say('writes_now') }; // the text that it learned is not in this page
+}
+
 /** Shows what the model has written, the newest below. */
 function drawWritings() {
-  const { recorded } = app.facts.teaching;
   const own = lesson.run ?? lesson.learned;
-  const { writings } = own ?? recorded;
+  const { writings, of } = own ? { ...own, of: say('writes_now') } : recordedLesson();
+  putWords('escribe-ahora', of);
   const newest = writings.at(-1) ?? null;
   if (newest === lesson.drawn) return; // who reads or marks it is left alone
   lesson.drawn = newest;
-  putWords('escribe-ahora', own ? say('writes_now') : say('wrote_then', { n: recorded.cores }));
   const shown = writings.map(({ seconds, loss, letters }) => {
     const said = say('written_after', { time: duration(seconds), nats: loss.toFixed(2) });
     return element('p', {}, element('span', { class: 'hint' }, said), element('br'), letters);
@@ -233,6 +254,7 @@ async function learn() {
   const nothing = { plan: null, points: [], writings: [], seconds: 0 };
   const run = (lesson.run = newRun({ text: given.text, ...nothing }));
   tell('trying_pace');
+  showBeginning();
   try {
     run.plan = await planOf(run, 60 * Number($('tiempo').value));
     run.end = clicked + 1000 * run.plan.asked;
@@ -260,7 +282,11 @@ function goOnLearning() {
   lesson.run = newRun({ ...learned, plan: { ...plan, options } });
   train(lesson.run, learned, heed);
   tell('goes_on');
+  showBeginning();
 }
+
+/** Brings a lesson that begins onto the screen: on a small one it may begin far from what was pressed. */
+const showBeginning = () => $('parar').scrollIntoView({ block: 'nearest' });
 
 const isDone = ({ plan, memory }) => memory.step >= plan.options.max_iters;
 
@@ -394,6 +420,15 @@ function keeping(act) {
   return () => act(lesson.learned).catch(refused);
 }
 
+/** Returns a listener that acts once no other key follows. */
+function onceTyped(act) {
+  let timer = null;
+  return () => {
+    clearTimeout(timer);
+    timer = setTimeout(act, TYPED);
+  };
+}
+
 /** Gives the text that was learned another title. */
 function nameText({ target: { value } }) {
   lesson.learned.text.name = value.trim() || say('your_text_name');
@@ -406,12 +441,14 @@ function keepTitle() {
   if (learned.key !== null) lesson.keeping = lesson.keeping.then(() => keepLesson(learned, learned.key));
 }
 
-/** Takes a file that is dropped on the section; a browser would open it in place of the page. */
+/** Takes a file that is dropped anywhere; a browser would open it in place of the page. */
 function takeDropped(event) {
   const [file] = event.dataTransfer.files;
   if (!file) return; // a text goes where it is dropped
   event.preventDefault();
-  if (!lesson.run) take(file, file.name);
+  if (lesson.run) return;
+  take(file, file.name);
+  if (!$('ensena').contains(event.target)) $('ensena').scrollIntoView();
 }
 
 const allowFiles = (event) => event.dataTransfer.types.includes('Files') && event.preventDefault();
@@ -420,17 +457,12 @@ export function openTeaching() {
   const listen = (id, act, kind = 'click') => $(id).addEventListener(kind, act);
   listen('muestra', takeSample);
   listen('archivo', ({ target: { files } }) => files[0] && take(files[0], files[0].name), 'change');
-  listen('ensena', allowFiles, 'dragover');
-  listen('ensena', takeDropped, 'drop');
+  document.addEventListener('dragover', allowFiles);
+  document.addEventListener('drop', takeDropped);
   listen('releer', () => take(lesson.given.source, lesson.given.name, lesson.given.offer));
-  let typing = null;
-  const takeTyped = () => take($('pegado').value, say('your_text_name'));
-  const wait = () => {
-    clearTimeout(typing);
-    typing = setTimeout(takeTyped, TYPED);
-  };
-  listen('pegado', wait, 'input');
+  listen('pegado', onceTyped(() => take($('pegado').value, say('your_text_name'))), 'input');
   listen('titulo', nameText, 'input');
+  listen('titulo', onceTyped(keepTitle), 'input');
   listen('aprender', learn);
   listen('continuar', goOnLearning);
   listen('parar', stopLearning);
@@ -438,7 +470,6 @@ export function openTeaching() {
   listen('abrir-pagina', keeping((learned) => openInTab(learnedPage(learned))));
   listen('guardar-pagina', keeping(keepPage));
   listen('guardar-modelo', keeping(keepCheckpoint));
-  listen('titulo', keepTitle, 'change');
   showEarlier();
   showLesson();
 }

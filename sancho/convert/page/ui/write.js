@@ -288,6 +288,20 @@ function showControls() {
   $('semilla-mal').hidden = !isWrong;
 }
 
+/** Writes where somebody ends the start with Enter; with Shift, that begins a line of it. */
+function writeOnEnter(event) {
+  if (event.key !== 'Enter' || event.shiftKey || event.isComposing) return;
+  event.preventDefault();
+  beginAnew();
+}
+
+/** Brings the opened controls onto the screen, where the text stays beside them. */
+function showOpened() {
+  const [controls, column] = [$('mandos'), document.querySelector('.writing')];
+  const isBeside = getComputedStyle(column).position === 'sticky';
+  if (controls.open && isBeside) controls.scrollIntoView({ block: 'nearest' });
+}
+
 function offerBeginnings() {
   const isKnown = (text) => !app.vocabulary.encode(text).unknown.length;
   const chip = (text) => element('button', { type: 'button', onclick: () => tryBeginning(text) }, text);
@@ -311,6 +325,8 @@ export function openWriting(tell) {
   $('inicio').value = app.facts.start;
   $('escribir').addEventListener('click', () => (story.running ? stopWriting() : beginAnew()));
   $('otra-vez').addEventListener('click', begin);
+  $('inicio').addEventListener('keydown', writeOnEnter);
+  $('mandos').addEventListener('toggle', showOpened);
   $('seguir').addEventListener('click', () => goOn());
   $('volver').addEventListener('click', goBack);
   for (const id of CONTROLS) $(id).addEventListener('input', showControls);
