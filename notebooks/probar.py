@@ -76,6 +76,17 @@ def leer_la_hoja() -> str:
     return texto
 
 
+def probar_todas() -> None:
+    """Probar todas las piezas desde un cuaderno; si la hoja no se puede leer, una línea lo dice."""
+    try:
+        texto = leer_la_hoja()
+    except SystemExit as error:
+        print(error)
+        return
+    pasan, fallan = probar([pieza.titulo for pieza in PIEZAS], texto)
+    print(f"{pasan} pasan, {fallan} no, y {len(PIEZAS) - pasan - fallan} están en blanco")
+
+
 def entrenar_con_el_libro(texto: str) -> bool:
     """Entrenar el programa como el último peldaño, decir dónde acaba y si es donde debe."""
     import numpy as np

@@ -11,6 +11,7 @@ import pytest
 import curso
 import hoja
 from comprobaciones import PIEZAS
+from probar import probar_todas as desde_el_cuaderno
 
 FOLDER = Path(__file__).resolve().parent.parent
 MODULOS = ["probar.py"]
@@ -189,3 +190,14 @@ def test_una_terminal_sin_esos_signos(carpeta):
     )
     assert (acaba, errores) == (0, "")
     assert "13. girar" in dice
+
+
+def test_desde_un_cuaderno_una_hoja_que_no_se_lee_es_una_linea(tmp_path, monkeypatch, capsys):
+    mi_hoja = tmp_path / "mi_gpt.py"
+    monkeypatch.setattr(hoja, "HOJA", mi_hoja)
+    mi_hoja.write_bytes("# año\n".encode("cp1252"))
+    desde_el_cuaderno()
+    assert capsys.readouterr().out == "mi_gpt.py no está en UTF-8: guárdalo así en tu editor.\n"
+    mi_hoja.write_text(BLANCA, encoding="utf-8-sig")  # con BOM
+    desde_el_cuaderno()
+    assert capsys.readouterr().out.endswith("0 pasan, 0 no, y 18 están en blanco\n")
