@@ -1,9 +1,12 @@
-"""Los GPT pequeños de la biblioteca que entrenan los capítulos en que aún no se ha explicado cómo.
+"""Los modelos que los capítulos usan antes de explicar cómo se hacen o cómo se abren.
 
-Tienen la forma más sencilla: sin la tabla de secuencias ni el atajo que llevan los preajustes. El
-capítulo 8 los hace paso a paso.
+Los GPT pequeños de la biblioteca tienen la forma más sencilla: sin la tabla de secuencias ni el atajo
+que llevan los preajustes. El capítulo 8 los hace paso a paso.
 """
 
+from pathlib import Path
+
+import solucion
 from sancho.config import DeviceConfig, ModelConfig, TrainConfig
 from sancho.corpus import Corpus
 from sancho.device import choose_device
@@ -41,3 +44,15 @@ def entrenado(corpus: Corpus, pasos: int, ventanas: int = 16, **forma) -> tuple[
     for _ in fit(estado, corpus):
         pass
     return estado.model, estado.progress.best_val_loss
+
+
+def el_tuyo() -> tuple[solucion.Gpt, solucion.Tokenizador] | None:
+    """El modelo que entrenó mi_gpt.py y su tokenizador; None, si no se ha entrenado todavía.
+
+    Se busca en la carpeta del proyecto y en la de los cuadernos.
+    """
+    for carpeta in ("..", "."):
+        ruta = Path(carpeta) / solucion.MODELO
+        if ruta.is_file():
+            return solucion.abrir(ruta)
+    return None
