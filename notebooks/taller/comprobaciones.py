@@ -1387,7 +1387,7 @@ FRASES = (
     ),
     (r"'return' outside function", r"hay un return fuera de una función: mira su sangría"),
     (r"Maybe you meant '=='", r"= guarda; para comparar es =="),
-    (r"Perhaps you forgot a comma", r"¿falta una coma?"),
+    (r"Perhaps you forgot a comma", r"¿falta una coma, o un signo como *?"),
     (r"positional argument follows keyword", r"lo que va sin nombre va antes que lo que lo lleva"),
     (r"was never closed|unmatched|does not match opening", r"los paréntesis no cuadran"),
     (r"unterminated", r"faltan unas comillas"),
@@ -1440,7 +1440,36 @@ FRASES = (
     ),
     (r"super\(\) argument 1", r"super() va sin nada entre sus paréntesis: super().forward(…)"),
     (r"'int' object is not iterable", r"recorre un número: ¿falta range(…)?"),
-    (r"unsupported operand type\(s\) for \^", r"^ no es una potencia: en Python es **"),
+    (
+        r"unsupported operand type\(s\) for \^|bitwise_xor",
+        r"^ no es una potencia: en Python es **",
+    ),
+    (
+        r"Index tensor must have the same number of dimensions",
+        r"los índices de gather llevan tantos ejes como la tabla: ¿falta [..., None]?",
+    ),
+    (r"'torch.Size' object is not callable", r"shape va con corchetes: x.shape[1]"),
+    (
+        r"'(?:int|float)' object has no attribute '(backward|item|mean|sum)'",
+        r"llama a \1 de un número, y es cosa de los tensores: .item() va al final",
+    ),
+    (
+        r"'tuple' object has no attribute '(\w+)'",
+        r"pide \1 a varias cosas juntas: sepáralas antes, a, b = …",
+    ),
+    (
+        r"'(Linear|Embedding|LayerNorm|Atencion|FeedForward|Bloque)' object "
+        r"(?:has no attribute '(?:view|shape|transpose|reshape|self)'|is not subscriptable)",
+        r"\1 es una capa: para usarla se llama, con paréntesis y lo que lee dentro",
+    ),
+    (
+        r"(\w+)\(\) received an invalid combination of arguments - got (\(.*?\))",
+        r"da a \1 lo que no espera: \2",
+    ),
+    (
+        r"module '([\w.]+)' has no attribute '(\w+)'",
+        r"\1 no tiene `\2`: ¿se escribe así, con esas mayúsculas?",
+    ),
     (
         r"'type' object is not (?:iterable|subscriptable)|type object '(\w+)' has no attribute",
         r"usa una clase donde va uno hecho con ella: faltan sus paréntesis",

@@ -29,7 +29,7 @@ def tropiezo(escrito: str, debida: str) -> Tropiezo | None:
     suyo, debido = _leer(escrito), _leer(debida)
     if suyo is None or debido is None:
         return None
-    for mirar in (_metodos, _sin_self, _clases_sin_hacer, _en_init, _lineas, _super):
+    for mirar in (_sin_base, _metodos, _sin_self, _clases_sin_hacer, _en_init, _lineas, _super):
         for hallado in mirar(suyo, debido):
             return hallado
     return None
@@ -100,6 +100,16 @@ def _recibe(funcion: ast.FunctionDef) -> list[str]:
     return [uno.arg for uno in (*funcion.args.posonlyargs, *funcion.args.args)]
 
 
+def _sin_base(suyo: ast.Module, debido: ast.Module) -> Iterator[Tropiezo]:
+    """`class Bloque:`, sin el nn.Module."""
+    clase, debida = _clase(suyo), _clase(debido)
+    if clase is None or debida is None or clase.bases or not debida.bases:
+        return
+    base = ast.unparse(debida.bases[0])
+    que = f"{clase.name} no parte de {base}: class {clase.name}({base})"
+    yield Tropiezo(que, clase.lineno)
+
+
 def _metodos(suyo: ast.Module, debido: ast.Module) -> Iterator[Tropiezo]:
     """Un método con otro nombre, o con la sangría de otro sitio."""
     clase, debida = _clase(suyo), _clase(debido)
@@ -165,7 +175,7 @@ def _super(suyo: ast.Module, _: ast.Module) -> Iterator[Tropiezo]:
 # --- lo que se guarda -------------------------------------------------------------------------
 
 CLASES = {"Tokenizador", "Entrada", "Atencion", "FeedForward", "LayerNorm", "Bloque", "Gpt", "Adam"}
-HACEN = CLASES | {"hacer_norma"}
+HACEN = CLASES | {"hacer_norma", "list", "dict", "set"}
 
 
 def _clases_sin_hacer(suyo: ast.Module, _: ast.Module) -> Iterator[Tropiezo]:
@@ -243,16 +253,39 @@ def _lineas(suyo: ast.Module, _: ast.Module) -> Iterator[Tropiezo]:
             yield from _sin_parentesis_o_con_dos_iguales(nodo)
         elif isinstance(nodo, ast.Assign):
             yield from _guarda_nada_o_una_tupla(nodo)
+        elif isinstance(nodo, ast.For):
+            yield from _un_for_del_reves_o_de_una_vuelta(nodo)
+        elif isinstance(nodo, ast.Return) and _es_un_error(nodo.value):
+            que = "devuelve un error en vez de lanzarlo: es raise, y no return"
+            yield Tropiezo(que, nodo.lineno)
         elif isinstance(nodo, ast.Return) and _es_de_uno(nodo.value):
             que = "la coma del final hace de lo que devuelve una tupla de uno: quítala"
             yield Tropiezo(que, nodo.lineno)
+
+
+def _un_for_del_reves_o_de_una_vuelta(bucle: ast.For) -> Iterator[Tropiezo]:
+    if _es_de_self(bucle.target):
+        cosa = ast.unparse(bucle.target)
+        yield Tropiezo(f"el for va del revés: for uno in {cosa}", bucle.lineno)
+    for linea in bucle.body:
+        if isinstance(linea, ast.Return):
+            que = "el return está dentro del for, que acaba en la primera vuelta: le sobra sangría"
+            yield Tropiezo(que, linea.lineno)
+
+
+def _es_un_error(valor: ast.expr | None) -> bool:
+    """Decir si es `ValueError(…)`, o un error así."""
+    llamada = ast.unparse(valor.func) if isinstance(valor, ast.Call) else ""
+    return llamada.endswith("Error")
 
 
 def _sin_parentesis_o_con_dos_iguales(nodo: ast.Expr) -> Iterator[Tropiezo]:
     escrito = ast.unparse(nodo.value)
     if isinstance(nodo.value, ast.Attribute):
         yield Tropiezo(f"`{escrito}` no llama a nada: le faltan los paréntesis", nodo.lineno)
-    if isinstance(nodo.value, ast.Compare) and isinstance(nodo.value.ops[0], ast.Eq):
+    # También en `B, T, C == x.shape`, que es una tupla con la comparación al final.
+    comparada = nodo.value.elts[-1] if isinstance(nodo.value, ast.Tuple) else nodo.value
+    if isinstance(comparada, ast.Compare) and isinstance(comparada.ops[0], ast.Eq):
         yield Tropiezo("== compara y no guarda: para guardar es un solo =", nodo.lineno)
 
 

@@ -266,7 +266,7 @@ ERRORES = (
         "no da lo que el bloque de PyTorch",
     ),
     ("Gpt", "for _ in range(forma.n_layer)", "for _ in range(3)", "con n_layer = 1 tiene 3"),
-    ("Gpt", "return self.head(self.norm(x))", "    return self.head(self.norm(x))", "solo por el"),
+    ("Gpt", "return self.head(self.norm(x))", "    return self.head(self.norm(x))", "dentro del for"),
     (
         "Gpt",
         "nn.ModuleList(Bloque(forma) for _ in range(forma.n_layer))",
@@ -795,6 +795,33 @@ MECANICA = (
     ("Gpt", "super().forward(ids)", "super(ids)", "super() va sin nada entre sus paréntesis"),
     ("Gpt", "range(forma.n_layer)", "forma.n_layer", "recorre un número: ¿falta range(…)?"),
     ("entropia_cruzada", ".mean()", ".mean()\n\u00a0   x = 2", "U+00A0"),
+    ("Tokenizador", "raise ValueError(f", "return ValueError(f", "es raise, y no return"),
+    ("Entrada", "ids.shape[1]", "ids.shape(1)", "shape va con corchetes"),
+    (
+        "Entrada",
+        "token_embedding(ids)",
+        "token_embedding[ids]",
+        "es una capa: para usarla se llama",
+    ),
+    ("mirar_atras", "-math.inf", "'-inf'", "da a masked_fill lo que no espera: (Tensor, str)"),
+    ("Atencion", "self.qkv(x).view", "self.qkv.view", "Linear es una capa: para usarla se llama"),
+    ("Atencion", "leido, _ = mirar", "leido = mirar", "pide transpose a varias cosas juntas"),
+    ("Atencion", "B, T, C = x.shape", "B, T, C == x.shape", "== compara y no guarda"),
+    ("FeedForward", "4 * forma", "4 forma", "¿falta una coma, o un signo como *?"),
+    (
+        "FeedForward",
+        "nn.Linear(forma.n_embd, 4",
+        "nn.linear(forma.n_embd, 4",
+        "con esas mayúsculas?",
+    ),
+    ("Bloque", "class Bloque(nn.Module)", "class Bloque", "class Bloque(nn.Module)"),
+    ("Gpt", "for bloque in self.blocks", "for self.blocks in bloque", "el for va del revés"),
+    ("Gpt", "            x = bloque(x)", "            return bloque(x)", "en la primera vuelta"),
+    ("entropia_cruzada", "objetivos[..., None]", "objetivos", "¿falta [..., None]?"),
+    ("paso_de_adam", "g**2", "g^2", "^ no es una potencia"),
+    ("entrenar", "valor.backward()", "valor.item().backward()", ".item() va al final"),
+    ("entrenar", "perdidas = []", "perdidas = list", "en perdidas guarda list, y no uno hecho"),
+    ("entrenar", "    return perdidas", "        return perdidas", "en la primera vuelta"),
 )
 
 
