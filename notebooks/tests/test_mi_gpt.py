@@ -266,7 +266,12 @@ ERRORES = (
         "no da lo que el bloque de PyTorch",
     ),
     ("Gpt", "for _ in range(forma.n_layer)", "for _ in range(3)", "con n_layer = 1 tiene 3"),
-    ("Gpt", "return self.head(self.norm(x))", "    return self.head(self.norm(x))", "dentro del for"),
+    (
+        "Gpt",
+        "return self.head(self.norm(x))",
+        "    return self.head(self.norm(x))",
+        "dentro del for",
+    ),
     (
         "Gpt",
         "nn.ModuleList(Bloque(forma) for _ in range(forma.n_layer))",
