@@ -539,8 +539,12 @@ def medir(corpus: Corpus, archivo: Path = ARCHIVO) -> None:
             "pérdida": round(float(contado[letras]), 4),
         }
     guardar(todo, archivo)
+    print(f"Todo lo de {corpus.name} está medido, en {archivo}.")
 
 
 if __name__ == "__main__":
     torch.set_num_threads(1)
-    medir(corpus_of(AQUI.parent / "data", CorpusConfig()))
+    try:
+        medir(corpus_of(AQUI.parent / "data", CorpusConfig()))
+    except KeyboardInterrupt:
+        sys.exit(f"Parado: lo medido hasta aquí está en {ARCHIVO}.")

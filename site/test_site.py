@@ -181,7 +181,7 @@ def test_without_mathjax_the_build_stops_with_one_line(tmp_path):
 
 def test_solutions_of_turns_are_folded(built):
     text = "".join(path.read_text(encoding="utf-8") for path in pages(built))
-    turns = hoja.trozos(curso.TURNOS.read_text(encoding="utf-8"))
+    turns = hoja.trozos(hoja.TURNOS.read_text(encoding="utf-8"))
     assert text.count("<summary>La solución</summary>") == len(turns)
 
 

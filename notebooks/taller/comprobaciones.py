@@ -27,7 +27,7 @@ from torch import Tensor, nn
 
 import hoja
 import mecanica
-from errores import nombrar
+from errores import iguales, nombrar
 
 MODERNA = {"norm": "rmsnorm", "position": "rope", "activation": "relu2"}
 MODERNA |= {"qk_norm": True, "bias": False}
@@ -54,10 +54,6 @@ def sortear(modulo: nn.Module, std: float = 0.3) -> nn.Module:
     for parametro in modulo.parameters():
         parametro.normal_(0, std, generator=azar)
     return modulo
-
-
-def iguales(uno: Tensor, otro: Tensor) -> bool:
-    return uno.shape == otro.shape and torch.allclose(uno, otro, rtol=1e-4, atol=1e-4)
 
 
 def tiene_forma(dado: object, debida: tuple[int, ...], que: str = "da") -> None:

@@ -18,8 +18,6 @@ from nbformat import NotebookNode
 import hoja
 
 CARPETA = Path(__file__).resolve().parent.parent
-TURNOS = CARPETA / "taller" / "turnos.py"
-"""Las soluciones de los turnos que no son piezas."""
 CABECERA, PREPARAR, PIE = "cabecera", "preparar", "pie"
 """Las etiquetas de las celdas que se escriben aquí."""
 TURNO = "tu-turno"
@@ -229,7 +227,7 @@ def poner_solucion(texto: NotebookNode, turno: NotebookNode) -> None:
     nombre = re.search(r"^(?:def mi_|class Mi)(\w+)[(:]", turno.source, re.MULTILINE)
     if nombre is None:
         raise ValueError(f"no es un turno: {turno.source[:80]!r}")
-    plegar(texto, RESUELTA, hoja.leer(TURNOS.read_text(encoding="utf-8"), nombre[1]))
+    plegar(texto, RESUELTA, hoja.leer(hoja.TURNOS.read_text(encoding="utf-8"), nombre[1]))
 
 
 def plegar(texto: NotebookNode, resumen: str, codigo: str) -> None:

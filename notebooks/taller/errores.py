@@ -521,6 +521,10 @@ ERRORES: dict[str, tuple[tuple, ...]] = {
 """Por título de la pieza: la frase y, detrás, uno o más cambios en la solución."""
 
 
+def iguales(uno: Tensor, otro: Tensor) -> bool:
+    return uno.shape == otro.shape and torch.allclose(uno, otro, rtol=1e-4, atol=1e-4)
+
+
 @cache
 def con_el_error(nombre: str, *cambios: Cambio) -> ModuleType:
     """La solución con unos cambios en una de sus piezas."""
@@ -549,4 +553,4 @@ def _da_lo_mismo(errado: ModuleType, dado: Tensor, dar: Callable[[ModuleType], T
             suyo = dar(errado)
         except Exception:  # con eso, el error se detiene
             return False
-    return suyo.shape == dado.shape and torch.allclose(suyo, dado, rtol=1e-4, atol=1e-4)
+    return iguales(suyo, dado)

@@ -16,6 +16,8 @@ from typing import NamedTuple
 AQUI = Path(__file__).resolve().parent
 HOJA = AQUI.parent / "mi_gpt.py"
 SOLUCION = AQUI / "solucion.py"
+TURNOS = SOLUCION.with_name("turnos.py")
+"""Las soluciones de los turnos que no son piezas."""
 HUECO = "raise NotImplementedError"
 DESPUES = "  # capítulo 13"
 """Cómo acaba, en la solución, una línea que se añade en el último capítulo."""

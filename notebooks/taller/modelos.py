@@ -49,10 +49,14 @@ def entrenado(corpus: Corpus, pasos: int, ventanas: int = 16, **forma) -> tuple[
 def el_tuyo() -> tuple[solucion.Gpt, solucion.Tokenizador] | None:
     """El modelo que entrenó mi_gpt.py y su tokenizador; None, si no se ha entrenado todavía.
 
-    Se busca en la carpeta del proyecto y en la de los cuadernos.
+    Se busca en la carpeta del proyecto y en la de los cuadernos. De un archivo dañado sale una línea
+    que lo dice, y None.
     """
     for carpeta in ("..", "."):
         ruta = Path(carpeta) / solucion.MODELO
         if ruta.is_file():
-            return solucion.abrir(ruta)
+            try:
+                return solucion.abrir(ruta)
+            except ValueError as error:
+                print(error)
     return None

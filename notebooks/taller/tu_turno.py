@@ -93,7 +93,8 @@ def con_que(funcion: Callable, args: tuple) -> str:
     dadas = list(zip(codigo.co_varnames if codigo else "xyz", args))
     if dadas and dadas[0][0] == "self":
         dadas = dadas[1:]
-    return "con " + " y ".join(f"{nombre} {en_corto(valor)}" for nombre, valor in dadas[:3])
+    dichas = " y ".join(f"{nombre} {en_corto(valor)}" for nombre, valor in dadas[:3])
+    return f"con {dichas}" if dichas else "sin nada entre sus paréntesis"
 
 
 def en_corto(valor: Any) -> str:
@@ -105,10 +106,6 @@ def en_corto(valor: Any) -> str:
     return f"= {escrito}"
 
 
-TURNOS = Path(__file__).resolve().parent / "turnos.py"
-"""Las soluciones de los turnos que no son piezas."""
-
-
 def usar(mia: Callable, comprobar: Callable[[Callable], None]) -> Callable:
     """Dar `mia` si pasa `comprobar`, y si no la solución de su turno, que está en turnos.py."""
     nombre = re.sub(r"^(mi_|Mi)", "", mia.__name__)
@@ -117,7 +114,7 @@ def usar(mia: Callable, comprobar: Callable[[Callable], None]) -> Callable:
 
 def la_del_turno(nombre: str, espacio: dict[str, Any]) -> Callable:
     """Ejecutar la solución de un turno entre los nombres de su capítulo, y darla."""
-    escrita = hoja.leer(TURNOS.read_text(encoding="utf-8"), nombre)
+    escrita = hoja.leer(hoja.TURNOS.read_text(encoding="utf-8"), nombre)
     archivo = f"<la solución de {nombre}>"
     linecache.cache[archivo] = (len(escrita), None, escrita.splitlines(True), archivo)
     exec(compile(escrita, archivo, "exec"), espacio)

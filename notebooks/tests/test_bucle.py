@@ -12,7 +12,6 @@ from torch import Tensor, nn
 
 import hoja
 from comprobaciones import BORRA_ANTES, NO_OLVIDA, SIN_PASO, Apuntado
-from tu_turno import TURNOS
 
 BORRAR = "        optimizador.zero_grad()\n"
 ATRAS = "        perdida_del_lote.backward()\n"
@@ -36,7 +35,7 @@ def celdas() -> tuple[str, dict]:
     espacio |= {"Apuntado": Apuntado, "Iterable": Iterable}
     comprobar, _, _ = por_nombre["01-turno-bucle-comprobar"].partition("\nbucle = usar")
     exec(comprobar, espacio)
-    solucion = hoja.leer(TURNOS.read_text(encoding="utf-8"), "bucle")
+    solucion = hoja.leer(hoja.TURNOS.read_text(encoding="utf-8"), "bucle")
     return solucion, espacio
 
 

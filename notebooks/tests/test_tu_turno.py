@@ -16,7 +16,7 @@ import curso
 import hoja
 from comprobaciones import POR_TITULO
 from respuestas import BUENAS, MALAS, OTRAS, programa
-from tu_turno import TURNOS, elegir, pieza
+from tu_turno import con_que, elegir, pieza
 
 ODD_SHEETS = [programa(other) for other in OTRAS]
 """Whole programs, each with an unusual right answer for every piece."""
@@ -224,7 +224,7 @@ def test_a_turn_is_a_blank_with_its_solution_folded_above_and_a_check(chapter):
         check = code_cells(notebook)[sources.index(cell.source) + 1]
         assert f"{name} = usar({mine}, {checked})" in " ".join(check.source.split())
         text = notebook.cells[notebook.cells.index(cell) - 1].source
-        solution = hoja.leer(TURNOS.read_text(encoding="utf-8"), name)
+        solution = hoja.leer(hoja.TURNOS.read_text(encoding="utf-8"), name)
         assert re.search(rf"^(def|class) {solved}\b", solution, re.MULTILINE)
         assert text.endswith(f"{curso.RESUELTA}\n\n```python\n{solution}```\n\n</details>"), (
             "run: python notebooks/taller/curso.py"
@@ -614,3 +614,11 @@ def test_in_a_notebook_a_cell_becomes_a_piece(sheet):
     execute(notebook, [])
     assert "✓ igualar pasa" in notebook.cells[-1].outputs[0].text
     assert DOUBLED in sheet.read_text(encoding="utf-8")
+
+
+def test_what_a_function_was_given_is_said_also_when_it_is_nothing():
+    def dar(self, x, y):
+        """Doc."""
+
+    assert con_que(dar, (object(), 2, torch.ones(3, 1))) == "con x = 2 y y de forma (3, 1)"
+    assert con_que(dar, (object(),)) == "sin nada entre sus paréntesis"
