@@ -638,6 +638,7 @@ def test_one_button_teaches_the_sample_and_what_it_wrote_is_copied(visit, mini):
     tab.wait("lesson.learned?.key")
     tab.again()
     take_up(tab)
+    tab.see("#aprendizaje", "Parado en el paso")  # until then a recorded lesson stands there
     assert tab.shown("#escrito") == shown
 
 
