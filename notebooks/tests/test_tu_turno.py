@@ -496,7 +496,10 @@ def test_a_blank_cell_takes_nothing_from_what_an_editor_wrote(sheet, monkeypatch
 @pytest.mark.parametrize(
     ("written", "why"),
     [
-        ("def igualar(x):\n    return softmax(x)\n", "usa `softmax`, que en mi_gpt.py no está"),
+        (
+            "def igualar(x):\n    return softmax(x)\n",
+            "usa `softmax` sin decir de dónde: ¿es torch.softmax?",
+        ),
         ("def igualar(x):\n    x * 2\n", "da NoneType, debería dar un tensor"),
         ("def igualar(x):\n    return x.nada\n", "se detiene con AttributeError"),
     ],
@@ -530,7 +533,7 @@ def test_a_line_elsewhere_that_fails_stops_no_chapter(sheet, capsys):
     assert pieza("igualar")(torch.ones(3)).shape == (3,)
     number = sheet.read_text("utf-8").count("\n")
     said = (
-        "  (En otro sitio de mi_gpt.py: usa `no_existe`, que en mi_gpt.py no está, en la línea "
+        "  (En otro sitio de mi_gpt.py: usa `no_existe`, que no está definido, en la línea "
         f"{number}, «no_existe()».)\n"
     )
     assert capsys.readouterr().out.endswith(said)
