@@ -926,7 +926,8 @@ def comprobar_generar(mio: ModuleType) -> None:
     for escritas, dadas in enumerate(leidas[:8], 2):
         debidas = letras.codificar(("ca" + voraz)[:escritas][-5:]).tolist()
         assert dadas.tolist() == debidas, (
-            f"con {escritas} letras escritas lee {len(dadas)}, debería leer las {len(debidas)} últimas"
+            f"de «{('ca' + voraz)[:escritas]}» lee «{letras.descodificar(dadas)}», debería leer las "
+            f"{len(debidas)} últimas letras"
         )
     assert voraz == "bcabcabc", f"con temperatura 0 sigue «ca» con «{voraz}», debería «bcabcabc»"
     with si_se_detiene(

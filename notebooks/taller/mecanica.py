@@ -356,8 +356,8 @@ def sin_atributo(nombre: str, cosa: object, linea: str, escrito: str) -> str:
     """Decir qué pasa con algo que se pide detrás de un punto y no está; "", si no se sabe."""
     arbol = _leer(escrito)
     clase = _clase(arbol) if arbol else None
-    de_self = f"self.{nombre}" in linea
-    if de_self and clase and nombre not in _atributos(clase):
+    de_self = clase is not None and type(cosa).__name__ == clase.name
+    if de_self and re.search(rf"self\.{nombre}\b", linea) and nombre not in _atributos(clase):
         if parecido := get_close_matches(nombre, _atributos(clase), 1, 0.75):
             return f"pide self.{nombre}, y lo que se guarda se llama self.{parecido[0]}"
         if nombre in hoja.trozos(hoja.SOLUCION.read_text(encoding="utf-8")):
@@ -798,28 +798,30 @@ def _lineas_de(arbol: ast.AST) -> Iterator[tuple[int, str]]:
 
 
 def _en_su_sitio(suyo: ast.Module, _: ast.Module) -> Iterator[Tropiezo]:
-    """`x -= …`, `x[…] = …` o `x.add_(…)`, que cambian lo que hay."""
+    """`x -= …`, `x[…] = …` o `x.add_(…)`, que cambian lo que se recibe."""
     for funcion in _funciones(suyo):
-        suyas = {
-            ast.unparse(n.targets[0])
-            for n in ast.walk(funcion)
-            if isinstance(n, ast.Assign) and not isinstance(n.value, ast.Name)
-        }
-        de_fuera = set(_recibe(funcion)) | {"y"}
-        for nodo in ast.walk(funcion):
-            if isinstance(nodo, ast.AugAssign):
-                cosa = ast.unparse(nodo.target)
-            elif isinstance(nodo, ast.Assign) and isinstance(nodo.targets[0], ast.Subscript):
-                cosa = ast.unparse(nodo.targets[0].value)
-            elif isinstance(nodo, ast.Expr) and re.match(
-                r"\w+\.\w+_\(|\w+\.sort\(", ast.unparse(nodo)
-            ):
-                cosa = ast.unparse(nodo).partition(".")[0]
-            else:
-                continue
-            if cosa in suyas or (cosa not in de_fuera and "." not in cosa):
-                continue
-            yield Tropiezo("ahí se cambia en su sitio: haz otro", nodo.lineno)
+        de_fuera = set(_recibe(funcion))
+        for nodo in sorted(_sentencias(funcion), key=lambda n: n.lineno):
+            if isinstance(nodo, ast.Assign) and isinstance(nodo.targets[0], ast.Name):
+                nombre = nodo.targets[0].id  # si es otro nombre de lo recibido, también lo cambia
+                otro_nombre = ast.unparse(nodo.value) in de_fuera
+                de_fuera = de_fuera | {nombre} if otro_nombre else de_fuera - {nombre}
+            elif _cambiado(nodo) in de_fuera:
+                yield Tropiezo("ahí se cambia en su sitio: haz otro", nodo.lineno)
+
+
+def _sentencias(arbol: ast.AST) -> list[ast.stmt]:
+    return [n for n in ast.walk(arbol) if isinstance(n, ast.stmt)]
+
+
+def _cambiado(nodo: ast.stmt) -> str:
+    """Lo que una línea cambia en su sitio, o ""."""
+    if isinstance(nodo, ast.AugAssign):
+        return re.split(r"[.\[]", ast.unparse(nodo.target))[0]
+    if isinstance(nodo, ast.Assign) and isinstance(nodo.targets[0], ast.Subscript):
+        return ast.unparse(nodo.targets[0].value)
+    en_su_sitio = re.match(r"(\w+)\.(?:\w+_|sort)\(", ast.unparse(nodo))
+    return en_su_sitio[1] if en_su_sitio and isinstance(nodo, ast.Expr) else ""
 
 
 def lo_cambia_en_su_sitio(escrito: str) -> int:
@@ -876,8 +878,9 @@ def _division_entera(suyo: ast.Module, debido: ast.Module) -> Iterator[Tropiezo]
         hace = ast.unparse(nodo.func).split(".")[-1] if isinstance(nodo, ast.Call) else ""
         if hace in ENTEROS or isinstance(nodo, ast.Slice):
             valen |= {id(n) for n in ast.walk(nodo)}
-        elif isinstance(nodo, ast.Assign):
-            valen.add(id(nodo.value))
+        elif isinstance(nodo, ast.Assign) and isinstance(nodo.value, ast.BinOp):
+            sencilla = isinstance(nodo.value.right, ast.Name | ast.Constant)
+            valen |= {id(nodo.value)} if sencilla else set()
     for nodo in ast.walk(suyo):
         entera = isinstance(nodo, ast.BinOp) and isinstance(nodo.op, ast.FloorDiv)
         if entera and id(nodo) not in valen:
@@ -977,6 +980,20 @@ def _de_otra_celda(suyo: ast.Module, debido: ast.Module) -> Iterator[Tropiezo]:
                 yield Tropiezo(f"`{nodo.id}` no es de la función: es la de otra celda", nodo.lineno)
 
 
+def _sin_usar(suyo: ast.Module, _: ast.Module) -> Iterator[Tropiezo]:
+    """Una variable que se calcula y que nadie lee."""
+    leidos = {n.id for n in ast.walk(suyo) if isinstance(n, ast.Name) and _se_lee(n)}
+    for funcion in _funciones(suyo):
+        for nodo in _sentencias(funcion):
+            guardado = ast.unparse(nodo.targets[0]) if isinstance(nodo, ast.Assign) else "_"
+            if guardado.isidentifier() and guardado[0] != "_" and guardado not in leidos:
+                yield Tropiezo(f"`{guardado}` se calcula y no se usa", nodo.lineno)
+
+
+def _se_lee(nodo: ast.Name) -> bool:
+    return isinstance(nodo.ctx, ast.Load)
+
+
 def _todos_los_que_reciben(suyo: ast.Module) -> set[str]:
     return {nombre for funcion in _funciones(suyo) for nombre in _recibe(funcion)}
 
@@ -1041,7 +1058,7 @@ DETALLES: tuple[tuple[str, Callable[[ast.Module, ast.Module], Iterator[Tropiezo]
     ("", _cambia_lo_que_recibe),
     ("", _al_reves),
     ("", _no_se_llega),
-    (r"pérdidas, deberían ser|da \d+", _append_fuera),
+    (r"devuelve \d+ de|da \d+", _append_fuera),
     (r"gradiente|deriva|da float|da ndarray", _corta_el_gradiente),
     (r"^cambia", _en_su_sitio),
     (r"no tiene|aprende|parámetros|no se ven|no guarda", _no_se_aprende),
@@ -1060,6 +1077,7 @@ DETALLES: tuple[tuple[str, Callable[[ast.Module, ast.Module], Iterator[Tropiezo]
     ("", _division_entera),
     ("", _otros),
     ("", _de_otra_celda),
+    ("no cambia nunca|debería", _sin_usar),
 )
 """Lo que se mira, y con qué frases de lo que falla; "" es con todas."""
 
