@@ -21,6 +21,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import NamedTuple
 
+import detalles
 import torch
 import torch.nn.functional as F
 from safetensors import SafetensorError, safe_open
@@ -1380,7 +1381,7 @@ def con_su_tropiezo(por_que: str, donde: "Donde", debida: str) -> str:
     hallado = mecanica.tropiezo(donde.escrito, debida)
     if hallado is not None:
         return f"{hallado.que}{donde(hallado.linea)}"
-    hallado = mecanica.detalle(donde.escrito, debida, por_que)
+    hallado = detalles.detalle(donde.escrito, debida, por_que)
     if hallado is None:
         return por_que
     linea = donde(hallado.linea)
@@ -1430,7 +1431,7 @@ def en_espanol(error: Exception, donde: Donde, debida: str = "") -> str:
     elif isinstance(error, AttributeError) and linea and error.name:
         que = mecanica.sin_atributo(error.name, error.obj, de_ahi, donde.escrito)
     elif "inplace operation" in str(error):
-        linea = linea or mecanica.lo_cambia_en_su_sitio(donde.escrito)
+        linea = linea or detalles.lo_cambia_en_su_sitio(donde.escrito)
     return f"{getattr(error, 'caso', '')}{que or _que_pasa(error, de_ahi)}{donde(linea)}"
 
 

@@ -39,10 +39,10 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+import detalles
 import torch
 
 import hoja
-import mecanica
 from comprobaciones import (
     EN_BLANCO,
     POR_TITULO,
@@ -163,7 +163,7 @@ def lo_que_falta(funcion: Callable) -> str:
         isinstance(linea, ast.Pass) or hoja.venia(linea) for linea in definida.body
     ):
         return NADA_TODAVIA
-    for hallado in mecanica.sin_return(definida):
+    for hallado in detalles.sin_return(definida):
         return f"no devuelve nada: {hallado.que}{donde(hallado.linea)}"
     return "no devuelve nada: pasa por un camino sin return"
 
