@@ -60,7 +60,8 @@ table { border-collapse: collapse; margin: .6em 0; font-size: 11pt; width: 100%;
 td, th { border: 1px solid #777; padding: .15em .3em; text-align: center; }
 td.alta { height: 11mm; }
 td.letra { height: 8mm; width: 4%; padding: 0; }
-td.dado { height: 12mm; width: 16.6%; text-align: left; vertical-align: top; color: #777; }
+td.dado { height: 14mm; text-align: left; vertical-align: top; color: #777; }
+.dados td:first-child { width: 8mm; text-align: center; vertical-align: middle; color: black; }
 td.frase { text-align: left; vertical-align: top; }
 .texto { white-space: pre-wrap; text-align: left; }
 .contar { font-size: 13pt; line-height: 1.68; }
@@ -68,7 +69,7 @@ td.frase { text-align: left; vertical-align: top; }
 .tarjetas div { border: 1px dashed #555; padding: 0 4mm; flex: 1; text-align: center; }
 .tarjetas p, .tarjetas h3 { margin: .3em 0; }
 .exponenciales { font-size: 9pt; }
-.exponenciales td, .exponenciales th { padding: 0; line-height: 1.3; }
+.exponenciales td, .exponenciales th { padding: 0; line-height: 1.25; }
 .cuenta td { height: 7mm; }
 .trozos td:first-child { width: 18mm; }
 .columnas { columns: 5; line-height: 1.5; }
@@ -228,7 +229,12 @@ def adivinar(antes: str, pasaje: str, de_la_caja: list[int]) -> str:
 
 
 def contar(pagina: str) -> str:
-    casillas = tabla([[6 * f + c for c in range(1, 7)] for f in range(6)], clase="dado")
+    casillas = tabla(
+        [[f"<b>{f}</b>", *(6 * (f - 1) + c for c in range(1, 7))] for f in range(1, 7)],
+        ["", *range(1, 7)],
+        clase="dado",
+        de_la_tabla="dados",
+    )
     return ficha(
         "Una página para contar",
         "Clase 2. Copias: una por pareja. Elige una letra y apunta, una tras otra, las que la siguen. El espacio "
@@ -239,15 +245,15 @@ def contar(pagina: str) -> str:
         "Clase 2. Copias: una por pareja; y dos dados.",
         "<ol><li>Escribe en las casillas las letras que siguieron a la tuya, una por cada vez que "
         "salió, desde la 1. Si son más de 36, quédate con las 36 primeras.</li>"
-        "<li>Tira dos dados, uno para la fila y otro para la columna. Si la casilla está vacía, tira "
+        "<li>Tira dos dados: el primero dice la fila, y el segundo, la columna. Si la casilla está vacía, tira "
         "otra vez. La letra de la casilla es la que sigue.</li></ol>",
         "<p>Nuestra letra: ______. Una letra que salió el doble de veces ocupa el doble de casillas, y sale el "
         "doble.</p>",
         casillas,
         "<h3>Una línea entera, como Shannon en 1948</h3>",
-        "<p>La página hace de tabla. Con los ojos cerrados, pon el dedo en ella; busca desde ahí, hacia delante, la "
-        "última letra que escribiste (si se acaba la página, sigue desde el principio), y copia la que va detrás. "
-        "Así, cuarenta veces. La primera letra es la que está debajo del dedo.</p>",
+        "<p>La página hace de tabla. Cierra los ojos y pon el dedo en ella: la primera letra es la que hay debajo. Para "
+        "cada una de las demás, pon el dedo otra vez, busca desde ahí, hacia delante, la última letra que escribiste "
+        "(si se acaba la página, sigue desde el principio) y copia la que va detrás.</p>",
         tabla([[""] * 20, [""] * 20], clase="letra"),
     )
 
@@ -317,9 +323,9 @@ def atencion() -> str:
     ]
     return ficha(
         "«El gato juega»: tarjetas",
-        "Clase 5. Copias: una por grupo de tres. Se recortan. «gato» multiplica su consulta por cada clave, número a número, y "
-        "suma; divide entre √3 = 1.73; busca en la tabla la exponencial; y divide cada una entre la "
-        "suma de todas. Con esos pesos mezcla los valores.",
+        "Clase 5. Copias: una por grupo de tres, y otra, de la que se recortan las tres tarjetas.",
+        "<p>«gato» multiplica su consulta por cada clave, número a número, y suma. Divide cada resultado entre "
+        "√3 = 1.73, busca en la tabla su exponencial y la divide entre la suma de las tres: son los pesos.</p>",
         f'<div class="tarjetas">{tarjetas}</div>',
         "<h3>Exponenciales</h3>",
         tabla(exponenciales, ["x", *(f"0.0{c}" for c in range(10))], de_la_tabla="exponenciales"),
