@@ -431,7 +431,7 @@ def subcapas(
     apuestas: Sequence[str],
     perdidas: Sequence[float],
     pregunta: str = (
-        "Apaga las subcapas de una en una: ¿cuál se echa más de menos? Y si apagas dos a la vez, "
+        "Apaga las subcapas de una en una: ¿sin cuál sube más la pérdida? Y si apagas dos a la vez, "
         "¿sube la pérdida lo que suben las dos por separado?"
     ),
     respuesta: str | None = None,
