@@ -167,6 +167,12 @@ def desde_una_frase(texto: str) -> str:
     return re.split(r"(?<=[.!?])\s+(?=[A-ZÁÉÍÓÚ])", texto, maxsplit=1)[1]
 
 
+def desde_el_parrafo(texto: str, trozo: str) -> str:
+    """El trozo, con lo que le falta para empezar donde empieza su párrafo."""
+    donde = texto.index(trozo)
+    return texto[texto.rindex("\n\n", 0, donde) + 2 : donde] + trozo
+
+
 def parrafos(texto: str, letras: int) -> str:
     """El comienzo de un texto, hasta el final de una frase, con sus renglones seguidos."""
     seguido = re.sub(r"(?<!\n)\n(?!\n)", " ", texto.strip())
@@ -198,7 +204,7 @@ def adivinar(antes: str, pasaje: str, de_la_caja: list[int]) -> str:
     return ficha(
         "Adivinar la letra que sigue",
         "Clase 1. Copias: una, para quien dirige. Nadie más la ve.",
-        f'<p class="texto">Lee en voz alta: <i>… {seguro(" ".join(antes.split()))}</i></p>',
+        f'<p class="texto">Lee en voz alta: <i>{seguro(" ".join(antes.split()))}</i></p>',
         "<ol><li>«¿Qué letra viene?» Cada cual dice una; se vota a mano alzada y se prueba la más votada."
         "</li><li>Si no es, se prueba la segunda, y así hasta acertar. Las mayúsculas y las tildes no "
         "cuentan; el espacio (␣) y los signos, sí.</li><li>Escribe la letra en la pizarra y, en el recuadro "
@@ -273,7 +279,7 @@ def vocabularios(corpus: Corpus, texto: str, trozos: list[str]) -> str:
         clase="alta",
         de_la_tabla="trozos",
     )
-    cuentas = "<p>¿Cuántos trozos son? ______ ¿Cuántos distintos? ______ ¿Cuánto mide la lista? ______</p>"
+    cuentas = "<p>¿Cuántos trozos son? ______ ¿Cuántos distintos? ______ ¿Cuántos hay en la lista? ______</p>"
     return "".join(
         ficha(
             f"Vocabulario de {nombre}",
@@ -294,8 +300,8 @@ def vocabularios(corpus: Corpus, texto: str, trozos: list[str]) -> str:
             (
                 "dos",
                 "trozos",
-                f"Las letras y los {FUSIONES} primeros trozos que aprende BPE. Toma primero el de "
-                "arriba; lo que no tiene trozo se queda en letras, con el número de la otra ficha.",
+                f"Las letras y los {FUSIONES} primeros trozos que aprende BPE. Busca en la frase el 101, "
+                "después el 102, y así hasta el último. Lo que queda suelto va en letras, con el número de la otra ficha.",
                 lista((100 + n, trozo) for n, trozo in enumerate(trozos, 1)),
             ),
             (
@@ -498,6 +504,7 @@ def hacer(corpus: Corpus, texto: str) -> str:
     palabras = Counter(re.findall(r" ?\w+", texto[:300_000]))
     fusiones = bpe.aprender(palabras, FUSIONES)
     antes, pasaje = passages_of(apartado)[PASAJE]
+    antes = desde_el_parrafo(apartado, antes)
     pasaje = pasaje[:ADIVINADAS]
     de_la_caja = [min(n, TOPE) for n in intentos(caja, antes, pasaje)]
     paginas = paginas_sin_firma(caja, texto, apartado)
