@@ -17,7 +17,7 @@ FOLDER = Path(__file__).resolve().parent.parent
 MODULOS = ["probar.py"]
 MODULOS += [
     f"taller/{nombre}.py"
-    for nombre in (*"entorno hoja mecanica errores comprobaciones solucion".split(),)
+    for nombre in (*"entorno hoja mecanica detalles errores comprobaciones solucion".split(),)
 ]
 """Los que necesita."""
 SOLUCION = hoja.SOLUCION.read_text(encoding="utf-8")
