@@ -21,13 +21,13 @@ from pathlib import Path
 from types import ModuleType
 from typing import NamedTuple
 
-import detalles
 import torch
 import torch.nn.functional as F
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
+import detalles
 import hoja
 import mecanica
 from errores import iguales, nombrar

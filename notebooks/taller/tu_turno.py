@@ -39,9 +39,9 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-import detalles
 import torch
 
+import detalles
 import hoja
 from comprobaciones import (
     EN_BLANCO,
