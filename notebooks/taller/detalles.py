@@ -99,7 +99,8 @@ CAMBIAN_ALGO = re.compile(r"(torch|F)\.(manual_seed|set_\w+|use_\w+|seed|\w+_|sa
 def _se_pierde(suyo: ast.Module, _: ast.Module) -> Iterator[Tropiezo]:
     """Una llamada que da algo, y nadie lo guarda."""
     clase = clase_de(suyo)
-    metodos = {f"self.{nombre}" for nombre in los_metodos(clase)} if clase else set()
+    metodos = {f"self.{nombre}" for nombre in dir(nn.Module)}
+    metodos |= {f"self.{nombre}" for nombre in los_metodos(clase)} if clase else set()
     recorridos = {ast.unparse(n.target) for n in ast.walk(suyo) if isinstance(n, ast.For)}
     for nodo in ast.walk(suyo):
         if not isinstance(nodo, ast.Expr):
@@ -250,13 +251,13 @@ def _de_uno_solo(nodo: ast.expr) -> str:
 
 def _dos_veces(suyo: ast.Module, _: ast.Module) -> Iterator[Tropiezo]:
     """Dos funciones con el mismo nombre: vale la última."""
-    vistas: dict[tuple[int, str], int] = {}
-    for funcion in funciones_de(suyo):
-        cual = funcion.col_offset, funcion.name
-        if cual in vistas:
-            que = f"{funcion.name} está escrita dos veces, y vale la última"
-            yield Tropiezo(que, funcion.lineno)
-        vistas[cual] = funcion.lineno
+    for dueno in (suyo, *(n for n in suyo.body if isinstance(n, ast.ClassDef))):
+        vistas = set()
+        for funcion in (n for n in dueno.body if isinstance(n, ast.FunctionDef)):
+            if funcion.name in vistas:
+                que = f"{funcion.name} está escrita dos veces, y vale la última"
+                yield Tropiezo(que, funcion.lineno)
+            vistas.add(funcion.name)
 
 
 def _no_se_llega(suyo: ast.Module, _: ast.Module) -> Iterator[Tropiezo]:
@@ -328,14 +329,18 @@ def _es_texto(nodo: ast.AST) -> bool:
 
 # --- los tensores -----------------------------------------------------------------------------
 
-CORTAN = r"\.item\(|\.detach\(|\.data\b|\.numpy\(|\.tolist\(|no_grad|inference_mode|torch\.tensor\("
+CORTAN = r"\.item\(|\.detach\(|\.data\b|\.numpy\(|no_grad|inference_mode|torch\.tensor\((?!-?(?:math|torch|float|\d))"
 
 
 def _corta_el_gradiente(suyo: ast.Module, debido: ast.Module) -> Iterator[Tropiezo]:
     """`.item()` y otros, que la solución no usa."""
     buenos = set(re.findall(CORTAN, ast.unparse(debido)))
+    iniciales = [f for f in funciones_de(suyo) if f.name == "__init__"]
+    al_nacer = {n.lineno for f in iniciales for n in ast.walk(f) if isinstance(n, ast.stmt)}
     for numero, linea in _lineas_de(suyo):
-        for cual in re.findall(CORTAN, linea):
+        if numero in al_nacer:
+            continue
+        for cual in re.findall(CORTAN, linea) if not re.search(r"append\(|float\(", linea) else ():
             if cual not in buenos:
                 quien = cual.strip(".(") if cual != "torch.tensor(" else "torch.tensor(…)"
                 yield Tropiezo(f"{quien} corta el gradiente", numero)
@@ -352,15 +357,17 @@ def _lineas_de(arbol: ast.AST) -> Iterator[tuple[int, str]]:
             yield from ((uno.lineno, ast.unparse(uno)) for uno in nodo.decorator_list)
 
 
-def _en_su_sitio(suyo: ast.Module, _: ast.Module) -> Iterator[Tropiezo]:
+def _en_su_sitio(suyo: ast.Module, debido: ast.Module) -> Iterator[Tropiezo]:
     """`x -= …`, `x[…] = …` o `x.add_(…)`, que cambian lo que se recibe."""
-    for funcion in funciones_de(suyo):
-        de_fuera = set(parametros_de(funcion))
+    for funcion, bien in _parejas(suyo, debido):
+        de_fuera = set(parametros_de(funcion)) - {_cambiado(n) for n in _sentencias(bien)}
         for nodo in sorted(_sentencias(funcion), key=lambda n: n.lineno):
             if isinstance(nodo, ast.Assign) and isinstance(nodo.targets[0], ast.Name):
                 nombre = nodo.targets[0].id  # si es otro nombre de lo recibido, también lo cambia
                 otro_nombre = ast.unparse(nodo.value) in de_fuera
                 de_fuera = de_fuera | {nombre} if otro_nombre else de_fuera - {nombre}
+            elif isinstance(nodo, ast.Assign) and isinstance(nodo.targets[0], ast.Tuple):
+                de_fuera -= {ast.unparse(uno) for uno in nodo.targets[0].elts}
             elif _cambiado(nodo) in de_fuera:
                 yield Tropiezo("ahí se cambia en su sitio: haz otro", nodo.lineno)
 
@@ -413,7 +420,11 @@ def _ejes(suyo: ast.Module, debido: ast.Module) -> Iterator[Tropiezo]:
                 f"sin eje, {metodo} junta todos los números: ¿{metodo}(-1, …)?", nodo.lineno
             )
         delante = [n for n in ejes if isinstance(n, ast.Constant) and type(n.value) is int]
-        if delante and "(-1" in bien and not re.search(rf"{metodo}\([01]", bien):
+        if (
+            delante
+            and "(…" in _docstrings(suyo, debido)
+            and not re.search(rf"{metodo}\([01]", bien)
+        ):
             que = f"el eje {delante[0].value} se cuenta por delante: ¿es el último, −1?"
             yield Tropiezo(que, nodo.lineno)
         se_va = metodo in REDUCEN and ejes and not nombres & {"keepdim", "keepdims"}
@@ -434,8 +445,10 @@ def _division_entera(suyo: ast.Module, debido: ast.Module) -> Iterator[Tropiezo]
         if hace in ENTEROS or isinstance(nodo, ast.Slice):
             valen |= {id(n) for n in ast.walk(nodo)}
         elif isinstance(nodo, ast.Assign) and isinstance(nodo.value, ast.BinOp):
-            sencilla = isinstance(nodo.value.right, ast.Name | ast.Constant)
+            sencilla = isinstance(nodo.value.right, ast.Name | ast.Constant | ast.Attribute)
             valen |= {id(nodo.value)} if sencilla else set()
+        elif isinstance(nodo, ast.BinOp) and isinstance(nodo.op, ast.Mult):
+            valen.add(id(nodo.left))  # n // 2 * 2
     for nodo in ast.walk(suyo):
         entera = isinstance(nodo, ast.BinOp) and isinstance(nodo.op, ast.FloorDiv)
         if entera and id(nodo) not in valen:
@@ -447,9 +460,8 @@ PRODUCTOS = r"@|matmul\(|einsum\(|bmm\(|\bmm\(|dot_product|\.dot\("
 
 def _por_en_vez_de_arroba(suyo: ast.Module, debido: ast.Module) -> Iterator[Tropiezo]:
     """`pesos * v`, donde la solución multiplica matrices."""
-    if len(re.findall(PRODUCTOS, ast.unparse(suyo))) >= len(
-        re.findall(PRODUCTOS, ast.unparse(debido))
-    ):
+    escritos, debidos = (re.findall(PRODUCTOS, ast.unparse(uno)) for uno in (suyo, debido))
+    if len(escritos) >= len(debidos) or ".sum(" in ast.unparse(suyo):
         return
     for nodo in ast.walk(suyo):
         por = isinstance(nodo, ast.BinOp) and isinstance(nodo.op, ast.Mult)
@@ -579,6 +591,13 @@ def _sin_borrar(suyo: ast.Module, debido: ast.Module) -> Iterator[Tropiezo]:
             )
 
 
+def _docstrings(*arboles: ast.Module) -> str:
+    """Lo que dicen de sí las clases y las funciones."""
+    con_docstring = (ast.ClassDef, ast.FunctionDef)
+    nodos = [n for arbol in arboles for n in ast.walk(arbol) if isinstance(n, con_docstring)]
+    return "\n".join(ast.get_docstring(nodo) or "" for nodo in nodos)
+
+
 # --- lo que se aprende ------------------------------------------------------------------------
 
 
@@ -593,7 +612,8 @@ def _no_se_aprende(suyo: ast.Module, debido: ast.Module) -> Iterator[Tropiezo]:
             continue
         nombre, valor = nodo.targets[0].attr, ast.unparse(nodo.value)
         parecido = get_close_matches(nombre, debidos - suyos, 1, 0.8)
-        if nombre not in debidos and parecido:
+        pedido = parecido and re.search(rf"\b{parecido[0]}\b", _docstrings(suyo, debido))
+        if nombre not in debidos and pedido:
             yield Tropiezo(f"¿self.{nombre} es self.{parecido[0]}?", nodo.lineno)
         if isinstance(nodo.value, ast.List | ast.ListComp) and valor != "[]":
             que = f"en una lista de Python, self.{nombre}, no se ven los parámetros"

@@ -257,7 +257,8 @@ def _en_init(suyo: ast.Module, debido: ast.Module) -> Iterator[Tropiezo]:
         return
     hacer = los_metodos(clase)["__init__"]
     suyos = {n.attr for n in ast.walk(clase) if es_de_self(n) and isinstance(n.ctx, ast.Load)}
-    buscados = (suyos | atributos(debida)) - atributos(clase)
+    con_comillas = {n.value for n in ast.walk(hacer) if isinstance(n, ast.Constant)}
+    buscados = (suyos | atributos(debida)) - atributos(clase) - con_comillas  # register_buffer
     for nodo in ast.walk(hacer):
         if isinstance(nodo, ast.Name) and isinstance(nodo.ctx, ast.Store) and nodo.id in buscados:
             que = f"en __init__, a `{nodo.id} = …` le falta self.: sin él se pierde al acabar"
@@ -450,7 +451,7 @@ def _guarda_nada_o_una_tupla(nodo: ast.Assign) -> Iterator[Tropiezo]:
     guardada, valor = ast.unparse(nodo.targets[0]), nodo.value
     if isinstance(valor, ast.Call) and isinstance(valor.func, ast.Attribute):
         metodo = valor.func.attr
-        if metodo in NO_DAN_NADA:
+        if metodo in NO_DAN_NADA and ast.unparse(valor.func.value) not in ("np", "torch"):
             con_listas = " cambia una lista (un tensor no lo tiene: torch.cat)"
             hace = con_listas if metodo in ("append", "extend") else " hace lo suyo"
             que = f"{metodo}{hace} y no da nada: quita «{guardada} =» de delante"

@@ -12,8 +12,10 @@ from safetensors.torch import save_file
 
 import comprobaciones
 import curso
+import detalles
 import errores
 import hoja
+import mecanica
 import mi_gpt
 from comprobaciones import EN_BLANCO, PIEZAS, POR_TITULO, motivo, sortear
 from respuestas import OTRAS, programa
@@ -1109,6 +1111,32 @@ def test_lo_que_no_acaba_se_detiene_y_dice_donde(monkeypatch):
     sin_fin = "def igualar(x):\n    while True:\n        x = x + 1\n"
     fallo = motivo("igualar", hoja.poner(SOLUCION, "igualar", sin_fin))
     assert fallo.startswith("no ha acabado en un minuto") and "en la línea" in fallo
+
+
+@pytest.mark.parametrize("nombre", hoja.trozos(SOLUCION))
+def test_una_respuesta_buena_no_tiene_tropiezos(nombre):
+    debida = hoja.leer(SOLUCION, nombre)
+    buenas = [debida, *(hoja.leer(otra.read_text(encoding="utf-8"), nombre) for otra in OTRAS)]
+    for buena in buenas:
+        assert mecanica.tropiezo(buena, debida) is None
+        assert detalles.detalle(buena, debida, "no da lo que") is None
+
+
+def test_lo_que_parece_un_tropiezo_y_no_lo_es():
+    """Añadir a un conjunto, y una tupla de uno que va entre paréntesis en otra función."""
+    escrito = """\
+def mi_f(x):
+    vistos = set()
+    vistos.add(x)
+
+    def cambiar(y):
+        return (y,)
+
+    todo = np.append(vistos, cambiar(x))
+    return todo
+"""
+    assert mecanica.tropiezo(escrito, escrito) is None
+    assert detalles.detalle(escrito, escrito, "no da lo que") is None
 
 
 def test_python_no_avisa_en_ingles(recwarn):
