@@ -531,13 +531,13 @@ def main(orden: str = "", que: str = "", temperatura: str = "0.7") -> None:
         print(comienzo + escribe(modelo, tokenizador, comienzo, 600, tibio))
         print(f"guardado en {MODELO}; más: python {sys.argv[0]} escribir")
     elif orden == "escribir":
-        tibio = grados(temperatura)
+        tibio, escribe = grados(temperatura), pieza("generar")
         cual = MODELO if Path(MODELO).exists() else CAJA
         if not Path(cual).exists():
             sys.exit(f"En esta carpeta no hay {MODELO}: antes, python {sys.argv[0]} entrenar TEXTO")
         modelo, tokenizador = abrir(cual)
         comienzo = que or "En un lugar de la Mancha"
-        print(comienzo + pieza("generar")(modelo, tokenizador, comienzo, 300, tibio))
+        print(comienzo + escribe(modelo, tokenizador, comienzo, 300, tibio))
     else:
         print(USO, end="")
 
