@@ -1,20 +1,23 @@
 """What the learner writes is used where it passes; chapters run without it, and with it."""
 
 import builtins
+import math
 import re
 from pathlib import Path
 from textwrap import indent
 from types import SimpleNamespace
 
 import nbformat
+import numpy as np
 import pytest
 import torch
 from nbformat import NotebookNode
+from safetensors.torch import save_file
 from test_notebooks import CHAPTERS, code_cells, execute, read
 
 import curso
 import hoja
-from comprobaciones import POR_TITULO
+from comprobaciones import POR_TITULO, Donde, en_espanol
 from respuestas import BUENAS, MALAS, OTRAS, programa
 from tu_turno import con_que, elegir, pieza
 
@@ -648,3 +651,38 @@ def test_in_a_notebook_a_turn_that_cannot_be_read_or_was_not_run_is_said_in_span
     )
     assert "· Esta celda no se puede leer: los paréntesis no cuadran, en la línea 1" in unreadable
     assert "· mi_doble no está: su celda no se ha ejecutado" in missing
+
+
+@pytest.mark.parametrize(
+    ("wrong", "said"),
+    [
+        (lambda: np.ones((2, 3)) * np.ones((4, 3)), "junta arrays que no encajan: (2,3) y (4,3)"),
+        (lambda: np.ones((2, 3)) @ np.ones((2, 3)), "esas matrices no se pueden multiplicar"),
+        (lambda: bool(np.ones(2)), "¿falta .mean(), .all() o .any()?"),
+        (lambda: np.ones(2).mean(-1, keepdim=True), "en NumPy es keepdims, con s"),
+        (lambda: list("ab")[0.5], "busca en una lista con algo de tipo float"),
+        (lambda: math.log([1]), "math quiere un solo número, y se le da algo de tipo list"),
+        (lambda: range([1]), "da algo de tipo list donde va un entero: ¿falta len(…)?"),
+        (lambda: range(1.5), "/ lleva decimales, // no"),
+        (lambda: torch.optim.SGD.zero_grad(), "usa una clase donde va uno hecho con ella"),
+        (
+            lambda: torch.ones(2) - torch.ones(2).max(0),
+            "max da dos cosas, los valores y sus lugares",
+        ),
+        (lambda: torch.ones(2)(3), "llama a algo de tipo Tensor como a una función: ¿falta un *"),
+        (lambda: torch.nn.Parameter(3), "nn.Parameter quiere un tensor, y se le da un número"),
+        (
+            lambda: torch.randint(9, 2),
+            "randint quiere la forma entre paréntesis, con su coma: (n,)",
+        ),
+        (lambda: torch.ones(2).grad.zero_(), "la primera vez, .grad es None"),
+        (lambda: ().append(1), "una tupla no crece: append es de las listas"),
+        (lambda: torch.Generator.manual_seed(1), "llama a manual_seed de la clase"),
+        (lambda: save_file(Path("a"), {}), "save_file recibe primero los tensores"),
+        (lambda: torch.ones(2).mean(0, keep_dim=True), "que no conoce: ¿se escribe así?"),
+    ],
+)
+def test_what_numpy_and_pytorch_say_in_english_is_told_in_spanish(wrong, said):
+    with pytest.raises(Exception) as caught:
+        wrong()
+    assert said in en_espanol(caught.value, Donde(""))
