@@ -1229,7 +1229,8 @@ def test_passages_of_a_learned_text_are_those_of_the_exporter(tab, text, count):
     assert tab.js("passagesOf(arguments[0])", text) == expected
     assert len(expected) == count
     if text in APOCRIFO:  # its lines are cut to a width, and few of them begin a sentence
-        assert all(re.match(r"[—¿¡ ]*[A-ZÁÉÍÓÚ]", passage) for _, passage in expected)
+        begins = [re.match(r"[—¿¡ ]*[A-ZÁÉÍÓÚ]", passage) for _, passage in expected]
+        assert begins.count(None) <= 1  # a piece of one sentence has no other beginning
     where = 0
     for before, passage in expected:  # one after the other, and each after what comes before it
         where = text.index(before + passage, where) + len(before + passage)
