@@ -966,6 +966,10 @@ def test_what_is_switched_off_adds_nothing(visit):
         see("la mancha", temperature=0.5)
     tab.press("#encender")
     assert tab.shown("#dos-modelos") == ""
+    # The tab key reaches one switch of each block, the arrow keys the others.
+    assert tab.all("#interruptores input", "(box) => box.tabIndex").count(0) == 2
+    tab.keys("#interruptores [value='1']", "ARROW_RIGHT", "ARROW_RIGHT", " ")
+    assert tab.all("#interruptores input:not(:checked)", "(box) => box.value") == ["1.1"]
 
 
 def test_hostile_characters_stay_letters_and_the_network_is_shut(visit):
