@@ -232,7 +232,7 @@ def chromium() -> Iterator["Tab"]:
     options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
     options.add_experimental_option("prefs", {"intl.accept_languages": "es"})
     with webdriver.Chrome(options=options, service=webdriver.ChromeService(driver)) as browser:
-        browser.set_script_timeout(180)  # for a slow machine: no wait lasts longer than it must
+        browser.set_script_timeout(110)  # for slow machines; selenium itself gives up after 120
         yield Tab(browser)
 
 
