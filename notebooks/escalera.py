@@ -282,7 +282,9 @@ PELDANOS = [
 ]
 VENTANA_FIJA = Peldano("ventana de 8 y MLP", "02_embeddings_y_posiciones", ConVentana)
 TRES_BLOQUES = [
-    pila("tres bloques sin ninguno", BLOQUES, residual=False, normalizacion=False),
+    pila(
+        "tres bloques, sin residual ni normalización", BLOQUES, residual=False, normalizacion=False
+    ),
     pila("tres bloques, solo normalización", BLOQUES, residual=False, normalizacion=True),
     pila("tres bloques, solo residual", BLOQUES, residual=True, normalizacion=False),
     PELDANOS[-1],

@@ -60,7 +60,8 @@ table { border-collapse: collapse; margin: .6em 0; font-size: 11pt; width: 100%;
 td, th { border: 1px solid #777; padding: .15em .3em; text-align: center; }
 td.alta { height: 11mm; }
 td.letra { height: 8mm; width: 4%; padding: 0; }
-td.dado { height: 12mm; width: 16.6%; text-align: left; vertical-align: top; color: #777; }
+td.dado { height: 14mm; text-align: left; vertical-align: top; color: #777; }
+.dados td:first-child { width: 8mm; text-align: center; vertical-align: middle; color: black; }
 td.frase { text-align: left; vertical-align: top; }
 .texto { white-space: pre-wrap; text-align: left; }
 .contar { font-size: 13pt; line-height: 1.68; }
@@ -68,7 +69,7 @@ td.frase { text-align: left; vertical-align: top; }
 .tarjetas div { border: 1px dashed #555; padding: 0 4mm; flex: 1; text-align: center; }
 .tarjetas p, .tarjetas h3 { margin: .3em 0; }
 .exponenciales { font-size: 9pt; }
-.exponenciales td, .exponenciales th { padding: 0; line-height: 1.3; }
+.exponenciales td, .exponenciales th { padding: 0; line-height: 1.25; }
 .cuenta td { height: 7mm; }
 .trozos td:first-child { width: 18mm; }
 .columnas { columns: 5; line-height: 1.5; }
@@ -166,6 +167,12 @@ def desde_una_frase(texto: str) -> str:
     return re.split(r"(?<=[.!?])\s+(?=[A-ZÁÉÍÓÚ])", texto, maxsplit=1)[1]
 
 
+def desde_el_parrafo(texto: str, trozo: str) -> str:
+    """El trozo, con lo que le falta para empezar donde empieza su párrafo."""
+    donde = texto.index(trozo)
+    return texto[texto.rindex("\n\n", 0, donde) + 2 : donde] + trozo
+
+
 def parrafos(texto: str, letras: int) -> str:
     """El comienzo de un texto, hasta el final de una frase, con sus renglones seguidos."""
     seguido = re.sub(r"(?<!\n)\n(?!\n)", " ", texto.strip())
@@ -197,7 +204,7 @@ def adivinar(antes: str, pasaje: str, de_la_caja: list[int]) -> str:
     return ficha(
         "Adivinar la letra que sigue",
         "Clase 1. Copias: una, para quien dirige. Nadie más la ve.",
-        f'<p class="texto">Lee en voz alta: <i>… {seguro(" ".join(antes.split()))}</i></p>',
+        f'<p class="texto">Lee en voz alta: <i>{seguro(" ".join(antes.split()))}</i></p>',
         "<ol><li>«¿Qué letra viene?» Cada cual dice una; se vota a mano alzada y se prueba la más votada."
         "</li><li>Si no es, se prueba la segunda, y así hasta acertar. Las mayúsculas y las tildes no "
         "cuentan; el espacio (␣) y los signos, sí.</li><li>Escribe la letra en la pizarra y, en el recuadro "
@@ -228,7 +235,12 @@ def adivinar(antes: str, pasaje: str, de_la_caja: list[int]) -> str:
 
 
 def contar(pagina: str) -> str:
-    casillas = tabla([[6 * f + c for c in range(1, 7)] for f in range(6)], clase="dado")
+    casillas = tabla(
+        [[f"<b>{f}</b>", *(6 * (f - 1) + c for c in range(1, 7))] for f in range(1, 7)],
+        ["", *range(1, 7)],
+        clase="dado",
+        de_la_tabla="dados",
+    )
     return ficha(
         "Una página para contar",
         "Clase 2. Copias: una por pareja. Elige una letra y apunta, una tras otra, las que la siguen. El espacio "
@@ -239,15 +251,15 @@ def contar(pagina: str) -> str:
         "Clase 2. Copias: una por pareja; y dos dados.",
         "<ol><li>Escribe en las casillas las letras que siguieron a la tuya, una por cada vez que "
         "salió, desde la 1. Si son más de 36, quédate con las 36 primeras.</li>"
-        "<li>Tira dos dados, uno para la fila y otro para la columna. Si la casilla está vacía, tira "
+        "<li>Tira dos dados: el primero dice la fila, y el segundo, la columna. Si la casilla está vacía, tira "
         "otra vez. La letra de la casilla es la que sigue.</li></ol>",
         "<p>Nuestra letra: ______. Una letra que salió el doble de veces ocupa el doble de casillas, y sale el "
         "doble.</p>",
         casillas,
         "<h3>Una línea entera, como Shannon en 1948</h3>",
-        "<p>La página hace de tabla. Con los ojos cerrados, pon el dedo en ella; busca desde ahí, hacia delante, la "
-        "última letra que escribiste (si se acaba la página, sigue desde el principio), y copia la que va detrás. "
-        "Así, cuarenta veces. La primera letra es la que está debajo del dedo.</p>",
+        "<p>La página hace de tabla. Cierra los ojos y pon el dedo en ella: la primera letra es la que hay debajo. Para "
+        "cada una de las demás, pon el dedo otra vez, busca desde ahí, hacia delante, la última letra que escribiste "
+        "(si se acaba la página, sigue desde el principio) y copia la que va detrás.</p>",
         tabla([[""] * 20, [""] * 20], clase="letra"),
     )
 
@@ -267,7 +279,7 @@ def vocabularios(corpus: Corpus, texto: str, trozos: list[str]) -> str:
         clase="alta",
         de_la_tabla="trozos",
     )
-    cuentas = "<p>¿Cuántos trozos son? ______ ¿Cuántos distintos? ______ ¿Cuánto mide la lista? ______</p>"
+    cuentas = "<p>¿Cuántos trozos son? ______ ¿Cuántos distintos? ______ ¿Cuántos hay en la lista? ______</p>"
     return "".join(
         ficha(
             f"Vocabulario de {nombre}",
@@ -288,8 +300,8 @@ def vocabularios(corpus: Corpus, texto: str, trozos: list[str]) -> str:
             (
                 "dos",
                 "trozos",
-                f"Las letras y los {FUSIONES} primeros trozos que aprende BPE. Toma primero el de "
-                "arriba; lo que no tiene trozo se queda en letras, con el número de la otra ficha.",
+                f"Las letras y los {FUSIONES} primeros trozos que aprende BPE. Busca en la frase el 101, "
+                "después el 102, y así hasta el último. Lo que queda suelto va en letras, con el número de la otra ficha.",
                 lista((100 + n, trozo) for n, trozo in enumerate(trozos, 1)),
             ),
             (
@@ -317,9 +329,9 @@ def atencion() -> str:
     ]
     return ficha(
         "«El gato juega»: tarjetas",
-        "Clase 5. Copias: una por grupo de tres. Se recortan. «gato» multiplica su consulta por cada clave, número a número, y "
-        "suma; divide entre √3 = 1.73; busca en la tabla la exponencial; y divide cada una entre la "
-        "suma de todas. Con esos pesos mezcla los valores.",
+        "Clase 5. Copias: una por grupo de tres, y otra, de la que se recortan las tres tarjetas.",
+        "<p>«gato» multiplica su consulta por cada clave, número a número, y suma. Divide cada resultado entre "
+        "√3 = 1.73, busca en la tabla su exponencial y la divide entre la suma de las tres: son los pesos.</p>",
         f'<div class="tarjetas">{tarjetas}</div>',
         "<h3>Exponenciales</h3>",
         tabla(exponenciales, ["x", *(f"0.0{c}" for c in range(10))], de_la_tabla="exponenciales"),
@@ -492,6 +504,7 @@ def hacer(corpus: Corpus, texto: str) -> str:
     palabras = Counter(re.findall(r" ?\w+", texto[:300_000]))
     fusiones = bpe.aprender(palabras, FUSIONES)
     antes, pasaje = passages_of(apartado)[PASAJE]
+    antes = desde_el_parrafo(apartado, antes)
     pasaje = pasaje[:ADIVINADAS]
     de_la_caja = [min(n, TOPE) for n in intentos(caja, antes, pasaje)]
     paginas = paginas_sin_firma(caja, texto, apartado)

@@ -31,6 +31,7 @@ COMUNES = ("ui/elements.js", "ui/notation.js")
 CARPETA = Path(__file__).resolve().parent / "laminas"
 CLASE = "sancho-lamina"
 """La clase del elemento que contiene una lámina; por ella se encuentran en un cuaderno."""
+MARCO = "marco.css"
 PAGINA = """<!doctype html>
 <html lang="es"><head><meta charset="utf-8">
 <meta name="viewport" content="width=device-width, initial-scale=1">
@@ -71,14 +72,14 @@ class Lamina:
         programas = [scripts.joined(modulos), leer("comun.js"), leer(f"{self.nombre}.js")]
         return PAGINA.format(
             titulo=html.escape(self.titulo),
-            estilo=hoja_de_estilo() + leer("marco.css") + leer(f"{self.nombre}.css"),
+            estilo=hoja_de_estilo() + leer(MARCO) + leer(f"{self.nombre}.css"),
             datos=datos.replace("<", "\\u003c"),  # así ningún texto puede cerrar el <script>
             programa="".join(programas),
         )
 
     def html(self) -> str:
         titulo, alt = html.escape(self.titulo), html.escape(self.alt)
-        marco = html.escape(self.pagina(), quote=False).replace('"', "&quot;")
+        marco = en_atributo(self.pagina())
         figura = base64.b64encode(png_pequeno(self.figura)).decode()
         # Sin altura hasta que su programa la pide: donde no corre, el marco no ocupa nada.
         return (
@@ -114,6 +115,20 @@ def hoja_de_estilo() -> str:
     """Dar de la hoja de estilo de la página los colores, los mandos, las letras y las tablas."""
     hoja = (page.UI / "style.css").read_text(encoding="utf-8")
     return re.sub(r"\n\s*", "\n", hoja.partition("/* where it looks */")[0])
+
+
+def con_el_estilo_de_hoy(guardada: str) -> str:
+    """Poner en el HTML guardado de una lámina la hoja de estilo de la página, que pudo cambiar después."""
+    antes, estilo, lo_demas = guardada.partition(en_atributo("<style>"))
+    propio = en_atributo(leer(MARCO))
+    if not estilo or propio not in lo_demas:
+        raise ValueError(f"una lámina guardada no tiene el estilo de {MARCO}: ejecuta su capítulo")
+    return antes + estilo + en_atributo(hoja_de_estilo()) + propio + lo_demas.partition(propio)[2]
+
+
+def en_atributo(pagina: str) -> str:
+    """Dar un HTML como se escribe en un atributo de otro, entre comillas."""
+    return html.escape(pagina, quote=False).replace('"', "&quot;")
 
 
 @contextmanager
@@ -431,7 +446,7 @@ def subcapas(
     apuestas: Sequence[str],
     perdidas: Sequence[float],
     pregunta: str = (
-        "Apaga las subcapas de una en una: ¿cuál se echa más de menos? Y si apagas dos a la vez, "
+        "Apaga las subcapas de una en una: ¿sin cuál sube más la pérdida? Y si apagas dos a la vez, "
         "¿sube la pérdida lo que suben las dos por separado?"
     ),
     respuesta: str | None = None,
@@ -496,7 +511,7 @@ def comprimir(numeros: np.ndarray) -> str:
 
 
 def lo_que_se_apaga(perdidas: np.ndarray) -> str:
-    """Decir qué subcapa se echa más de menos, cuál menos, y si los daños se suman."""
+    """Decir sin qué subcapa sube más la pérdida, sin cuál sube menos, y si los daños se suman."""
     cuantas = len(perdidas).bit_length() - 1
     nombres, enteras = nombres_de_subcapas(cuantas), perdidas[-1]
     bits = [1 << i for i in reversed(range(cuantas))]

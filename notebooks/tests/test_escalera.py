@@ -262,7 +262,7 @@ README_NAMES = {
     "*control: un bloque, solo con normalización*": "un bloque, solo normalización",
     "*control: un bloque, solo con residual*": "un bloque, solo residual",
     "+ residual y normalización (un bloque)": "residual y normalización",
-    "*control: tres bloques sin residual ni normalización*": "tres bloques sin ninguno",
+    "*control: tres bloques sin residual ni normalización*": "tres bloques, sin residual ni normalización",
     "*control: tres bloques, solo con normalización*": "tres bloques, solo normalización",
     "*control: tres bloques, solo con residual*": "tres bloques, solo residual",
     "+ más bloques (tres)": "más bloques",
