@@ -502,6 +502,8 @@ def abrir(ruta: str | Path) -> tuple[nn.Module, Tokenizador]:
 
 def leer(archivo: str) -> str:
     """Dar el texto de un archivo."""
+    if not Path(archivo).is_file():
+        raise ValueError(f"no hay ningún archivo {archivo}")
     try:
         return Path(archivo).read_text(encoding="utf-8-sig")
     except UnicodeDecodeError:
@@ -529,10 +531,13 @@ def main(orden: str = "", que: str = "", temperatura: str = "0.7") -> None:
         print(comienzo + escribe(modelo, tokenizador, comienzo, 600, tibio))
         print(f"guardado en {MODELO}; más: python {sys.argv[0]} escribir")
     elif orden == "escribir":
-        tibio = grados(temperatura)
-        modelo, tokenizador = abrir(MODELO if Path(MODELO).exists() else CAJA)
+        tibio, escribe = grados(temperatura), pieza("generar")
+        cual = MODELO if Path(MODELO).exists() else CAJA
+        if not Path(cual).exists():
+            sys.exit(f"En esta carpeta no hay {MODELO}: antes, python {sys.argv[0]} entrenar TEXTO")
+        modelo, tokenizador = abrir(cual)
         comienzo = que or "En un lugar de la Mancha"
-        print(comienzo + pieza("generar")(modelo, tokenizador, comienzo, 300, tibio))
+        print(comienzo + escribe(modelo, tokenizador, comienzo, 300, tibio))
     else:
         print(USO, end="")
 

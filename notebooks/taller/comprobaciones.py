@@ -4,10 +4,12 @@ Cada una recibe el módulo con la pieza y las que esta usa, y protesta con una f
 falla y con qué valor. No mira cómo está escrita, sino lo que da.
 """
 
+import _thread
 import json
 import math
 import re
 import tempfile
+import threading
 import traceback
 import warnings
 from collections.abc import Callable, Iterable, Iterator
@@ -25,6 +27,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
+import detalles
 import hoja
 import mecanica
 from errores import iguales, nombrar
@@ -93,6 +96,11 @@ def _es_tensor(modulo: nn.Module, nombre: str) -> bool:
         return False
 
 
+def con_gradiente(x: Tensor) -> Tensor:
+    """Lo que entra en una pieza cuando delante hay otra que aprende."""
+    return x.clone().requires_grad_() + 0
+
+
 def aprende(modulo: nn.Module, sale: Tensor) -> None:
     """Protestar si el gradiente no llega a todos los parámetros."""
     assert sale.requires_grad, "lo que da no deja derivar: usa solo operaciones de PyTorch"
@@ -102,9 +110,9 @@ def aprende(modulo: nn.Module, sale: Tensor) -> None:
 
 
 def deja_derivar(funcion: Callable[[Tensor], Tensor], x: Tensor) -> None:
-    assert funcion(x.clone().requires_grad_()).requires_grad, (
-        "el gradiente no la atraviesa: usa solo operaciones de PyTorch"
-    )
+    sale = funcion(con_gradiente(x))
+    assert sale.requires_grad, "el gradiente no la atraviesa: usa solo operaciones de PyTorch"
+    sale.square().sum().backward()
 
 
 def da_siempre_lo_mismo(modulo: nn.Module, x: Tensor) -> None:
@@ -150,8 +158,14 @@ class Falsa(nn.Module):
 
 def comprobar_tokenizador(mio: ModuleType) -> None:
     letras = mio.Tokenizador(" amor")
-    assert getattr(letras, "caracteres", None) == " amor", "no guarda los suyos en self.caracteres"
-    ids = letras.codificar("roma")
+    suyos = getattr(letras, "caracteres", None) or ()
+    assert list(suyos) == list(" amor"), "no guarda los suyos en self.caracteres"
+    with si_se_detiene(
+        "de «roma» no conoce las letras: si las busca en un diccionario, va de letra a número",
+        ValueError,
+        KeyError,
+    ):
+        ids = letras.codificar("roma")
     assert isinstance(ids, Tensor), f"codificar da {type(ids).__name__}, debería dar un tensor"
     assert ids.dtype == torch.long, f"codificar da números {ids.dtype}, debería dar torch.long"
     assert ids.tolist() == [4, 3, 2, 1], (
@@ -316,7 +330,7 @@ def _probar_atencion(mio: ModuleType, medidas) -> None:
     tiene_forma(sale, (2, 7, C))
     if not iguales(sale, _atencion(atencion, _girar_e_igualar(atencion, x, medidas), H)):
         _decir_que_falla(atencion, x, sale, medidas)
-    aprende(atencion, sale)
+    aprende(atencion, atencion(con_gradiente(x)))
 
 
 def _decir_que_falla(atencion: nn.Module, x: Tensor, sale: Tensor, medidas) -> None:
@@ -392,7 +406,7 @@ def _probar_feed_forward(mio: ModuleType, medidas) -> None:
                 lambda m, x=x: con_los_de(m.FeedForward(medidas), subcapa)(x),
             )
         assert iguales(sale, debido), "no da proj(activación(expand(x)))"
-    aprende(subcapa, sale)
+    aprende(subcapa, subcapa(con_gradiente(x)))
 
 
 def comprobar_layer_norm(mio: ModuleType) -> None:
@@ -423,7 +437,7 @@ def comprobar_layer_norm(mio: ModuleType) -> None:
     if not iguales(sale, gamma * normalizado + beta):
         nombrar("LayerNorm", sale, lambda m: con_los_de(m.LayerNorm(8), norma)(x))
     assert iguales(sale, gamma * normalizado + beta), "no da γ por lo normalizado, más β"
-    aprende(norma, sale)
+    aprende(norma, norma(con_gradiente(x)))
     with caso("con bias=False"):
         sin_sesgo = mio.LayerNorm(8, bias=False)
         assert sin_sesgo.bias is None, "con bias=False, self.bias no es None"
@@ -441,7 +455,9 @@ def _misma_epsilon(norma: Callable[[Tensor], Tensor], epsilon: float, con: str =
     dada = ((x / sale).square().mean() - cuadrados).item()  # la que explica lo que sale
     if not iguales(norma(3 * x), 3 * x / (9 * cuadrados + dada).sqrt()):
         return  # no es cosa de la épsilon
-    assert abs(dada) > 1e-5 * epsilon, f"{con}no suma ninguna épsilon, debería sumar {epsilon:g}"
+    assert abs(dada) > 1e-5 * epsilon, (
+        f"{con}no suma ninguna épsilon dentro de la raíz, debería sumar {epsilon:g}"
+    )
     assert abs(dada - epsilon) < 0.02 * epsilon, (
         f"{con}suma una épsilon de {dada:.1g}, debería sumar {epsilon:g}"
     )
@@ -474,7 +490,7 @@ def comprobar_bloque(mio: ModuleType) -> None:
                 lambda m, como=(medidas, bloque): con_los_de(m.Bloque(como[0]), como[1])(x),
             )
             raise AssertionError("no da lo que el bloque de PyTorch con los mismos parámetros")
-    aprende(bloque, sale)
+    aprende(bloque, bloque(con_gradiente(x)))
     sin_sesgos = [n for n in _parametros_de_un_bloque() if not n.endswith("bias")]
     de_norma = [n for n in _parametros_de_un_bloque() if n.startswith("norm")]
     _sin_ellos(mio.Bloque(forma(mio, norm="rmsnorm")), de_norma, 'con norm = "rmsnorm" ')
@@ -600,7 +616,7 @@ def comprobar_gpt(mio: ModuleType) -> None:
     aprende(modelo, modelo(ids))
     _sin_ellos(mio.Gpt(forma(mio, norm="rmsnorm")), ["norm.weight"], 'con norm = "rmsnorm" ')
     rotatorio = mio.Gpt(forma(mio, position="rope", n_layer=0))
-    assert not hasattr(rotatorio, "position_embedding"), (
+    assert getattr(rotatorio, "position_embedding", None) is None, (
         'tiene position_embedding también si forma.position no es "learned"'
     )
     with caso('si forma.position no es "learned"'):
@@ -652,7 +668,9 @@ def comprobar_entropia_cruzada(mio: ModuleType) -> None:
         f"con logits de miles da {dada:.0f}, debería dar {debida:.0f}: usa log_softmax"
     )
     logits.requires_grad_()
-    assert mio.entropia_cruzada(logits, objetivos).requires_grad, "no deja derivar: sin .item()"
+    assert mio.entropia_cruzada(logits, objetivos).requires_grad, (
+        "no deja derivar: usa solo operaciones de PyTorch"
+    )
 
 
 def comprobar_paso_de_adam(mio: ModuleType) -> None:
@@ -721,7 +739,7 @@ def comprobar_entrenar(mio: ModuleType) -> None:
         perdidas = mio.entrenar(tabla, torch.arange(LETRAS), pasos=200, lote=8, ventana=5, tasa=0.1)
     _mirar_los_lotes(leidas)
     assert isinstance(perdidas, list), "no devuelve la lista de las pérdidas"
-    assert len(perdidas) == 200, f"da {len(perdidas)} pérdidas, deberían ser 200, una por paso"
+    assert len(perdidas) == 200, f"devuelve {len(perdidas)} de las 200 pérdidas, una por paso"
     assert all(isinstance(p, float) for p in perdidas), "las pérdidas no son números: .item()"
     assert math.isclose(perdidas[0], math.log(LETRAS), rel_tol=1e-4), (
         f"empieza con una pérdida de {perdidas[0]:.2f}, debería ser ln 60 = 4.09"
@@ -903,12 +921,20 @@ def comprobar_generar(mio: ModuleType) -> None:
         voraz = mio.generar(modelo, letras, "ca", 8, temperatura=0)
     assert isinstance(voraz, str), f"da {type(voraz).__name__}, debería dar un texto"
     assert not voraz.startswith("ca") or len(voraz) == 8, "devuelve también el comienzo"
-    assert voraz == "bcabcabc", f"con temperatura 0 sigue «ca» con «{voraz}», debería «bcabcabc»"
+    assert len(voraz) == 8, (
+        f"con temperatura 0 sigue «ca» con «{voraz}», de {len(voraz)} letras, y se le piden 8"
+    )
     for escritas, dadas in enumerate(leidas[:8], 2):
-        debidas = letras.codificar("cabcabcabc"[:escritas][-5:]).tolist()
+        debidas = letras.codificar(("ca" + voraz)[:escritas][-5:]).tolist()
         assert dadas.tolist() == debidas, (
-            f"con {escritas} letras escritas lee {len(dadas)}, debería leer las {len(debidas)} últimas"
+            f"de «{('ca' + voraz)[:escritas]}» lee «{letras.descodificar(dadas)}», debería leer las "
+            f"{len(debidas)} últimas letras"
         )
+    assert voraz == "bcabcabc", f"con temperatura 0 sigue «ca» con «{voraz}», debería «bcabcabc»"
+    with si_se_detiene(
+        "con temperatura 0.0 divide entre 0: compara con ==", RuntimeError, con="inf"
+    ):
+        mio.generar(modelo, letras, "a", 2, temperatura=0.0)
     for temperatura, debida in ((1.0, 9 / 11), (2.0, 3 / 5)):
         escrito = "a" + mio.generar(modelo, letras, "a", 2000, temperatura=temperatura)
         pares = [(ord(b) - ord(a)) % 3 == 1 for a, b in zip(escrito, escrito[1:])]
@@ -928,7 +954,9 @@ def comprobar_generar(mio: ModuleType) -> None:
             f"debería salir el {debida:.0%}"
         )
     dos = [mio.generar(modelo, letras, "a", 50, semilla=s) for s in (1, 1, 2)]
-    assert dos[0] == dos[1], "con la misma semilla escribe dos cosas distintas"
+    assert dos[0] == dos[1], (
+        "con la misma semilla escribe dos cosas distintas: torch.multinomial(…, generator=…)"
+    )
     assert dos[0] != dos[2], "con otra semilla escribe lo mismo"
     torch.manual_seed(0)
     dado = torch.rand(1)
@@ -989,7 +1017,8 @@ def comprobar_guardar(mio: ModuleType) -> None:
         modelo = sortear(mio.Gpt(forma(mio, **opciones)))
         with tempfile.TemporaryDirectory() as carpeta:
             ruta = Path(carpeta) / "mio.safetensors"
-            mio.guardar(ruta, modelo, mio.Tokenizador("aábcdefghij"))
+            tokenizador = mio.Tokenizador("aábcdefghij")
+            mio.guardar(ruta, modelo, tokenizador)
             assert ruta.is_file(), "no escribe el archivo en la ruta dada"
             with si_se_detiene(no_es_suyo, SafetensorError):
                 tensores = load_file(ruta)
@@ -1000,15 +1029,20 @@ def comprobar_guardar(mio: ModuleType) -> None:
             contenido = json.loads(metadata["content"])
         assert isinstance(contenido, dict), 'en "content" no hay un diccionario'
         letras = contenido.get("characters")
-        assert isinstance(letras, str), (
+        suyas_no_son_texto = not isinstance(tokenizador.caracteres, str)
+        assert isinstance(letras, str) or suyas_no_son_texto, (
             f'en "characters" debería haber un texto, las letras, y hay {letras!r:.40}'
         )
-        assert letras == "aábcdefghij", f'en "characters" hay otras letras: {letras!r}'
+        assert list(letras or ()) == list("aábcdefghij"), (
+            f'en "characters" hay otras letras: {letras!r}'
+        )
         _misma_forma(contenido.get("model"), vars(modelo.forma))
         for nombre, p in modelo.named_parameters():
             assert nombre not in tensores, f'a {nombre} le falta "model." delante'
             guardado = tensores.get(f"model.{nombre}")
-            assert guardado is not None, f"no guarda model.{nombre}"
+            assert guardado is not None, (
+                f"no guarda model.{nombre}; guarda {', '.join(sorted(tensores)[:2]) or 'ninguno'}"
+            )
             assert guardado.dtype == p.dtype, f"guarda model.{nombre} en {guardado.dtype}"
             assert torch.equal(guardado, p), f"de model.{nombre} guarda otros números"
 
@@ -1075,7 +1109,8 @@ def _mirar_lo_abierto(modelo: nn.Module, abierto: object) -> None:
     assert not isinstance(letras, nn.Module), (
         "devuelve primero el tokenizador: va detrás del modelo"
     )
-    assert isinstance(suyo, nn.Module), f"devuelve {type(suyo).__name__}, y no el modelo"
+    de_que = ": le faltan los paréntesis, .eval()" if type(suyo).__name__ == "method" else ""
+    assert isinstance(suyo, nn.Module), f"devuelve {type(suyo).__name__}, y no el modelo{de_que}"
     for campo, valor in vars(modelo.forma).items():
         dado = getattr(suyo.forma, campo)
         assert dado == valor, f"abre un modelo con {campo} = {dado!r}, en el archivo es {valor!r}"
@@ -1086,7 +1121,7 @@ def _mirar_lo_abierto(modelo: nn.Module, abierto: object) -> None:
         )
     dadas = getattr(letras, "caracteres", None)
     assert dadas is not None, f"devuelve {type(letras).__name__}, y no el tokenizador"
-    assert dadas == "aábcdefghij", f"el tokenizador tiene otras letras: {dadas!r}"
+    assert list(dadas) == list("aábcdefghij"), f"el tokenizador tiene otras letras: {dadas!r}"
     assert not suyo.training, "el modelo está en modo de entrenamiento: .eval()"
 
 
@@ -1280,7 +1315,7 @@ def motivo(titulo: str, texto: str, primera: int = 0) -> str:
 def _lo_que_falla(pieza: Pieza, texto: str, donde: "Donde") -> str:
     nombre, escrito = pieza.nombre, donde.escrito
     try:
-        compile(escrito, "mi_gpt.py", "exec")
+        hoja.compilar(escrito)
         if not re.search(rf"^((def|class) {nombre}\b|{nombre} *=)", escrito, re.MULTILINE):
             return _con_otro_nombre(nombre, escrito)
         entera, _ = completa(pieza.titulo, texto)
@@ -1288,7 +1323,8 @@ def _lo_que_falla(pieza: Pieza, texto: str, donde: "Donde") -> str:
         with torch.random.fork_rng(devices=[]), torch.enable_grad(), warnings.catch_warnings():
             warnings.simplefilter("ignore")
             torch.manual_seed(1605)
-            pieza.comprobar(hoja.cargar(entera))
+            with en_un_minuto():
+                pieza.comprobar(hoja.cargar(entera))
     except AssertionError as error:
         return str(error) or "no da lo que debe"
     except SystemExit:
@@ -1296,6 +1332,37 @@ def _lo_que_falla(pieza: Pieza, texto: str, donde: "Donde") -> str:
     except Exception as error:
         return en_espanol(error, donde, _debida(nombre))
     return ""
+
+
+class NoAcaba(Exception):
+    """Lo escrito no ha acabado a tiempo."""
+
+
+LIMITE = 60
+"""Los segundos que se esperan: lo escrito tarda dos o tres."""
+
+
+@contextmanager
+def en_un_minuto() -> Iterator[None]:
+    """Detener lo de dentro si no acaba, como lo detendría Ctrl-C."""
+    vencido = threading.Event()
+
+    def parar() -> None:
+        vencido.set()
+        _thread.interrupt_main()
+
+    reloj = threading.Timer(LIMITE, parar)
+    reloj.daemon = True
+    if threading.current_thread() is threading.main_thread():
+        reloj.start()
+    try:
+        yield
+    except KeyboardInterrupt as error:
+        if not vencido.is_set():
+            raise
+        raise NoAcaba from error
+    finally:
+        reloj.cancel()
 
 
 def _debida(nombre: str) -> str:
@@ -1314,8 +1381,11 @@ def con_su_tropiezo(por_que: str, donde: "Donde", debida: str) -> str:
     hallado = mecanica.tropiezo(donde.escrito, debida)
     if hallado is not None:
         return f"{hallado.que}{donde(hallado.linea)}"
-    hallado = mecanica.detalle(donde.escrito, debida)
-    return f"{por_que}; {hallado.que}{donde(hallado.linea)}" if hallado is not None else por_que
+    hallado = detalles.detalle(donde.escrito, debida, por_que)
+    if hallado is None:
+        return por_que
+    linea = donde(hallado.linea)
+    return f"{por_que}; {hallado.que}{'' if linea in por_que else linea}"
 
 
 @dataclass(frozen=True)
@@ -1338,7 +1408,8 @@ class Donde:
     def de_un_error(self, error: Exception) -> int:
         """La línea de lo escrito en que algo se ha detenido, o 0 si no es de ahí."""
         cuantas = len(self.escrito.splitlines())
-        for paso in reversed(traceback.extract_tb(error.__traceback__)):
+        visto = error.__cause__ if isinstance(error, NoAcaba) else error
+        for paso in reversed(traceback.extract_tb(visto.__traceback__)):
             linea = (paso.lineno or 0) - self.ejecutada + 1
             if paso.filename == self.archivo and 1 <= linea <= cuantas:
                 return linea
@@ -1352,9 +1423,15 @@ def en_espanol(error: Exception, donde: Donde, debida: str = "") -> str:
     linea = donde.de_un_error(error)
     de_ahi = donde.escrito.splitlines()[linea - 1] if linea else ""
     que = ""
-    if isinstance(error, NameError):
-        nombre = re.search(r"'(\w+)'", str(error))
-        que = mecanica.suelto(nombre[1], donde.escrito, debida) if nombre else ""
+    nombre = re.search(r"'(\w+)'", str(error))
+    if isinstance(error, UnboundLocalError) and nombre:
+        que = mecanica.sin_valor(nombre[1], linea, donde.escrito, debida)
+    elif isinstance(error, NameError) and nombre:
+        que = mecanica.suelto(nombre[1], donde.escrito, debida)
+    elif isinstance(error, AttributeError) and linea and error.name:
+        que = mecanica.sin_atributo(error.name, error.obj, de_ahi, donde.escrito)
+    elif "inplace operation" in str(error):
+        linea = linea or detalles.lo_cambia_en_su_sitio(donde.escrito)
     return f"{getattr(error, 'caso', '')}{que or _que_pasa(error, de_ahi)}{donde(linea)}"
 
 
@@ -1363,16 +1440,43 @@ def _que_pasa(error: Exception, linea: str, dicho: str = "") -> str:
     for patron, frase in FRASES:
         hallado = re.search(patron, f"{type(error).__name__}: {dicho}")
         if hallado:
-            return hallado.expand(frase) + _pista(dicho, linea)
+            dicha = hallado.expand(frase).replace(", and ", ", ").replace(" and ", " y ")
+            return dicha + _pista(dicho, linea)
     if isinstance(error, SyntaxError):
         return dicho
     return f"se detiene con {type(error).__name__}: {dicho}"
 
 
 def _pista(dicho: str, linea: str) -> str:
-    """Un vector por su cuenta pide keepdim: sin él, el eje desaparece."""
-    sin_el = re.search(r"\.(mean|sum|var|std|amax|norm)\(", linea) and "keepdim" not in linea
-    return " (¿falta keepdim=True?)" if sin_el and "size of tensor" in dicho else ""
+    """Lo que se ve en la línea en que algo se ha detenido."""
+    for de_que, en_la_linea, frase in PISTAS:
+        hallado = re.search(en_la_linea, linea)
+        if hallado and re.search(de_que, dicho):
+            return f" ({hallado.expand(frase)})"
+    return ""
+
+
+PISTAS = (
+    (
+        "converted|real number|one element",
+        r"math\.(\w+)\(",
+        r"math es de números; torch.\1, de tensores",
+    ),
+    (
+        "Boolean value",
+        r"\b(max|min|sum|sorted)\(",
+        r"\1 es el de Python: a un tensor se le pide, .\1(…)",
+    ),
+    ("unpack", r"\.split\(", r"split(n) hace trozos de n; chunk(n), n trozos"),
+    ("unpack|iterat", r"[^_]parameters\(\)", r"named_parameters() da también los nombres"),
+    ("missing", r"\(\{", r"¿faltan los ** delante del diccionario?"),
+    (
+        "size of tensor|multiplied|dimensions",
+        r"\w\.T\b",
+        r".T da la vuelta a todos los ejes; .mT, a los dos últimos",
+    ),
+)
+"""En qué errores se mira, qué se busca en la línea, y qué se dice."""
 
 
 FRASES = (
@@ -1392,13 +1496,18 @@ FRASES = (
         r"expected an indented block after (?:'(\w+)' statement|(\w+) definition)",
         r"la sangría no cuadra: detrás de \1\2 falta una línea con más sangría",
     ),
+    (r"TabError|tabs and spaces", r"mezcla tabuladores y espacios en la sangría"),
+    (
+        r"invalid decimal literal|invalid imaginary literal",
+        r"un número y una letra van juntos: ¿falta un *, o unos paréntesis?",
+    ),
     (r"IndentationError|TabError", r"la sangría no cuadra"),
     (r"SyntaxError: invalid syntax", r"eso no es Python"),
     (
         r"UnboundLocalError:.*'(\w+)'",
-        r"usa `\1` antes de darle valor: no llames así a una variable",
+        r"usa `\1` antes de darle valor: si es el nombre de una función, no llames así a una variable",
     ),
-    (r"NameError:.*'(\w+)'", r"usa `\1`, que en mi_gpt.py no está"),
+    (r"NameError:.*'(\w+)'", r"usa `\1`, que no está definido"),
     (
         r"The size of tensor a \((\d+)\) must match the size of tensor b \((\d+)\).*dimension (\d+)",
         r"junta tensores que no encajan: \1 y \2 en el eje \3",
@@ -1419,6 +1528,10 @@ FRASES = (
     (r"Dimension out of range.*got (-?\d+)", r"pide el eje \1, que no hay"),
     (r"too many indices for tensor of dimension (\d+)", r"pide más ejes de los que hay, \1"),
     (
+        r"not enough values to unpack \(expected (\d+), got (\d+)",
+        r"reparte \2 cosas en \1 nombres",
+    ),
+    (
         r"too many values to unpack \(expected (\d+)|not enough values to unpack \(expected (\d+)",
         r"reparte en \1\2 nombres otro número de cosas",
     ),
@@ -1434,6 +1547,7 @@ FRASES = (
         r"cannot unpack non-iterable (?:builtin_function_or_method|method|function)",
         r"usa una función sin llamarla: faltan sus paréntesis",
     ),
+    (r"'super' object is not callable", r"super() no se llama: super().forward(…)"),
     (r"super\(\) argument 1", r"super() va sin nada entre sus paréntesis: super().forward(…)"),
     (r"'int' object is not iterable", r"recorre un número: ¿falta range(…)?"),
     (
@@ -1450,6 +1564,10 @@ FRASES = (
         r"llama a \1 de un número, y es cosa de los tensores: .item() va al final",
     ),
     (
+        r"'tuple' object has no attribute '(append|extend|insert)'",
+        r"una tupla no crece: \1 es de las listas",
+    ),
+    (
         r"'tuple' object has no attribute '(\w+)'",
         r"pide \1 a varias cosas juntas: sepáralas antes, a, b = …",
     ),
@@ -1461,6 +1579,79 @@ FRASES = (
     (
         r"(\w+)\(\) received an invalid combination of arguments - got (\(.*?\))",
         r"da a \1 lo que no espera: \2",
+    ),
+    (
+        r"'(int|str)' object has no attribute '(n_embd|n_head|n_layer|norm|activation|position)'",
+        r"da algo de tipo \1 donde va la forma entera",
+    ),
+    (
+        r"'list' object has no attribute '(?:shape|dim|size|view|float|reshape|mean|sum)'",
+        r"es una lista, y no un tensor: torch.stack la junta, o torch.tensor",
+    ),
+    (
+        r"'(?:int|float)' object has no attribute 'detach'",
+        r"nn.Parameter quiere un tensor, y se le da un número",
+    ),
+    (
+        r"'(Linear|Embedding)' object has no attribute '(?:normal_|uniform_|dim|size)'",
+        r"\1 es una capa; sus números son .weight",
+    ),
+    (
+        r"'NoneType' object has no attribute 'zero_'",
+        r"la primera vez, .grad es None, y no se puede poner a cero: .grad = None",
+    ),
+    (
+        r"descriptor '(\w+)' for '[\w.]*?\.?(\w+)' objects doesn't apply",
+        r"llama a \1 de la clase: faltan los paréntesis de uno hecho con ella",
+    ),
+    (
+        r"torch\.return_types\.(\w+)",
+        r"con un eje, \1 da dos cosas, los valores y sus lugares: .values",
+    ),
+    (
+        r"unsupported operand.*'(?:Falsa|Linear|Embedding|LayerNorm|RMSNorm|Atencion|FeedForward|Bloque)'",
+        r"hace una cuenta con una capa, y no con lo que da: se llama, con lo que lee entre paréntesis",
+    ),
+    (
+        r"(\w+)\(\): argument '\w+' .*must be Tensor, not ([A-Z]\w+)(?<!NoneType)",
+        r"da a \1 una capa, \2, y quiere un tensor: se hace, \2(), y después se llama",
+    ),
+    (
+        r"(\w+)\(\): argument '\w+' .*must be Tensor, not (range|list|tuple|int|float|generator|str)",
+        r"\1 quiere un tensor, y se le da algo de tipo \2",
+    ),
+    (
+        r"(\w+)\(\): argument '\w+' .*must be tuple of ints, not int",
+        r"\1 quiere la forma entre paréntesis, con su coma: (n,)",
+    ),
+    (
+        r"only supports boolean masks",
+        r"la máscara de masked_fill es de verdadero y falso: dtype=torch.bool, o .bool()",
+    ),
+    (
+        r"could not be broadcast together with shapes (\(.*?\)) (\(.*?\))",
+        r"junta arrays que no encajan: \1 y \2",
+    ),
+    (r"mismatch in its core dimension", r"esas matrices no se pueden multiplicar"),
+    (
+        r"truth value of an array",
+        r"pregunta si un array de varios números es verdad: ¿falta .mean(), .all() o .any()?",
+    ),
+    (r"_(\w+)\(\) got an unexpected keyword argument 'keepdim'", r"en NumPy es keepdims, con s"),
+    (r"must be real number, not (\w+)", r"math quiere un solo número, y se le da algo de tipo \1"),
+    (
+        r"list indices must be integers or slices, not (\w+)",
+        r"busca en una lista con algo de tipo \1, y se busca con un entero: ¿range(len(…))?",
+    ),
+    (r"missing .*'self'", r"usa una clase donde va uno hecho con ella: faltan sus paréntesis"),
+    (r"dump\(\) missing .*'fp'", r"json.dump escribe en un archivo; el texto lo da json.dumps"),
+    (
+        r"Expected a dict of .* but received <class '([\w.]+)'>",
+        r"save_file recibe primero los tensores, en un diccionario, y después la ruta",
+    ),
+    (
+        r"argument 'tensors' .*not Tensor",
+        r"torch.cat y torch.stack reciben una lista: torch.cat([a, b])",
     ),
     (
         r"module '([\w.]+)' has no attribute '(\w+)'",
@@ -1501,10 +1692,18 @@ FRASES = (
         r"da una clase donde va uno hecho con ella: faltan sus paréntesis",
     ),
     (
-        r"type must be tuple of ints,but got float|cannot be interpreted as an integer|not be float",
-        r"da un número con decimales donde va un entero: C / H lleva decimales, C // H no",
+        r"type must be tuple of ints,but got float|'float'.* as an integer|not be float",
+        r"da un número con decimales donde va un entero: / lleva decimales, // no",
+    ),
+    (
+        r"'(\w+)' object cannot be interpreted as an integer",
+        r"da algo de tipo \1 donde va un entero: ¿falta len(…)?",
     ),
     (r"slice indices must be integers", r"corta con algo que no es un número entero"),
+    (
+        r"TypeError: (\w+)\(\) takes (?:from \d+ to )?(\d+) positional arguments? but (\d+) (?:was|were) given",
+        r"da a \1 \3 cosas, y recibe \2",
+    ),
     (
         r"(\w+)\(\) takes (?:from \d+ to )?(\d+) positional arguments? but (\d+) (?:was|were) given",
         r"llama a \1 con \3 cosas, contando self, y espera \2",
@@ -1531,6 +1730,18 @@ FRASES = (
         r"(\w+)\.__init__\(\) got an unexpected keyword argument '(\w+)'",
         r"da a \1 un `\2`, que no conoce: toma solo lo suyo",
     ),
+    (
+        r"(\w+)\(\) got an unexpected keyword argument '(\w+)'",
+        r"da a \1 un `\2`, que no conoce: ¿se escribe así?",
+    ),
+    (
+        r"'(dict|list|tuple)' object is not callable",
+        r"llama a algo de tipo \1 como a una función: se busca con corchetes",
+    ),
+    (
+        r"'(Tensor|int|float)' object is not callable",
+        r"llama a algo de tipo \1 como a una función: ¿falta un *, o hay dos cosas con ese nombre?",
+    ),
     (r"'(\w+)' object is not callable", r"llama como a una función a algo que no lo es (\1)"),
     (
         r"'(\w+)' object is not (?:iterable|subscriptable)",
@@ -1544,7 +1755,7 @@ FRASES = (
     ),
     (
         r"leaf Variable that requires grad",
-        r"cambia un parámetro en su sitio, y es sin torch.no_grad()",
+        r"cambia un parámetro en su sitio fuera de torch.no_grad(): va dentro",
     ),
     (
         r"modified by an inplace operation",
@@ -1595,6 +1806,7 @@ FRASES = (
         r"unsupported operand type\(s\) for (\S+): '(\w+)' and '(\w+)'",
         r"hace la cuenta \1 con cosas que no la admiten (\2 y \3)",
     ),
+    (r"NoAcaba", r"no ha acabado en un minuto: ¿hay un while que no termina nunca?"),
     (r"RecursionError", r"se llama a sí misma sin fin"),
 )
 """Lo que dicen Python y PyTorch cuando algo se detiene, y cómo se cuenta."""

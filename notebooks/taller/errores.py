@@ -211,6 +211,11 @@ ERRORES: dict[str, tuple[tuple, ...]] = {
         ),
         ("divide entre la varianza, sin su raíz", (".sqrt()", "")),
         (
+            "divide solo la media: x menos la media va entre paréntesis",
+            ("self.weight * desvios /", "self.weight * (x - x.mean(-1, keepdim=True) /"),
+            ("self.epsilon).sqrt()", "self.epsilon).sqrt())"),
+        ),
+        (
             "divide la varianza entre C − 1, debería dividir entre C: la poblacional",
             ("desvios.square().mean(-1, keepdim=True)", "x.var(-1, keepdim=True)"),
         ),
@@ -317,6 +322,11 @@ ERRORES: dict[str, tuple[tuple, ...]] = {
             "normaliza detrás de cada bloque; va solo al final",
             ("x = bloque(x)", "x = self.norm(bloque(x))"),
         ),
+        (
+            "normaliza dentro del for; va detrás de él",
+            ("x = bloque(x)", "x = self.norm(bloque(x))"),
+            (LOGITS, "self.head(x)"),
+        ),
         ("no pasa por los bloques", ("x = bloque(x)", "bloque(x)")),
         ("pasa solo por el primer bloque", ("in self.blocks", "in self.blocks[:1]")),
         (
@@ -409,6 +419,8 @@ ERRORES: dict[str, tuple[tuple, ...]] = {
             ("beta1**t", "beta1"),
             ("beta2**t", "beta2"),
         ),
+        ("faltan los paréntesis de (1 − β1) · g", ("(1 - beta1) * g", "1 - beta1 * g")),
+        ("suma 1e8, y el número pequeño es 1e-8", ("1e-8", "1e8")),
         (
             "cuenta los pasos desde 0: t llega contado desde 1",
             ("beta1**t", "beta1 ** (t - 1)"),
@@ -470,6 +482,13 @@ ERRORES: dict[str, tuple[tuple, ...]] = {
         (
             "deja las parejas en dos mitades: cada una vuelve a los canales 2j y 2j + 1",
             (f"torch.stack(({GIRADO}), -1)", f"torch.stack(({GIRADO}), -2)"),
+        ),
+        (
+            "hace el segundo canal con el primero ya girado: guarda los dos a la vez",
+            (
+                "    girado = torch.stack((a * coseno - b * seno, a",
+                "    a = a * coseno - b * seno\n    girado = torch.stack((a, a",
+            ),
         ),
         (
             "cuenta las posiciones desde 1: la primera es la 0, y no se mueve",

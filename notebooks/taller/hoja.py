@@ -8,9 +8,10 @@ import ast
 import linecache
 import re
 import traceback
+import warnings
 from functools import lru_cache
 from pathlib import Path
-from types import ModuleType
+from types import CodeType, ModuleType
 from typing import NamedTuple
 
 AQUI = Path(__file__).resolve().parent
@@ -125,8 +126,15 @@ def cargar(texto: str) -> ModuleType:
     donde = "mi_gpt.py"
     # Para que un error pueda decir en qué línea.
     linecache.cache[donde] = (len(texto), None, texto.splitlines(True), donde)
-    exec(compile(texto, donde, "exec"), modulo.__dict__)
+    exec(compilar(texto, donde), modulo.__dict__)
     return modulo
+
+
+def compilar(texto: str, donde: str = "mi_gpt.py") -> CodeType:
+    """Compilar sin los avisos de Python, que son en inglés: de lo que no pasa hay otra frase."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return compile(texto, donde, "exec")
 
 
 # --- una hoja con un error en otro sitio -------------------------------------------------------
@@ -160,7 +168,7 @@ def sanar(texto: str, menos: str | None = None) -> tuple[str, dict[str, Mal]]:
     sana = texto
     for nombre, desde, hasta in reversed(_secciones(texto)):
         try:
-            compile(texto[desde:hasta], "mi_gpt.py", "exec")
+            compilar(texto[desde:hasta])
         except (SyntaxError, ValueError) as error:
             if nombre in buenos and nombre != menos:
                 males[nombre] = Mal(error, texto.count("\n", 0, desde) + (_lineno(error) or 1))

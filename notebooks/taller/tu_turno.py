@@ -41,8 +41,8 @@ from typing import Any
 
 import torch
 
+import detalles
 import hoja
-import mecanica
 from comprobaciones import (
     EN_BLANCO,
     POR_TITULO,
@@ -51,6 +51,7 @@ from comprobaciones import (
     completa,
     con_su_tropiezo,
     en_espanol,
+    en_un_minuto,
     motivo,
     prestar,
     sin_empezar,
@@ -126,7 +127,8 @@ def elegir(mia: Callable, solucion: Callable, comprobar: Callable[[Callable], No
     with torch.random.fork_rng(devices=[]):  # comprobar no cambia lo que se sortee después
         comprobar(solucion)
         try:
-            comprobar(entregada(mia))
+            with en_un_minuto():
+                comprobar(entregada(mia))
         except Vacia as error:
             por_que = lo_que_falta(*error.args)
         except AssertionError as error:
@@ -161,7 +163,7 @@ def lo_que_falta(funcion: Callable) -> str:
         isinstance(linea, ast.Pass) or hoja.venia(linea) for linea in definida.body
     ):
         return NADA_TODAVIA
-    for hallado in mecanica.sin_return(definida):
+    for hallado in detalles.sin_return(definida):
         return f"no devuelve nada: {hallado.que}{donde(hallado.linea)}"
     return "no devuelve nada: pasa por un camino sin return"
 
@@ -391,3 +393,18 @@ def traer_la_hoja() -> None:
 
     [traida] = files.upload().values()
     hoja.HOJA.write_bytes(traida)
+
+
+def decir_en_espanol(resultado: Any) -> None:
+    """Tras una celda que no se puede leer, o a la que le falta la de un turno, decirlo en español."""
+    error = resultado.error_before_exec or resultado.error_in_exec
+    if isinstance(error, SyntaxError):
+        print(f"· Esta celda {en_espanol(error, Donde(sin_magia(resultado.info.raw_cell)))}.")
+    elif isinstance(error, NameError) and re.match("mi_|Mi[A-Z]", error.name or ""):
+        print(
+            f"· {error.name} no está: su celda no se ha ejecutado, o se detuvo, o define otro nombre."
+        )
+
+
+if sesion := getattr(builtins, "get_ipython", lambda: None)():
+    sesion.events.register("post_run_cell", decir_en_espanol)

@@ -10,9 +10,12 @@ import pytest
 import torch
 from safetensors.torch import save_file
 
+import comprobaciones
 import curso
+import detalles
 import errores
 import hoja
+import mecanica
 import mi_gpt
 from comprobaciones import EN_BLANCO, PIEZAS, POR_TITULO, motivo, sortear
 from respuestas import OTRAS, programa
@@ -348,7 +351,12 @@ ERRORES = (
         ".sum() / 12",
         "va bien con B = 2 y T = 6, y no con B = 1 y T = 4",
     ),
-    ("entropia_cruzada", ".mean()", ".mean().detach()", "no deja derivar: sin .item()"),
+    (
+        "entropia_cruzada",
+        ".mean()",
+        ".mean().detach()",
+        "no deja derivar: usa solo operaciones de PyTorch; detach corta el",
+    ),
     ("paso_de_adam", ".sqrt() + 1e-8)", " + 1e-8).sqrt()", "el 1e-8 se suma a la raíz, fuera"),
     ("paso_de_adam", "w = w - tasa * encoger * w", "g = g + encoger * w", "no hace caso"),
     ("paso_de_adam", "w = w - tasa * encoger", "w -= tasa * encoger", "cambia lo que recibe"),
@@ -401,7 +409,7 @@ ERRORES = (
         "entrenar",
         "    return perdidas",
         "    return perdidas[::2]",
-        "da 100 pérdidas, deberían ser 200",
+        "devuelve 100 de las 200 pérdidas",
     ),
     ("entrenar", "valor.item()", "2 * valor.item()", "empieza con una pérdida de 8.19"),
     ("entrenar", "len(ids) - ventana", "len(ids) - ventana - 20", "nunca empieza una ventana en"),
@@ -451,7 +459,7 @@ ERRORES = (
     ("generar", "logits / temperatura", "logits * temperatura", "multiplica los logits"),
     ("generar", "(logits / temperatura)", "logits", "no hace caso de la temperatura"),
     ("generar", "[None, -modelo.forma.block_size :]", "[None]", "y block_size es 5"),
-    ("generar", "-modelo.forma.block_size :", "-1:", "con 2 letras escritas lee 1"),
+    ("generar", "-modelo.forma.block_size :", "-1:", "de «ca» lee «a», debería leer las 2 últimas"),
     ("generar", ", generator=azar", "", "con la misma semilla"),
     ("generar", "ids[leidas:]", "ids", "devuelve también el comienzo"),
     ("generar", "ids[leidas:]", "ids[leidas - 1 :]", "con temperatura 0 sigue «ca» con"),
@@ -558,7 +566,7 @@ ERRORES = (
         "suya",
         "da a Forma un `dropout`",
     ),
-    ("abrir_caja", "torch.no_grad()", "torch.enable_grad()", "y es sin torch.no_grad()"),
+    ("abrir_caja", "torch.no_grad()", "torch.enable_grad()", "fuera de torch.no_grad(): va dentro"),
     ("abrir_caja", "ValueError", "RuntimeError", "pide ValueError"),
     (
         "abrir_caja",
@@ -787,7 +795,7 @@ MECANICA = (
         "= Atencion(forma),",
         "la coma del final hace de self.attention",
     ),
-    ("Atencion", "3, H, C // H)", "3, H, C / H)", "C / H lleva decimales, C // H no"),
+    ("Atencion", "3, H, C // H)", "3, H, C / H)", "/ lleva decimales, // no"),
     ("LayerNorm", "desvios.square()", "desvios.square", "sin llamarla: faltan sus paréntesis"),
     ("Atencion", "B, T, C = x.shape", "B, T, C = x.size", "sin llamarla: faltan sus paréntesis"),
     ("Atencion", "return self.proj(", "return nn.Linear(", "en forward hace otra nn.Linear"),
@@ -817,7 +825,7 @@ MECANICA = (
         "FeedForward",
         "nn.Linear(forma.n_embd, 4",
         "nn.linear(forma.n_embd, 4",
-        "con esas mayúsculas?",
+        "torch.nn no tiene `linear`: ¿es `Linear`?",
     ),
     ("Bloque", "class Bloque(nn.Module)", "class Bloque", "class Bloque(nn.Module)"),
     ("Gpt", "for bloque in self.blocks", "for self.blocks in bloque", "el for va del revés"),
@@ -827,17 +835,314 @@ MECANICA = (
     ("entrenar", "valor.backward()", "valor.item().backward()", ".item() va al final"),
     ("entrenar", "perdidas = []", "perdidas = list", "en perdidas guarda list, y no uno hecho"),
     ("entrenar", "    return perdidas", "        return perdidas", "en la primera vuelta"),
+    # Lo que se pega a un signo, lo que se escribe dos veces y lo que no se ejecuta.
+    ("Entrada", "x = x + self", "x =+ self", "=+ no suma: para eso es +="),
+    ("paso_de_adam", "w = w - tasa * encoger * w", "w =- tasa * encoger * w", "=- no resta"),
+    ("paso_de_adam", "return w, m, v", "return {w, m, v}", "las llaves hacen un conjunto"),
+    (
+        "igualar",
+        "    return",
+        "    return x\n\n\ndef igualar(x):\n    return 2 *",
+        "igualar está escrita dos veces, y vale la última",
+    ),
+    (
+        "Bloque",
+        "x = x + self.attention(self.norm1(x))",
+        "return x + self.attention(self.norm1(x))",
+        "lo que va detrás de un return no se ejecuta",
+    ),
+    (
+        "Entrada",
+        "        return x",
+        "            return x",
+        "el return está dentro del if: si no se entra en él, no se devuelve nada",
+    ),
+    (
+        "Entrada",
+        "        x = self.token_embedding(ids)  # (B, T, C)\n        if self",
+        '        if self.forma.position == "learned":\n            x = self.token_embedding(ids)\n        if self',
+        "`x` no tiene valor si no se entra en el if que se lo da",
+    ),
+    ("Atencion, con girar", "if self.forma.qk_norm", "elif self.forma.qk_norm", "¿es otro if?"),
+    # Los nombres.
+    ("Entrada", "self.forma = forma", "self.forma = Forma", "guarda la clase Forma, y no la forma"),
+    ("generar", "[None, -modelo.forma", "[None, -Forma", "pide block_size a la clase Forma"),
+    ("generar", "tokenizador.codificar", "Tokenizador.codificar", "de la clase Tokenizador"),
+    ("mirar_atras", "-math.inf", "-inf", 'usa `inf`: en Python es float("inf")'),
+    ("LayerNorm", "keepdim=True", "keepdim=true", "usa `true`: en Python es True"),
+    ("mirar_atras", "math.sqrt", "sqrt", "usa `sqrt` sin decir de quién: ¿es math.sqrt?"),
+    ("Atencion", "bias=forma.bias", "bias=bias", "usa `bias` sin decir de quién: ¿es forma.bias?"),
+    (
+        "Atencion, con girar",
+        'position == "rope"',
+        "position == rope",
+        "`rope` es un texto: va entre comillas",
+    ),
+    (
+        "Entrada",
+        '.position == "learned"',
+        '.position == "Learned"',
+        '"Learned" se escribe "learned"',
+    ),
+    ("igualar", "x.square()", "self.square()", "usa `self`, que solo hay en los métodos"),
+    ("girar", "seno = angulos.cos()", "sena = angulos.cos()", "¿es `"),
+    (
+        "LayerNorm",
+        "        self.epsilon = epsilon\n",
+        "",
+        "pide self.epsilon, que no se ha guardado: en __init__",
+    ),
+    ("Atencion", "= mirar_atras(q", "= self.mirar_atras(q", "mirar_atras no es de self"),
+    ("LayerNorm", "self.weight = ", "self.weigth = ", "¿self.weigth es self.weight?"),
+    ("girar", "angulos.sin()", "angulos.sen()", "Tensor no tiene `sen`: en inglés, sin"),
+    (
+        "Tokenizador",
+        'ValueError(f"',
+        'ValueError("',
+        "a ese texto le falta la f de delante, y {letra!r} no cambia",
+    ),
+    # Los bucles.
+    (
+        "entrenar",
+        "        perdidas.append",
+        "    perdidas.append",
+        "ese append está fuera del for, y se hace una vez",
+    ),
+    (
+        "entrenar",
+        "    perdidas = []\n    for t in range(1, pasos + 1):\n",
+        "    for t in range(1, pasos + 1):\n        perdidas = []\n",
+        "`perdidas = []` está dentro del bucle",
+    ),
+    (
+        "entrenar",
+        "        optimizador.tasa = tasa * min(t / 50, 1)",
+        "        tasa = tasa * min(t / 50, 1)\n        optimizador.tasa = tasa",
+        "`tasa` es otra en cada vuelta",
+    ),
+    (
+        "entrenar",
+        "        comienzos =",
+        "        torch.manual_seed(1)\n        comienzos =",
+        "pone la misma semilla en cada vuelta",
+    ),
+    ("entrenar", "optimizador.tasa = ", "nueva = ", "`nueva` se calcula y no se usa"),
+    ("entrenar", "tasa * min(t / 50", "tasa * min(t // 50", "// deja la división sin decimales"),
+    (
+        "entrenar",
+        "optimizador.zero_grad()",
+        "pass",
+        "backward suma el gradiente al de antes, que no se ha borrado",
+    ),
+    (
+        "abrir_caja",
+        "p.copy_(archivo",
+        "p = (archivo",
+        "`p = …` no cambia el parámetro, solo el nombre",
+    ),
+    (
+        "Atencion, con girar",
+        "q, k = girar(q), girar(k)",
+        "q, k = girar(k), girar(q)",
+        "guarda en q lo que sale de k, y al revés",
+    ),
+    # Los tensores.
+    ("LayerNorm", "mean(-1, keepdim=True)", "mean()", "sin eje, mean junta todos los números"),
+    ("LayerNorm", "square().mean(-1, keepdim=True)", "square().mean(-1)", "¿falta keepdim=True?"),
+    ("mirar_atras", "softmax(-1)", "softmax(1)", "el eje 1 se cuenta por delante"),
+    ("mirar_atras", "pesos @ v, pesos", "pesos * v, pesos", "* multiplica número a número"),
+    ("mirar_atras", "T, D = q.shape", "D, T = q.shape", "los ejes van en otro orden: T, D"),
+    ("mirar_atras", "dtype=torch.bool, ", "", "es de verdadero y falso: dtype=torch.bool"),
+    ("mirar_atras", "T, D = q.shape[-2:]", "B, T, D = q.shape", "reparte 2 cosas en 3 nombres"),
+    ("mirar_atras", "q @ k.mT", "q @ k.T", ".mT, a los dos últimos"),
+    (
+        "mirar_atras",
+        "    puntuaciones = q",
+        "    q *= 2\n    puntuaciones = q",
+        "ahí se cambia en su sitio: haz otro",
+    ),
+    ("mirar_atras", "def mirar_atras", "@torch.no_grad()\ndef mirar_atras", "no_grad corta el"),
+    ("LayerNorm", "self.weight * des", "self.weight.data * des", "data corta el gradiente"),
+    (
+        "LayerNorm",
+        "(varianza + self.epsilon).sqrt()",
+        "math.sqrt(varianza)",
+        "torch.sqrt, de tensores",
+    ),
+    (
+        "Entrada",
+        ".weight[: ids.shape[1]]",
+        "(torch.arange(len(ids)))",
+        "len(ids) es B, el primer eje",
+    ),
+    ("Entrada", ".weight[: ids.shape[1]]", "(range(4))", "embedding quiere un tensor"),
+    ("girar", "x[..., 0::2]", "x[0::2]", "x[0::2] corta el primer eje; el último, x[..., 0::2]"),
+    (
+        "entropia_cruzada",
+        "-log_p.gather(-1, objetivos[..., None]).mean()",
+        "F.cross_entropy(objetivos, logits.mT)",
+        "recibe primero los logits, y después los objetivos",
+    ),
+    ("igualar", "return x /", "return nn.RMSNorm(x) /", "nn.RMSNorm(…) hace la capa"),
+    ("generar", "torch.cat((ids, nueva))", "torch.cat(ids, nueva)", "reciben una lista"),
+    ("Gpt", "            x = bloque(x)", "            bloque(x)", "lo que da bloque(…) se pierde"),
+    (
+        "abrir_gpt2",
+        "nombre = nombre.replace",
+        "nombre.replace",
+        "replace no cambia nombre: da otro",
+    ),
+    # Lo que se aprende.
+    (
+        "Bloque",
+        "self.feed_forward = ",
+        "self.feedforward = ",
+        "¿self.feedforward es self.feed_forward?",
+    ),
+    ("LayerNorm", "nn.Parameter(torch.ones(C))", "torch.ones(C)", "self.weight = nn.Parameter(…)"),
+    (
+        "Gpt",
+        "nn.ModuleList(Bloque(forma) for _ in range(forma.n_layer))",
+        "[Bloque(forma) for _ in range(forma.n_layer)]",
+        "en una lista de Python, self.blocks, no se ven",
+    ),
+    ("Entrada", "weight, std=0.2)", "weight, 0.2)", "lo primero que recibe normal_ es la media"),
+    (
+        "Entrada",
+        "nn.init.normal_(self.token_embedding.weight",
+        "nn.init.normal_(self.token_embedding",
+        "sus números son .weight",
+    ),
+    (
+        "Bloque",
+        "x + self.attention(self.norm1(x))",
+        "x + self.attention",
+        "una cuenta con una capa",
+    ),
+    ("guardar", "json.dumps(", "json.dump(", "el texto lo da json.dumps"),
+    (
+        "FeedForward",
+        "ACTIVACIONES[forma.activation]",
+        "ACTIVACIONES(forma.activation)",
+        "se busca con corchetes",
+    ),
+    (
+        "FeedForward",
+        "self.activacion(self.expand(x))",
+        "nn.ReLU(self.expand(x))",
+        "nn.ReLU(…) hace la capa",
+    ),
+    ("Atencion", "3 * forma", "3forma", "un número y una letra van juntos"),
 )
 
 
 @pytest.mark.parametrize(("titulo", "bien", "mal", "frase"), MECANICA)
 def test_un_tropiezo_con_python_se_nombra_con_su_linea(titulo, bien, mal, frase):
-    escrita = hoja.leer(SOLUCION, titulo)
+    nombre = POR_TITULO[titulo].nombre
+    escrita = hoja.leer(SOLUCION, nombre)
     assert bien in escrita
-    fallo = motivo(titulo, hoja.poner(SOLUCION, titulo, escrita.replace(bien, mal, 1)))
+    fallo = motivo(titulo, hoja.poner(SOLUCION, nombre, escrita.replace(bien, mal, 1)))
     assert frase in fallo, fallo
     assert "\n" not in fallo
     assert ", en la línea " in fallo or "ha de llamarse igualar" in fallo, fallo
+
+
+DE_LETRA_A_NUMERO = hoja.leer(SOLUCION, "Tokenizador")
+EN_OTRO_ORDEN = "{i: letra for i, letra in enumerate(caracteres)}"
+DE_LA_CLASE = (
+    ("self.numero = {", "self.numero.update({"),
+    ("in enumerate(caracteres)}", "in enumerate(caracteres)})"),
+    ("    def __init__", "    numero = {}\n\n    def __init__"),
+)
+CALLADO = (
+    (SIN_LETRA, "pass"),
+    ("[self.numero[letra] for letra in texto]", "self.numeros(texto)"),
+    (
+        "    def descodificar",
+        "    def numeros(self, texto):\n        dados = []\n        for letra in texto:\n            try:\n"
+        "                dados.append(self.numero[letra])\n            except KeyError:\n                pass\n"
+        "        return dados\n\n    def descodificar",
+    ),
+)
+
+
+@pytest.mark.parametrize(
+    ("cambios", "frase"),
+    [
+        (DE_LA_CLASE, "`numero` es de la clase, y la comparten todos"),
+        (CALLADO, "ese except calla el error"),
+        (
+            [("{letra: i for i, letra in enumerate(caracteres)}", EN_OTRO_ORDEN)],
+            "si las busca en un diccionario, va de letra a número",
+        ),
+    ],
+)
+def test_lo_que_guarda_mal_un_tokenizador_se_nombra(cambios, frase):
+    assert frase in fallo_de("Tokenizador", cambios)
+
+
+def test_las_letras_se_pueden_guardar_en_una_lista():
+    en_lista = DE_LETRA_A_NUMERO.replace("= caracteres\n", "= list(caracteres)\n")
+    assert en_lista != DE_LETRA_A_NUMERO
+    texto = hoja.poner(SOLUCION, "Tokenizador", en_lista)
+    assert [motivo(titulo, texto) for titulo in TITULOS] == [""] * len(TITULOS)
+
+
+def test_la_tabla_de_posiciones_puede_ser_none():
+    escrita = hoja.leer(SOLUCION, "Entrada")
+    con_none = escrita.replace(
+        "        if forma.position",
+        "        self.position_embedding = None\n        if forma.position",
+        1,
+    )
+    texto = hoja.poner(SOLUCION, "Entrada", con_none)
+    assert con_none != escrita and motivo("Entrada", texto) == motivo("Gpt", texto) == ""
+
+
+def test_lo_que_rompe_el_gradiente_se_dice_en_su_pieza():
+    pesos = [("    return pesos", "    pesos[..., futuro] = 0\n    return pesos")]
+    assert "cambia en su sitio" in fallo_de("mirar_atras", pesos)
+    sumas = [("        x = x + self", "        x = x.clone()\n        x += self")]
+    assert "cambia en su sitio" in fallo_de("Bloque", sumas)
+
+
+def test_lo_que_no_acaba_se_detiene_y_dice_donde(monkeypatch):
+    monkeypatch.setattr(comprobaciones, "LIMITE", 0.5)
+    sin_fin = "def igualar(x):\n    while True:\n        x = x + 1\n"
+    fallo = motivo("igualar", hoja.poner(SOLUCION, "igualar", sin_fin))
+    assert fallo.startswith("no ha acabado en un minuto") and "en la línea" in fallo
+
+
+@pytest.mark.parametrize("nombre", hoja.trozos(SOLUCION))
+def test_una_respuesta_buena_no_tiene_tropiezos(nombre):
+    debida = hoja.leer(SOLUCION, nombre)
+    buenas = [debida, *(hoja.leer(otra.read_text(encoding="utf-8"), nombre) for otra in OTRAS)]
+    for buena in buenas:
+        assert mecanica.tropiezo(buena, debida) is None
+        assert detalles.detalle(buena, debida, "no da lo que") is None
+
+
+def test_lo_que_parece_un_tropiezo_y_no_lo_es():
+    """Añadir a un conjunto, y una tupla de uno que va entre paréntesis en otra función."""
+    escrito = """\
+def mi_f(x):
+    vistos = set()
+    vistos.add(x)
+
+    def cambiar(y):
+        return (y,)
+
+    todo = np.append(vistos, cambiar(x))
+    return todo
+"""
+    assert mecanica.tropiezo(escrito, escrito) is None
+    assert detalles.detalle(escrito, escrito, "no da lo que") is None
+
+
+def test_python_no_avisa_en_ingles(recwarn):
+    con_is = [("temperatura == 0", "temperatura is 0")]
+    assert "con temperatura 0.0 divide entre 0" in fallo_de("generar", con_is)
+    assert not [aviso for aviso in recwarn if aviso.category is SyntaxWarning]
 
 
 def test_el_adam_de_la_comprobacion_es_el_de_pytorch():
@@ -994,6 +1299,16 @@ def test_lo_que_se_entrena_en_el_8_se_oye_y_en_el_9_escribe(copia):
     assert "En un lugar de la Mancha, de cuyo nombre no quiero acordarme." in hecho.stdout
 
 
+def test_sin_un_modelo_se_dice_como_entrenarlo(copia):
+    (copia / "mi_gpt.py").write_text(SOLUCION, encoding="utf-8")  # sola, sin la caja
+    hecho = subprocess.run(
+        [sys.executable, "mi_gpt.py", "escribir"], cwd=copia, capture_output=True, encoding="utf-8"
+    )
+    assert hecho.returncode == 1
+    no_hay = "En esta carpeta no hay mi_gpt.safetensors: antes, python mi_gpt.py entrenar TEXTO\n"
+    assert hecho.stderr == no_hay
+
+
 @pytest.mark.parametrize("contenido", [b"", b"no es un safetensors"])
 def test_un_archivo_danado_es_una_linea(contenido, copia):
     (copia / "mi_gpt.safetensors").write_bytes(contenido)
@@ -1013,7 +1328,7 @@ def test_lo_que_se_pide_mal_es_una_linea(copia):
     (copia / "otro.txt").write_bytes("año ".encode("cp1252") * 500)
     for argumentos, frase in (
         (("entrenar", "otro.txt"), "otro.txt no está en UTF-8"),
-        (("entrenar", "no_esta.txt"), "no_esta.txt"),
+        (("entrenar", "no_esta.txt"), "no hay ningún archivo no_esta.txt"),
         (("escribir", "En", "caliente"), "la temperatura es un número, y 'caliente' no lo es"),
     ):
         hecho = ejecutar(copia, SOLUCION, *argumentos)

@@ -17,7 +17,7 @@ FOLDER = Path(__file__).resolve().parent.parent
 MODULOS = ["probar.py"]
 MODULOS += [
     f"taller/{nombre}.py"
-    for nombre in (*"entorno hoja mecanica errores comprobaciones solucion".split(),)
+    for nombre in (*"entorno hoja mecanica detalles errores comprobaciones solucion".split(),)
 ]
 """Los que necesita."""
 SOLUCION = hoja.SOLUCION.read_text(encoding="utf-8")
@@ -119,7 +119,7 @@ def test_unas_piezas_y_sus_mayusculas(carpeta):
 EN_UNA_PIEZA = (
     ("LayerNorm", "class LayerNorm(", "class LayerNorm((", "no se puede leer: eso no es Python"),
     ("Entrada", "        return x\n", "      return x\n", "la sangría no cuadra"),
-    ("Gpt", "class Gpt(Entrada)", "class Gpt(Salida)", "usa `Salida`, que en mi_gpt.py no está"),
+    ("Gpt", "class Gpt(Entrada)", "class Gpt(Salida)", "usa `Salida`, que no está definido"),
     ("Bloque", "class Bloque(nn.Module):", "class Bloque(nn.Module)", "faltan dos puntos"),
 )
 
@@ -139,7 +139,7 @@ def test_lo_que_no_se_lee_de_una_pieza_lo_dice_ella_y_las_demas_pasan(
 
 UNA_LINEA = (
     (SOLUCION.replace("import json", "import jsom"), "ModuleNotFoundError: No module named 'jsom'"),
-    (SOLUCION + "\nno_existe()\n", "usa `no_existe`, que en mi_gpt.py no está, en la línea"),
+    (SOLUCION + "\nno_existe()\n", "usa `no_existe`, que no está definido, en la línea"),
     (None, "No está la hoja"),
 )
 

@@ -86,12 +86,17 @@ def a_veces(x):
             ": con x de forma (), usa una función sin llamarla: faltan sus paréntesis, "
             "en la línea LINE, «return x + x.sum».",
         ),
-        (a_veces, ": no devuelve nada: pasa por un camino sin return."),
+        (
+            a_veces,
+            ": no devuelve nada: el return está dentro del if: si no se entra en él, no se devuelve "
+            "nada, en la línea NEXT, «return x».",
+        ),
     ],
 )
 def test_the_solution_stands_in_for_what_does_not_pass(mine, why, capsys):
     assert elegir(mine, doble_solucion, comprobar_doble) is doble_solucion
-    why = why.replace("LINE", str(mine.__code__.co_firstlineno + 1))
+    first = mine.__code__.co_firstlineno
+    why = why.replace("LINE", str(first + 1)).replace("NEXT", str(first + 2))
     said = capsys.readouterr().out.splitlines()[-1]  # a print of its own comes before
     assert said == f"· {mine.__name__}{why} Se usa doble_solucion."
 
@@ -496,7 +501,10 @@ def test_a_blank_cell_takes_nothing_from_what_an_editor_wrote(sheet, monkeypatch
 @pytest.mark.parametrize(
     ("written", "why"),
     [
-        ("def igualar(x):\n    return softmax(x)\n", "usa `softmax`, que en mi_gpt.py no está"),
+        (
+            "def igualar(x):\n    return softmax(x)\n",
+            "usa `softmax` sin decir de dónde: ¿es torch.softmax?",
+        ),
         ("def igualar(x):\n    x * 2\n", "da NoneType, debería dar un tensor"),
         ("def igualar(x):\n    return x.nada\n", "se detiene con AttributeError"),
     ],
@@ -530,7 +538,7 @@ def test_a_line_elsewhere_that_fails_stops_no_chapter(sheet, capsys):
     assert pieza("igualar")(torch.ones(3)).shape == (3,)
     number = sheet.read_text("utf-8").count("\n")
     said = (
-        "  (En otro sitio de mi_gpt.py: usa `no_existe`, que en mi_gpt.py no está, en la línea "
+        "  (En otro sitio de mi_gpt.py: usa `no_existe`, que no está definido, en la línea "
         f"{number}, «no_existe()».)\n"
     )
     assert capsys.readouterr().out.endswith(said)
@@ -622,3 +630,21 @@ def test_what_a_function_was_given_is_said_also_when_it_is_nothing():
 
     assert con_que(dar, (object(), 2, torch.ones(3, 1))) == "con x = 2 y y de forma (3, 1)"
     assert con_que(dar, (object(),)) == "sin nada entre sus paréntesis"
+
+
+def test_in_a_notebook_a_turn_that_cannot_be_read_or_was_not_run_is_said_in_spanish():
+    cells = [
+        curso.BUSCAR_LOS_MODULOS,
+        "from tu_turno import usar",
+        "def mi_doble(x:\n    return 2 * x",
+        "doble = usar(mi_doble, print)",
+    ]
+    notebook = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(c) for c in cells])
+    for cell in notebook.cells[2:]:
+        cell.metadata["tags"] = ["raises-exception"]
+    execute(notebook, [])
+    unreadable, missing = (
+        "".join(o.get("text", "") for o in cell.outputs) for cell in notebook.cells[2:]
+    )
+    assert "· Esta celda no se puede leer: los paréntesis no cuadran, en la línea 1" in unreadable
+    assert "· mi_doble no está: su celda no se ha ejecutado" in missing
