@@ -511,7 +511,7 @@ def comprimir(numeros: np.ndarray) -> str:
 
 
 def lo_que_se_apaga(perdidas: np.ndarray) -> str:
-    """Decir qué subcapa se echa más de menos, cuál menos, y si los daños se suman."""
+    """Decir sin qué subcapa sube más la pérdida, sin cuál sube menos, y si los daños se suman."""
     cuantas = len(perdidas).bit_length() - 1
     nombres, enteras = nombres_de_subcapas(cuantas), perdidas[-1]
     bits = [1 << i for i in reversed(range(cuantas))]

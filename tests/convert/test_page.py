@@ -9,6 +9,7 @@ import time
 import unicodedata
 import zlib
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -231,7 +232,7 @@ def chromium() -> Iterator["Tab"]:
     options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
     options.add_experimental_option("prefs", {"intl.accept_languages": "es"})
     with webdriver.Chrome(options=options, service=webdriver.ChromeService(driver)) as browser:
-        browser.set_script_timeout(60)
+        browser.set_script_timeout(110)  # for slow machines; selenium itself gives up after 120
         yield Tab(browser)
 
 
@@ -280,6 +281,29 @@ class Tab:
         """Load the page of this address anew."""
         self.driver.refresh()
         self.ready()
+
+    def arrive(self, condition: str = "window.sancho") -> "Tab":
+        """Wait for a page that is on its way: a script that waits in the one before it is lost."""
+        error = pytest.importorskip("selenium.common.exceptions").JavascriptException
+        until = time.monotonic() + 180
+        while time.monotonic() < until:
+            with suppress(error):
+                if self.js(condition):
+                    return self.ready()
+            time.sleep(0.05)
+        raise AssertionError(f"no page came of which {condition}")
+
+    def follow(self, selector: str) -> str:
+        """Press what opens another tab, and go there; return the handle of this one."""
+        here = self.driver.current_window_handle
+        before = set(self.driver.window_handles)
+        self.press(selector)
+        until = time.monotonic() + 180
+        while not (opened := set(self.driver.window_handles) - before):
+            assert time.monotonic() < until
+            time.sleep(0.05)
+        self.driver.switch_to.window(opened.pop())
+        return here
 
     def rest(self) -> None:
         """Wait until all is written and read, and the chosen letter shown."""
@@ -764,8 +788,9 @@ def test_attention_and_lens_are_those_of_the_model(tab, mini):
     figures = [f"{100 * weights[1, 1, s]:.1f}\u00a0%" for s in order[:3]]
     assert tab.texts("#vista-mira tbody td:nth-child(4)")[:3] == figures
     tab.point(f"#vista-mira .letters span:nth-child({order[0] + 1})")
-    formula = r"clave / √8 = −?\d+\.\d\d; después de la softmax"
-    assert re.search(formula, tab.texts("#vista-mira p")[-1])
+    formula = r"clave \/ √8 = −?\d+\.\d\d; después de la softmax"
+    told = "Array.from(document.querySelectorAll('#vista-mira p')).at(-1).textContent"
+    tab.wait(f"/{formula}/.test({told})")
     tab.press("#vista-mira .letters .future")
     assert "−∞" in tab.shown(".detail")
 
@@ -818,12 +843,12 @@ def test_surprise_is_the_validation_loss(tab, mini):
     tab.fill(ajeno=text)
     tab.press("#leer")
     bits = validation_loss(mini.build_model(), mini.tokenizer.encode(text)) / np.log(2)
-    assert f"{bits:.2f} bits por carácter" in tab.shown("#sorprendido")
+    assert f"{bits:.2f} bits por carácter" in tab.shown("#medias")
     assert f"{2.5 / np.log(2):.2f}" in tab.shown(".comparison")
     assert re.match(rf"{len(text) - 1} letras, [\d\u202f]+ por segundo", tab.shown("#lectura"))
     assert tab.texts("#sorprendido .letters") == [text]
     # The model begins anew at each block: the page says so, and marks where.
-    assert f"ventanas de {B} letras" in tab.texts("#ventanas")[0]
+    assert f"ventanas de {B} letras" in tab.shown("#sorprendido")
     letter = "#sorprendido .letters span:nth-child"
     windows = len(tab.texts(".letters .window"))
     assert windows == len(tab.texts(f"{letter}({B}n + 1).window")) == len(text[::B])
@@ -898,6 +923,10 @@ def test_the_books_passage_is_found_beside_one_that_the_model_writes(visit):
     tab.js("(duel.seed = 1605)")
     for n, (_, passage) in enumerate(passages[:10]):
         tab.press("#ronda")
+        assert (tab.shown("#ronda"), tab.js("document.activeElement.parentNode.id")) == (
+            "",
+            "pareja",
+        )
         start = passage[: passage.index("lugar")]
         rival = written(saved, before + start, 120 - len(start), 1605 + n).removeprefix(before)
         both = {" ".join(re.sub(r"\s+\S*\Z", "", text[:120]).split()) for text in (passage, rival)}
@@ -906,6 +935,7 @@ def test_the_books_passage_is_found_beside_one_that_the_model_writes(visit):
         place = 1 + ["de la mancha, de la" in text for text in shown].index(n > 0)
         tab.press(f"#pareja button:nth-child({place})")
         assert tab.all("#pareja button", "(b) => b.ariaPressed")[place - 1] == "true"
+        assert tab.js("document.activeElement.id") == "ronda"
     assert tab.shown("#fallo") == "Sí. Acertaste 9 de 10."
     score = tab.find("#cuenta-duelo").get_attribute("value")
     assert score == "¿El libro o Sancho? 9 de 10"
@@ -936,6 +966,10 @@ def test_what_is_switched_off_adds_nothing(visit):
         see("la mancha", temperature=0.5)
     tab.press("#encender")
     assert tab.shown("#dos-modelos") == ""
+    # The tab key reaches one switch of each block, the arrow keys the others.
+    assert tab.all("#interruptores input", "(box) => box.tabIndex").count(0) == 2
+    tab.keys("#interruptores [value='1']", "ARROW_RIGHT", "ARROW_RIGHT", " ")
+    assert tab.all("#interruptores input:not(:checked)", "(box) => box.value") == ["1.1"]
 
 
 def test_hostile_characters_stay_letters_and_the_network_is_shut(visit):
@@ -951,7 +985,9 @@ def test_hostile_characters_stay_letters_and_the_network_is_shut(visit):
     assert len(tab.texts("img, iframe, script")) == 5
     assert tab.console() == []
     for request in ("fetch('https://example.org')", "fetch('data:,x')"):
-        assert tab.later(f"{request}.then(() => 'open')").startswith("error")
+        refused = "new Promise((resolve) => addEventListener('securitypolicyviolation', resolve))"
+        both = f"Promise.all([{request}.catch(() => 'error'), {refused}])"
+        assert tab.later(f"{both}.then(([answer]) => answer)") == "error"
     messages = tab.console()
     assert messages and all("Content Security Policy" in message for message in messages)
 
@@ -1038,12 +1074,17 @@ def lesson(tab, tmp_path) -> Tab:
     """A page that has learned a little of a text and was stopped; files are saved in `tmp_path`."""
     kept = {"behavior": "allow", "downloadPath": str(tmp_path)}
     tab.driver.execute_cdp_cmd("Browser.setDownloadBehavior", kept)
-    tab.fill(pegado=LESSON)
-    tab.see("#leido", thousands(len(LESSON)))
-    tab.press("#aprender")
-    tab.see("#aprendizaje", "Faltan")
+    begin(tab)
     tab.wait("document.querySelector('#curva path.learning')")
     return tab
+
+
+def begin(tab: Tab, text: str = LESSON) -> None:
+    """Begin a lesson of twenty minutes: one of a minute may end by itself on a slow machine."""
+    tab.fill(pegado=text, tiempo=20)
+    tab.see("#leido", thousands(len(text)))
+    tab.press("#aprender")
+    tab.see("#aprendizaje", "Faltan")
 
 
 def thousands(n: int) -> str:
@@ -1053,28 +1094,33 @@ def thousands(n: int) -> str:
 
 def saved_file(tab: Tab, button: str, path: Path) -> Path:
     tab.press(button)
-    for _ in range(600):
+    until = time.monotonic() + 180
+    while time.monotonic() < until:
         if path.exists():
             return path
         time.sleep(0.05)
     raise AssertionError(f"{path.name} was not saved")
 
 
-def test_on_a_phone_a_lesson_shows_what_it_writes_and_how_it_is_stopped(lesson):
-    phone = {"width": 360, "height": 740, "deviceScaleFactor": 0, "mobile": True}
-    lesson.driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", phone)
+@pytest.mark.parametrize(("width", "height"), [(360, 740), (1280, 720)])
+def test_a_lesson_shows_what_it_writes_and_how_it_is_stopped(lesson, width, height):
+    size = {"width": width, "height": height, "deviceScaleFactor": 0, "mobile": width < 500}
+    lesson.driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
     lesson.wait("document.getElementById('escrito').textContent")
     lesson.js("document.getElementById('parar').scrollIntoView({ behavior: 'instant' })")
     box = "document.getElementById('{}').getBoundingClientRect()".format
     assert lesson.js(f"{box('parar')}.top") >= 0
-    assert lesson.js(f"{box('escrito')}.top") < 740 - 60
+    assert lesson.js(f"{box('escrito')}.top") < height - 60
+    assert bool(lesson.shown("#curva")) == (width > 1000)
     # Where it ends, and where it goes on, the line stays on the screen.
-    is_seen = f"{box('aprendizaje')}.top > 0 && {box('aprendizaje')}.bottom < 740"
-    lesson.press("#parar")
+    is_seen = f"{box('aprendizaje')}.top > 0 && {box('aprendizaje')}.bottom < {height}"
+    lesson.driver.find_element("id", "parar").click()  # where it is
     lesson.see("#aprendizaje", "Parado")
     assert lesson.js(is_seen)
+    if width > 1000:  # and so does what to do next
+        assert lesson.js(f"{box('guardar-pagina')}.bottom < {height}")
     lesson.press("#continuar")
-    lesson.wait(f"{box('parar')}.top >= 0 && {box('parar')}.bottom < 740")
+    lesson.wait(f"{box('parar')}.top >= 0 && {box('parar')}.bottom < {height}")
     lesson.see("#aprendizaje", "Faltan")
     assert lesson.js(is_seen)
 
@@ -1132,12 +1178,9 @@ def test_what_learned_in_the_page_goes_on_and_is_kept(lesson, tmp_path):
     done = succeed("sample.py", "--checkpoint", path, *args)
     assert (done.out, done.err) == (f"{expected}\n", "")
     succeed("convert.py", "to-page", "--checkpoint", path, "--output", tmp_path / "other.html")
-    here = lesson.driver.current_window_handle
-    lesson.press("#abrir-pagina")
-    (there,) = set(lesson.driver.window_handles) - {here}
-    lesson.driver.switch_to.window(there)
-    lesson.wait("location.protocol === 'blob:' && window.sancho")
-    assert "la razón" + lesson.ready().write("la razón", 80, {"temperature": 0}) == expected
+    here = lesson.follow("#abrir-pagina")
+    lesson.arrive("location.protocol === 'blob:' && window.sancho")
+    assert "la razón" + lesson.write("la razón", 80, {"temperature": 0}) == expected
     assert not lesson.js("document.getElementById('adivina').hidden")  # passages of its own text
     lesson.driver.close()
     lesson.driver.switch_to.window(here)
@@ -1189,6 +1232,9 @@ def test_passages_of_a_learned_text_are_those_of_the_exporter(tab, text, count):
     expected = [list(passage) for passage in passages_of(text)]
     assert tab.js("passagesOf(arguments[0])", text) == expected
     assert len(expected) == count
+    if text in APOCRIFO:  # its lines are cut to a width, and few of them begin a sentence
+        begins = [re.match(r"[—¿¡ ]*[A-ZÁÉÍÓÚ]", passage) for _, passage in expected]
+        assert begins.count(None) <= 1  # a piece of one sentence has no other beginning
     where = 0
     for before, passage in expected:  # one after the other, and each after what comes before it
         where = text.index(before + passage, where) + len(before + passage)

@@ -15,8 +15,11 @@ SEARCHED = 20_000
 SENTENCES = re.compile(r"(?<=[.!?]\s)[^\W\d_](?:(?!\n\n).){200,299}?[.!?](?=\s)", re.DOTALL)
 # Chats, poems and dialogues have none: shorter ones, or lines, over several paragraphs.
 LINES = re.compile(r"(?:(?<=\n)|(?<=[.!?]\s))\S.{80,299}?(?:[.!?](?=\s)|(?=\n))", re.DOTALL)
-KINDS = ((SENTENCES, 200), (LINES, 100))
-"""What passages are, the better kind first, and how many characters come before them, at most."""
+KINDS = ((SENTENCES, 200, True), (LINES, 100, True), (LINES, 100, False))
+"""What passages are, the better kind first; how many characters come before them, at most; whether
+they have to begin as a sentence does, as the lines of a book that were cut to a width do not."""
+OPENINGS = '—–-¿¡«“"( '
+"""What may stand before the capital letter of a sentence."""
 
 
 def find_passages(saved: Checkpoint, data: str | Path) -> list[tuple[str, str]]:
@@ -41,9 +44,9 @@ def passages_of(text: str) -> list[tuple[str, str]]:
 
 def first_passage(text: str) -> tuple[str, str] | None:
     """Return what comes before the first passage of a text, and the passage."""
-    for kind, context in KINDS:
+    for kind, context, is_sentence in KINDS:
         for match in kind.finditer(text, context):
-            if kind is LINES or match[0][0].isupper():
+            if not is_sentence or match[0].lstrip(OPENINGS)[:1].isupper():
                 before = text[match.start() - context : match.start()]
                 whole_words = re.sub(r"^\S+\s+", "", before.lstrip())
                 return whole_words, match[0]

@@ -3,14 +3,22 @@
 const MOST_PASSAGES = 12;
 const LEAST_PIECE = 500; // letters of a text for each passage: a short text has fewer
 const SEARCHED = 20_000; // letters in which a passage is looked for
+// Shorter sentences than those of a book, or lines, as chats and poems have them.
+const LINES = {
+  is: /\S[^]{80,299}?(?:[.!?](?=\s)|(?=\n))/uy,
+  begins: /^[—–\-¿¡«“"( ]*\p{Uppercase}/u,
+  after: /(?:\n|[.!?]\s)$/,
+  context: 100,
+};
 /**
- * What passages are, the better kind first: whole sentences in a paragraph, or what chats and poems
- * have, shorter ones or lines; what ends before them, as there are browsers that can't look behind;
- * how many letters before them are shown, at most.
+ * What passages are, the better kind first: whole sentences in a paragraph, shorter ones, any lines;
+ * begins: how they begin; after: what ends before them, as there are browsers that can't look behind;
+ * context: how many letters before them are shown, at most.
  */
 const PASSAGES = [
   { is: /\p{L}(?:(?!\n\n)[^]){200,299}?[.!?](?=\s)/uy, begins: /^\p{Lu}/u, after: /[.!?]\s$/, context: 200 },
-  { is: /\S[^]{80,299}?(?:[.!?](?=\s)|(?=\n))/uy, begins: /^/, after: /(?:\n|[.!?]\s)$/, context: 100 },
+  LINES,
+  { ...LINES, begins: /^/ },
 ];
 
 /** Returns passages of a text for the game, spread evenly: [what comes before, what is guessed]. */

@@ -23,7 +23,7 @@ export function openAbout() {
   ];
   const entries = facts.flatMap(([name, text]) => [element('dt', {}, name), element('dd', {}, text)]);
   const curve = element('div', {}, ...learningCurve());
-  $('ficha').append(element('div', { class: 'columns even' }, element('dl', {}, ...entries), curve));
+  $('ficha').append(element('div', { class: 'columns' }, element('dl', {}, ...entries), curve));
   const { course, project } = app.facts.links;
   $('pie').append(say('made_with'), linkOrName(project, 'sancho-mini'), '. ');
   if (course) $('pie').append(say('how_it_works'), linkOrName(course, say('the_course')), '.');

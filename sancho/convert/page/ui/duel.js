@@ -56,12 +56,14 @@ async function rivalOf([before, passage]) {
 /** Shows two passages to choose from; resolves when both are there. */
 export async function playRound() {
   if (duel.played === roundsToPlay()) duel.played = duel.right = 0;
-  duel.isBusy = $('ronda').disabled = $('duelo-final').hidden = true;
+  const isAsked = document.activeElement === $('ronda');
+  duel.isBusy = $('ronda').hidden = $('duelo-final').hidden = true;
   $('fallo').textContent = say('sancho_writes');
   const both = app.facts.passages[duel.ever % app.facts.passages.length];
   const pair = [choiceOf(both[1], true), choiceOf(await rivalOf(both), false)];
   if (Math.random() < 0.5) pair.reverse();
   $('pareja').replaceChildren(...pair);
+  if (isAsked) pair[0].focus({ preventScroll: true }); // the button that was pressed is gone
   $('fallo').textContent = sayInDuel('which_is_real', { round: duel.played + 1, all: roundsToPlay() });
   duel.isBusy = false;
 }
@@ -85,10 +87,10 @@ function decide(isRight) {
   }
   const score = say('n_of', { n: duel.right, all: duel.played });
   const isOver = duel.played === roundsToPlay();
-  const soFar = isOver ? say('you_found', { score }) : score;
+  const soFar = say(isOver ? 'you_found' : 'found_so_far', { score });
   $('fallo').textContent = `${say(isRight ? 'was_right' : 'was_wrong')} ${soFar}.`;
   $('ronda').textContent = say(isOver ? 'play_again' : 'next_round');
-  $('ronda').disabled = false;
+  $('ronda').hidden = false;
   $('ronda').focus();
   $('duelo-final').hidden = !isOver;
   const line = sayInDuel('duel_score', { duel: duelName(), score });

@@ -5,7 +5,7 @@ import { Reader, vectorsOf } from '../engine/model.js';
 import { bitsOf, meanOf, softmax } from '../engine/probability.js';
 import { app, characterOf } from './app.js';
 import { lineOf } from './asking.js';
-import { $, bar, element, table } from './elements.js';
+import { $, bar, element, hint, table } from './elements.js';
 import { letterBox, Letters } from './letters.js';
 import { percent, thousands, visible } from './notation.js';
 import { say, spoken } from './words.js';
@@ -72,20 +72,25 @@ function showReading(isReading) {
 function showSurprises(ids, bits, unknown) {
   Object.assign(reading, { ids, bits: [NaN, ...bits], first: 0 });
   const mean = meanOf(bits);
-  const box = $('sorprendido');
-  box.textContent = '';
-  box.hidden = false;
   const text = letterBox(say('text_read'));
   reading.letters = new Letters(text, { ask: saySurprise, choose: chooseSurprise });
   reading.detail = element('p', { class: 'detail', 'aria-live': 'polite' }, '\u00a0');
   reading.turn = element('div', { class: 'row' });
   const letters = describeUnknown(unknown);
-  const told = element('div', {}, tintLegend(), text, reading.detail, reading.turn);
-  box.append(
+  $('medias').replaceChildren(
     element('p', { class: 'figure' }, say('bits_each', { bits: mean.toFixed(2) })),
     meansTable(mean, bits.length),
     unknown.length ? element('p', { class: 'notice' }, say('replaced', { letters })) : '',
-    element('div', { class: 'columns even' }, told, element('div', {}, surprisingPlaces())),
+  );
+  const windows = say('windows', { letters: say('letters', { n: app.model.config.block_size }) });
+  $('sorprendido').hidden = false;
+  $('sorprendido').replaceChildren(
+    tintLegend(),
+    text,
+    reading.detail,
+    reading.turn,
+    surprisingPlaces(),
+    hint(windows),
   );
   showPage(0);
 }
@@ -189,7 +194,5 @@ export function openSurprise() {
     $('ajeno').value = app.facts.taught?.example ?? FIRST_SENTENCE;
     readText();
   });
-  const letters = say('letters', { n: app.model.config.block_size });
-  $('ventanas').textContent = say('windows', { letters });
   $('leer').disabled = $('ejemplo').disabled = false;
 }

@@ -6,7 +6,7 @@ import { Writer } from '../engine/writer.js';
 import { app, characterOf } from './app.js';
 import { headInWords } from './attention.js';
 import { CONTROLS, rest } from './controls.js';
-import { $, element } from './elements.js';
+import { $, element, walkWithArrows } from './elements.js';
 import { readSurprises } from './surprise.js';
 import { say } from './words.js';
 import { nearestIds, seed, startIds, story } from './write.js';
@@ -98,7 +98,9 @@ export function openSwitches() {
       partSwitch(`${layer}.${head}`, say('head', { n: head + 1 }), headInWords(layer, head)),
     );
     const thought = partSwitch(`${layer}.f`, say('feed_forward'), `${block}, ${say('feed_forward')}`);
-    $('interruptores').append(element('div', {}, whole, ...heads, thought));
+    const row = element('div', {}, whole, ...heads, thought);
+    walkWithArrows(Array.from(row.children, (label) => label.control));
+    $('interruptores').append(row);
   }
   switches.sides = [new Side(say('whole')), new Side(say('damaged'))];
   $('dos-modelos').append(...switches.sides.map((side) => side.box));

@@ -201,6 +201,7 @@ export async function goOn(isEnough = (n) => n >= wantedLetters(), letter = null
   showRunning();
   story.tell.rest();
   if (story.chosen !== null) return;
+  $('texto').scrollTop = 0; // who followed it to its end reads it from its beginning
   if (letter !== null) return story.tell.choose(Math.min(letter, story.ids.length - 1));
   if (written && $('preguntas').offsetWidth) $('estado').textContent = say('pace_and_doubt', { pace: $('estado').textContent });
   return story.tell.choose(doubt.at);
