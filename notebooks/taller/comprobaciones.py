@@ -1637,6 +1637,7 @@ FRASES = (
         r"truth value of an array",
         r"pregunta si un array de varios números es verdad: ¿falta .mean(), .all() o .any()?",
     ),
+    (r"invalid literal for int\(\).*: (.*)", r"toma por un número el texto \1"),
     (r"_(\w+)\(\) got an unexpected keyword argument 'keepdim'", r"en NumPy es keepdims, con s"),
     (r"must be real number, not (\w+)", r"math quiere un solo número, y se le da algo de tipo \1"),
     (

@@ -676,6 +676,7 @@ def test_in_a_notebook_a_turn_that_cannot_be_read_or_was_not_run_is_said_in_span
             "randint quiere la forma entre paréntesis, con su coma: (n,)",
         ),
         (lambda: torch.ones(2).grad.zero_(), "la primera vez, .grad es None"),
+        (lambda: np.ones(2, int).fill("CALLA"), "toma por un número el texto 'CALLA'"),
         (lambda: ().append(1), "una tupla no crece: append es de las listas"),
         (lambda: torch.Generator.manual_seed(1), "llama a manual_seed de la clase"),
         (lambda: save_file(Path("a"), {}), "save_file recibe primero los tensores"),
