@@ -1472,7 +1472,7 @@ PISTAS = (
     ("missing", r"\(\{", r"¿faltan los ** delante del diccionario?"),
     (
         "size of tensor|multiplied|dimensions",
-        r"\w\.T\b",
+        r"(?<!weight)\.T\b",
         r".T da la vuelta a todos los ejes; .mT, a los dos últimos",
     ),
 )

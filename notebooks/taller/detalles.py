@@ -465,7 +465,7 @@ def _por_en_vez_de_arroba(suyo: ast.Module, debido: ast.Module) -> Iterator[Trop
         return
     for nodo in ast.walk(suyo):
         por = isinstance(nodo, ast.BinOp) and isinstance(nodo.op, ast.Mult)
-        if por and not {type(nodo.left), type(nodo.right)} & {ast.Constant, ast.BinOp}:
+        if por and not {type(nodo.left), type(nodo.right)} & {ast.Constant}:
             yield Tropiezo("* multiplica número a número: ¿es @, de matrices?", nodo.lineno)
 
 
