@@ -8,6 +8,7 @@ import _thread
 import json
 import math
 import re
+import signal
 import tempfile
 import threading
 import traceback
@@ -1351,10 +1352,13 @@ def en_un_minuto() -> Iterator[None]:
         vencido.set()
         _thread.interrupt_main()
 
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
     reloj = threading.Timer(LIMITE, parar)
     reloj.daemon = True
-    if threading.current_thread() is threading.main_thread():
-        reloj.start()
+    antes = signal.signal(signal.SIGINT, signal.default_int_handler)
+    reloj.start()
     try:
         yield
     except KeyboardInterrupt as error:
@@ -1363,6 +1367,7 @@ def en_un_minuto() -> Iterator[None]:
         raise NoAcaba from error
     finally:
         reloj.cancel()
+        signal.signal(signal.SIGINT, antes)
 
 
 def _debida(nombre: str) -> str:
