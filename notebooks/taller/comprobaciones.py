@@ -901,8 +901,8 @@ def _cerca(unas: list[float], otras: list[float]) -> bool:
     return all(math.isclose(a, b, rel_tol=1e-3, abs_tol=1e-9) for a, b in zip(unas, otras))
 
 
-def comprobar_generar(mio: ModuleType) -> None:
-    leidas = []
+def _la_que_sigue(mio: ModuleType, leidas: list[Tensor]) -> nn.Module:
+    """Un modelo de tres letras que apunta lo que lee."""
 
     class SigueA(nn.Module):
         """Tras la letra i da a i + 1 nueve veces más probabilidad que a cada una de las otras."""
@@ -915,7 +915,27 @@ def comprobar_generar(mio: ModuleType) -> None:
             leidas.append(ids[0].clone())
             return math.log(9) * F.one_hot((ids + 1) % 3, 3)
 
-    modelo, letras = SigueA(), mio.Tokenizador("abc")
+    return SigueA()
+
+
+def comprobar_generar(mio: ModuleType) -> None:
+    leidas: list[Tensor] = []
+    modelo, letras = _la_que_sigue(mio, leidas), mio.Tokenizador("abc")
+    _mirar_lo_mas_probable(mio, modelo, letras, leidas)
+    _mirar_los_sorteos(mio, modelo, letras)
+    dos = [mio.generar(modelo, letras, "a", 50, semilla=s) for s in (1, 1, 2)]
+    assert dos[0] == dos[1], (
+        "con la misma semilla escribe dos cosas distintas: torch.multinomial(…, generator=…)"
+    )
+    assert dos[0] != dos[2], "con otra semilla escribe lo mismo"
+    torch.manual_seed(0)
+    dado = torch.rand(1)
+    torch.manual_seed(0)
+    mio.generar(modelo, letras, "a", 5)
+    assert torch.rand(1) == dado, "mueve el azar de PyTorch: pide su propio torch.Generator"
+
+
+def _mirar_lo_mas_probable(mio: ModuleType, modelo, letras, leidas: list[Tensor]) -> None:
     with si_se_detiene(
         "con temperatura 0 divide entre 0: es la más probable", RuntimeError, con="inf"
     ):
@@ -936,6 +956,9 @@ def comprobar_generar(mio: ModuleType) -> None:
         "con temperatura 0.0 divide entre 0: compara con ==", RuntimeError, con="inf"
     ):
         mio.generar(modelo, letras, "a", 2, temperatura=0.0)
+
+
+def _mirar_los_sorteos(mio: ModuleType, modelo, letras) -> None:
     for temperatura, debida in ((1.0, 9 / 11), (2.0, 3 / 5)):
         escrito = "a" + mio.generar(modelo, letras, "a", 2000, temperatura=temperatura)
         pares = [(ord(b) - ord(a)) % 3 == 1 for a, b in zip(escrito, escrito[1:])]
@@ -954,16 +977,6 @@ def comprobar_generar(mio: ModuleType) -> None:
             f"con temperatura {temperatura:g}, la más probable sale el {parte:.0%} de las veces, "
             f"debería salir el {debida:.0%}"
         )
-    dos = [mio.generar(modelo, letras, "a", 50, semilla=s) for s in (1, 1, 2)]
-    assert dos[0] == dos[1], (
-        "con la misma semilla escribe dos cosas distintas: torch.multinomial(…, generator=…)"
-    )
-    assert dos[0] != dos[2], "con otra semilla escribe lo mismo"
-    torch.manual_seed(0)
-    dado = torch.rand(1)
-    torch.manual_seed(0)
-    mio.generar(modelo, letras, "a", 5)
-    assert torch.rand(1) == dado, "mueve el azar de PyTorch: pide su propio torch.Generator"
 
 
 def comprobar_girar(mio: ModuleType) -> None:

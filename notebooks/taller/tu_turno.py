@@ -21,6 +21,9 @@ en uno o más métodos, se llaman así:
     Residual = usar(MiResidual, comprobar_residual)
 
 y la solución, `ResidualSolucion`.
+
+En un cuaderno, al importarse, pide a IPython que le avise detrás de cada celda, y dice en español lo
+que le pasa a la que no se puede leer.
 """
 
 import ast
