@@ -740,7 +740,10 @@ def comprobar_entrenar(mio: ModuleType) -> None:
         perdidas = mio.entrenar(tabla, torch.arange(LETRAS), pasos=200, lote=8, ventana=5, tasa=0.1)
     _mirar_los_lotes(leidas)
     assert isinstance(perdidas, list), "no devuelve la lista de las pérdidas"
-    assert len(perdidas) == 200, f"devuelve {len(perdidas)} de las 200 pérdidas, una por paso"
+    una_menos = ": range(1, n) acaba en n − 1" if len(perdidas) == 199 else ""
+    assert len(perdidas) == 200, (
+        f"devuelve {len(perdidas)} de las 200 pérdidas, una por paso{una_menos}"
+    )
     assert all(isinstance(p, float) for p in perdidas), "las pérdidas no son números: .item()"
     assert math.isclose(perdidas[0], math.log(LETRAS), rel_tol=1e-4), (
         f"empieza con una pérdida de {perdidas[0]:.2f}, debería ser ln 60 = 4.09"
@@ -1485,6 +1488,16 @@ PISTAS = (
         r"\b(max|min|sum|sorted)\(",
         r"\1 es el de Python: a un tensor se le pide, .\1(…)",
     ),
+    (
+        "too many values",
+        r"^\s*\w+(, \w+)+ = [\w.]+\.shape\b(?!\[)",
+        r"puede haber más ejes delante: .shape[-2:] da los dos últimos",
+    ),
+    (
+        "unpack",
+        r"\bfor \(?\w+, \w+\)? in ([A-Za-z_]\w*)\s*[:\])}]",
+        r"\1 da una sola cosa en cada vuelta: ¿\1.items(), o enumerate(\1)?",
+    ),
     ("unpack", r"\.split\(", r"split(n) hace trozos de n; chunk(n), n trozos"),
     ("unpack|iterat", r"[^_]parameters\(\)", r"named_parameters() da también los nombres"),
     ("missing", r"\(\{", r"¿faltan los ** delante del diccionario?"),
@@ -1520,6 +1533,10 @@ FRASES = (
         r"un número y una letra van juntos: ¿falta un *, o unos paréntesis?",
     ),
     (r"IndentationError|TabError", r"la sangría no cuadra"),
+    (
+        r"expected 'else' after 'if' expression",
+        r"a un if de una línea le falta el else, o lleva = donde va ==",
+    ),
     (r"SyntaxError: invalid syntax", r"eso no es Python"),
     (
         r"UnboundLocalError:.*'(\w+)'",
@@ -1613,6 +1630,10 @@ FRASES = (
     (
         r"'(Linear|Embedding)' object has no attribute '(?:normal_|uniform_|dim|size)'",
         r"\1 es una capa; sus números son .weight",
+    ),
+    (
+        r"[Oo]nly Tensors of floating point",
+        r"solo se aprenden números con decimales, y se le dan enteros: .float()",
     ),
     (
         r"'NoneType' object has no attribute 'zero_'",
@@ -1716,7 +1737,7 @@ FRASES = (
     ),
     (
         r"'(\w+)' object cannot be interpreted as an integer",
-        r"da algo de tipo \1 donde va un entero: ¿falta len(…)?",
+        r"da algo de tipo \1 donde va un entero: ¿falta len(…), o sobra range?",
     ),
     (r"slice indices must be integers", r"corta con algo que no es un número entero"),
     (

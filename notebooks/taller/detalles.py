@@ -193,10 +193,19 @@ def _cambia_lo_que_recibe(suyo: ast.Module, debido: ast.Module) -> Iterator[Trop
             for nodo in ast.walk(bucle):
                 for nombre in recibe - buenas:
                     if isinstance(nodo, ast.Assign) and _cambia(nodo, nombre):
+                        de_quien = _de_algo_y_no_suelto(nombre, buenas, funcion)
                         que = (
                             f"`{nombre}` es otra en cada vuelta: guarda lo que das en otra variable"
                         )
+                        if de_quien:
+                            que = f"`{nombre} = …` no cambia {de_quien}, que es lo que hay que cambiar"
                         yield Tropiezo(que, nodo.lineno)
+
+
+def _de_algo_y_no_suelto(nombre: str, buenas: set[str], funcion: ast.FunctionDef) -> str:
+    """El `optimizador.tasa` de la solución, si en lo escrito no se guarda nada ahí."""
+    suyas = {ast.unparse(n.targets[0]) for n in ast.walk(funcion) if isinstance(n, ast.Assign)}
+    return next((buena for buena in buenas - suyas if buena.endswith(f".{nombre}")), "")
 
 
 def _parejas(suyo: ast.Module, debido: ast.Module) -> Iterator[tuple[ast.FunctionDef, ...]]:
@@ -323,7 +332,7 @@ def _textos(suyo: ast.Module, debido: ast.Module) -> Iterator[Tropiezo]:
                 yield Tropiezo(f'"{nodo.value}" se escribe "{bueno}"', nodo.lineno)
 
 
-def _es_texto(nodo: ast.AST) -> bool:
+def _es_texto(nodo: ast.AST | None) -> bool:
     return isinstance(nodo, ast.Constant) and isinstance(nodo.value, str) and bool(nodo.value)
 
 
@@ -529,6 +538,42 @@ def _otros(suyo: ast.Module, debido: ast.Module) -> Iterator[Tropiezo]:
             yield Tropiezo(f"usa {quien}, y no las piezas tuyas", nodo.lineno)
 
 
+def _sin_separar(suyo: ast.Module, debido: ast.Module) -> Iterator[Tropiezo]:
+    """`leido = mirar_atras(…)`, que da dos cosas."""
+    en_varias = {
+        ast.unparse(n.value.func)
+        for n in ast.walk(debido)
+        if isinstance(n, ast.Assign)
+        and isinstance(n.targets[0], ast.Tuple)
+        and isinstance(n.value, ast.Call)
+    }
+    for nodo in ast.walk(suyo):
+        una = isinstance(nodo, ast.Assign) and isinstance(nodo.targets[0], ast.Name)
+        quien = ast.unparse(nodo.value.func) if una and isinstance(nodo.value, ast.Call) else ""
+        if quien in en_varias and f"{nodo.targets[0].id}[" not in ast.unparse(suyo):
+            yield Tropiezo(f"{quien} da varias cosas, y ahí se guardan en una", nodo.lineno)
+
+
+def _busca_en_los_valores(suyo: ast.Module, debido: ast.Module) -> Iterator[Tropiezo]:
+    """`letra in numero.values()`: las letras son las claves."""
+    for nodo in ast.walk(suyo):
+        busca = isinstance(nodo, ast.Compare) and isinstance(nodo.ops[0], ast.In | ast.NotIn)
+        donde = ast.unparse(nodo.comparators[0]) if busca else ""
+        if donde.endswith(".values()") and ".values()" not in ast.unparse(debido):
+            que = f"{donde} son los números, y se busca entre las letras: sin .values()"
+            yield Tropiezo(que, nodo.lineno)
+
+
+def _quita_letras_sueltas(suyo: ast.Module, _: ast.Module) -> Iterator[Tropiezo]:
+    """`strip("transformer.")`, que no quita ese comienzo."""
+    for nodo in llamadas(suyo):
+        metodo = nodo.func.attr if isinstance(nodo.func, ast.Attribute) else ""
+        que_quita = nodo.args[0] if metodo in ("strip", "lstrip") and nodo.args else None
+        if _es_texto(que_quita) and len(que_quita.value) > 1:
+            que = f"{metodo} quita letras sueltas, y no un comienzo: removeprefix"
+            yield Tropiezo(que, nodo.lineno)
+
+
 def _de_otra_celda(suyo: ast.Module, debido: ast.Module) -> Iterator[Tropiezo]:
     """En un turno, una variable que no es suya: la tiene el capítulo, y vale otra cosa."""
     buenos = {n.id for n in ast.walk(debido) if isinstance(n, ast.Name)}
@@ -634,6 +679,9 @@ DETALLES: tuple[tuple[str, Callable[[ast.Module, ast.Module], Iterator[Tropiezo]
     ("", _al_reves),
     ("", _no_se_llega),
     (r"devuelve \d+ de|da \d+", _append_fuera),
+    ("varias cosas juntas", _sin_separar),
+    ("de letra a número", _busca_en_los_valores),
+    ("que no está", _quita_letras_sueltas),
     (r"gradiente|deriva|da float|da ndarray", _corta_el_gradiente),
     (r"^cambia", _en_su_sitio),
     (r"no tiene|aprende|parámetros|no se ven|no guarda", _no_se_aprende),

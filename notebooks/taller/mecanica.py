@@ -161,11 +161,11 @@ def _sin_self(suyo: ast.Module, debido: ast.Module) -> Iterator[Tropiezo]:
             bien = ", ".join(["self", *recibe])
             yield Tropiezo(f"a {nombre} le falta self: def {nombre}({bien})", metodo.lineno)
     for nodo in ast.walk(clase):
-        if not isinstance(nodo, ast.Call) or not es_de_self(nodo.func) or not nodo.args:
+        if not isinstance(nodo, ast.Call) or not nodo.args or ast.unparse(nodo.args[0]) != "self":
             continue
-        if ast.unparse(nodo.args[0]) == "self":
-            que = f"{ast.unparse(nodo.func)} ya lleva self delante: quítalo de sus paréntesis"
-            yield Tropiezo(que, nodo.lineno)
+        quien = ast.unparse(nodo.func)
+        if es_de_self(nodo.func) or quien.startswith("super()."):
+            yield Tropiezo(f"{quien} ya lleva self delante: quítalo de sus paréntesis", nodo.lineno)
 
 
 def es_de_self(nodo: ast.AST) -> bool:
@@ -262,6 +262,8 @@ def _en_init(suyo: ast.Module, debido: ast.Module) -> Iterator[Tropiezo]:
     for nodo in ast.walk(hacer):
         if isinstance(nodo, ast.Name) and isinstance(nodo.ctx, ast.Store) and nodo.id in buscados:
             que = f"en __init__, a `{nodo.id} = …` le falta self.: sin él se pierde al acabar"
+            if f"{nodo.id} = self.{nodo.id}" in map(ast.unparse, ast.walk(hacer)):
+                que = f"guarda del revés: lo recibido va a self, self.{nodo.id} = {nodo.id}"
             yield Tropiezo(que, nodo.lineno)
 
 
@@ -354,7 +356,8 @@ def sin_atributo(nombre: str, cosa: object, linea: str, escrito: str) -> str:
     if de_self and re.search(rf"self\.{nombre}\b", linea) and nombre not in atributos(clase):
         if parecido := get_close_matches(nombre, atributos(clase), 1, 0.75):
             return f"pide self.{nombre}, y lo que se guarda se llama self.{parecido[0]}"
-        if nombre in hoja.trozos(hoja.SOLUCION.read_text(encoding="utf-8")):
+        de_la_hoja = rf"^(?:def|class) {nombre}\b"
+        if re.search(de_la_hoja, hoja.SOLUCION.read_text(encoding="utf-8"), re.MULTILINE):
             return f"{nombre} no es de self: se usa sin self."
         return f"pide self.{nombre}, que no se ha guardado: en __init__, self.{nombre} = …"
     if cosa is None or de_self:
@@ -369,7 +372,8 @@ def sin_atributo(nombre: str, cosa: object, linea: str, escrito: str) -> str:
         return f"{quien} no tiene `{nombre}`: va delante, {nombre}(…)"
     suyos = [n for n in dir(cosa) if n[0] != "_"]
     iguales = [n for n in suyos if n.lower() == nombre.lower()]
-    if parecido := iguales or get_close_matches(nombre, suyos, 1, 0.8):
+    mas_cortos = sorted((n for n in suyos if len(n) > 2 and nombre.startswith(n)), key=len)[-1:]
+    if parecido := iguales or get_close_matches(nombre, suyos, 1, 0.8) or mas_cortos:
         return f"{quien} no tiene `{nombre}`: ¿es `{parecido[0]}`?"
     return ""
 
@@ -401,10 +405,19 @@ def _lineas(suyo: ast.Module, _: ast.Module) -> Iterator[Tropiezo]:
             if _es_de_uno(vuelta.value):
                 que = "la coma del final hace de lo que devuelve una tupla de uno: quítala"
                 yield Tropiezo(que, vuelta.lineno)
+            for dado in _listas_de_uno(vuelta.value):
+                que = f"los corchetes de [{dado}] hacen de lo que devuelve una lista: quítalos"
+                yield Tropiezo(que, vuelta.lineno)
+    for nodo in llamadas(suyo):
+        de_un_tensor = isinstance(nodo.func, ast.Attribute) and nodo.func.attr in SOLO_SE_PIDEN
+        if de_un_tensor and not nodo.args:
+            yield Tropiezo(f"{nodo.func.attr} no se llama: va sin paréntesis", nodo.lineno)
 
 
 SIN_PARENTESIS = {"T", "mT", "H", "mH", "shape", "grad", "data", "dtype", "device", "ndim"}
 """Lo que se pide a un tensor sin llamarlo."""
+SOLO_SE_PIDEN = SIN_PARENTESIS - {"device", "data", "grad"}
+"""De eso, lo que no es además una función con otro dueño."""
 
 
 def _pega_el_signo(escrito: str) -> Tropiezo | None:
@@ -467,6 +480,13 @@ def _es_de_uno(valor: ast.expr | None) -> bool:
         and len(valor.elts) == 1
         and not isinstance(valor.elts[0], ast.Starred)
     )
+
+
+def _listas_de_uno(valor: ast.expr | None) -> list[str]:
+    """Lo que va solo entre corchetes en una de las cosas de una tupla."""
+    dadas = valor.elts if isinstance(valor, ast.Tuple) else []
+    unas = [n.elts[0] for n in dadas if isinstance(n, ast.List) and len(n.elts) == 1]
+    return [ast.unparse(n) for n in unas]
 
 
 def vueltas_de(funcion: ast.FunctionDef) -> list[ast.Return]:
