@@ -662,7 +662,10 @@ def test_in_a_notebook_a_turn_that_cannot_be_read_or_was_not_run_is_said_in_span
         (lambda: np.ones(2).mean(-1, keepdim=True), "en NumPy es keepdims, con s"),
         (lambda: list("ab")[0.5], "busca en una lista con algo de tipo float"),
         (lambda: math.log([1]), "math quiere un solo número, y se le da algo de tipo list"),
-        (lambda: range([1]), "da algo de tipo list donde va un entero: ¿falta len(…)?"),
+        (
+            lambda: range([1]),
+            "da algo de tipo list donde va un entero: ¿falta len(…), o sobra range?",
+        ),
         (lambda: range(1.5), "/ lleva decimales, // no"),
         (lambda: torch.optim.SGD.zero_grad(), "usa una clase donde va uno hecho con ella"),
         (
