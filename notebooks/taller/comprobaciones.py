@@ -5,8 +5,10 @@ falla y con qué valor. No mira cómo está escrita, sino lo que da.
 """
 
 import _thread
+import io
 import json
 import math
+import os
 import re
 import signal
 import tempfile
@@ -14,9 +16,9 @@ import threading
 import traceback
 import warnings
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext, redirect_stdout
 from dataclasses import dataclass, replace
-from functools import lru_cache
+from functools import lru_cache, partial
 from operator import attrgetter
 from pathlib import Path
 from types import ModuleType
@@ -28,10 +30,11 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
+import arreglo
 import detalles
 import hoja
 import mecanica
-from errores import iguales, nombrar
+from errores import ERRORES, iguales, nombrar
 
 MODERNA = {"norm": "rmsnorm", "position": "rope", "activation": "relu2"}
 MODERNA |= {"qk_norm": True, "bias": False}
@@ -734,7 +737,7 @@ def comprobar_entrenar(mio: ModuleType) -> None:
     del_final = "lee detrás del final del texto: torch.randint(len(ids) - ventana, …) no se sale"
     with (
         _apuntando_los_pasos(mio) as pasos,
-        si_se_detiene(del_final, IndexError, con="out of bounds"),
+        si_se_detiene(del_final, IndexError, con=f"with size {LETRAS}"),
         si_se_detiene(del_final, RuntimeError, con="stack expects each tensor"),
     ):
         perdidas = mio.entrenar(tabla, torch.arange(LETRAS), pasos=200, lote=8, ventana=5, tasa=0.1)
@@ -1287,7 +1290,7 @@ def completa(titulo: str, texto: str) -> tuple[str, list[str]]:
     prestadas = []
     entera, _ = hoja.sanar(texto, POR_TITULO[titulo].nombre)
     for otra in dependencias(POR_TITULO[titulo]):
-        if otra.nombre != POR_TITULO[titulo].nombre and motivo(otra.titulo, texto):
+        if otra.nombre != POR_TITULO[titulo].nombre and motivo(otra.titulo, texto, buscar=False):
             entera = prestar(entera, otra.nombre, solucion)
             prestadas.append(otra.nombre)
     return entera, list(dict.fromkeys(prestadas))
@@ -1308,10 +1311,11 @@ def sin_empezar(por_que: str) -> bool:
 
 
 @lru_cache(maxsize=256)
-def motivo(titulo: str, texto: str, primera: int = 0) -> str:
+def motivo(titulo: str, texto: str, primera: int = 0, buscar: bool = True) -> str:
     """Dar por qué no pasa una pieza de una hoja, o "" si pasa. Lo que se sortee después no cambia.
 
     `primera` es el número de su primera línea, si no es el de la hoja: en una celda es otro.
+    Con `buscar`, si no pasa se busca el cambio con que pasaría, unos segundos.
     """
     pieza = POR_TITULO[titulo]
     try:
@@ -1326,7 +1330,35 @@ def motivo(titulo: str, texto: str, primera: int = 0) -> str:
     if pieza.con not in escrito.replace(pieza.nombre, ""):
         return f"{AUN_NO}{pieza.con}"
     por_que = _lo_que_falla(pieza, texto, donde)
-    return con_su_tropiezo(por_que, donde, _debida(pieza.nombre)) if por_que else ""
+    if not por_que:
+        return ""
+    pasaria = _pasaria(pieza, texto) if buscar else None
+    return con_su_tropiezo(por_que, donde, _debida(pieza.nombre), pasaria)
+
+
+def _pasaria(pieza: Pieza, texto: str) -> Callable[[str], bool]:
+    """Dar una función que dice si una pieza de esta hoja, escrita de otro modo, pasa."""
+    prestada = prestar(texto, pieza.nombre, hoja.SOLUCION.read_text(encoding="utf-8"))
+    modulo = hoja.cargar(completa(pieza.titulo, prestada)[0])
+
+    def pasa(escrito: str) -> bool:
+        codigo = hoja.compilar(escrito)
+        modulo.__dict__.pop(pieza.nombre, None)
+        exec(codigo, modulo.__dict__)
+        with _lo_mismo_cada_vez():
+            pieza.comprobar(modulo)
+        return True
+
+    return pasa
+
+
+@contextmanager
+def _lo_mismo_cada_vez() -> Iterator[None]:
+    """Comprobar con el mismo azar, con gradientes y sin los avisos de Python."""
+    with torch.random.fork_rng(devices=[]), torch.enable_grad(), warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        torch.manual_seed(1605)
+        yield
 
 
 def _lo_que_falla(pieza: Pieza, texto: str, donde: "Donde") -> str:
@@ -1337,11 +1369,8 @@ def _lo_que_falla(pieza: Pieza, texto: str, donde: "Donde") -> str:
             return _con_otro_nombre(nombre, escrito)
         entera, _ = completa(pieza.titulo, texto)
         donde = replace(donde, ejecutada=hoja.primera_linea(entera, nombre))
-        with torch.random.fork_rng(devices=[]), torch.enable_grad(), warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            torch.manual_seed(1605)
-            with en_un_minuto():
-                pieza.comprobar(hoja.cargar(entera))
+        with _lo_mismo_cada_vez(), no_mas_de(LIMITE):
+            pieza.comprobar(hoja.cargar(entera))
     except AssertionError as error:
         return str(error) or "no da lo que debe"
     except SystemExit:
@@ -1360,7 +1389,7 @@ LIMITE = 60
 
 
 @contextmanager
-def en_un_minuto() -> Iterator[None]:
+def no_mas_de(segundos: float) -> Iterator[None]:
     """Detener lo de dentro si no acaba, como lo detendría Ctrl-C."""
     vencido = threading.Event()
 
@@ -1371,7 +1400,7 @@ def en_un_minuto() -> Iterator[None]:
     if threading.current_thread() is not threading.main_thread():
         yield
         return
-    reloj = threading.Timer(LIMITE, parar)
+    reloj = threading.Timer(segundos, parar)
     reloj.daemon = True
     antes = signal.signal(signal.SIGINT, signal.default_int_handler)
     reloj.start()
@@ -1397,16 +1426,67 @@ def _con_otro_nombre(nombre: str, escrito: str) -> str:
     return f"no está debajo de su línea, «# --- {nombre} (capítulo …) ---»"
 
 
-def con_su_tropiezo(por_que: str, donde: "Donde", debida: str) -> str:
-    """Dar lo que falla o, si lo explica un tropiezo con Python, el tropiezo."""
+def con_su_tropiezo(
+    por_que: str, donde: "Donde", debida: str, pasaria: Callable[[str], bool] | None
+) -> str:
+    """Dar lo que falla y, si se sabe, su causa: un tropiezo con Python, o el cambio con que pasa."""
     hallado = mecanica.tropiezo(donde.escrito, debida)
     if hallado is not None:
         return f"{hallado.que}{donde(hallado.linea)}"
     hallado = detalles.detalle(donde.escrito, debida, por_que)
+    cambio = _cambio(por_que, donde, debida, pasaria) if pasaria else None
+    if cambio is not None and (hallado is None or hallado.linea != cambio.linea):
+        return _con_el_cambio(por_que, donde(cambio.linea), cambio.que)
     if hallado is None:
         return por_que
     linea = donde(hallado.linea)
     return f"{por_que}; {hallado.que}{'' if linea in por_que else linea}"
+
+
+def _cambio(
+    por_que: str, donde: "Donde", debida: str, pasaria: Callable[[str], bool]
+) -> arreglo.Cambio | None:
+    """Dar el cambio más pequeño con que pasa lo escrito, si se halla."""
+    if mecanica.leer(donde.escrito) is None:
+        return None
+    dicha = re.search(r", en la línea (\d+), «", por_que)
+    linea = int(dicha[1]) - donde.primera + 1 if dicha else 0
+    pasa = partial(_pasa_a_tiempo, pasaria)
+    with _en_otra_carpeta():
+        return arreglo.arreglo(donde.escrito, debida, pasa, linea)
+
+
+@contextmanager
+def _en_otra_carpeta() -> Iterator[None]:
+    """Que lo que se prueba no deje archivos donde se trabaja: puede escribirlos con otro nombre."""
+    antes = Path.cwd()
+    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as carpeta:
+        os.chdir(carpeta)
+        try:
+            yield
+        finally:
+            os.chdir(antes)
+
+
+def _pasa_a_tiempo(pasaria: Callable[[str], bool], escrito: str) -> bool:
+    """Decir si lo escrito pasa; no, si se detiene, si tarda o si acaba con el programa."""
+    try:
+        with no_mas_de(2), redirect_stdout(io.StringIO()), warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            return pasaria(escrito)
+    except (Exception, SystemExit):
+        return False
+
+
+def _con_el_cambio(por_que: str, linea: str, que: str) -> str:
+    """Decir lo que falla con la línea de la causa y lo que va en ella."""
+    if por_que in DE_LA_TABLA:  # la frase ya dice qué debería ser
+        return por_que + linea
+    if linea in por_que:
+        return f"{por_que}: {que}"
+    en_ella = linea.removeprefix(", ")
+    se_detiene_en_otra = ", en la línea " in por_que
+    return f"{por_que}; {'la causa está ' * se_detiene_en_otra}{en_ella}: {que}"
 
 
 @dataclass(frozen=True)
@@ -1435,6 +1515,9 @@ class Donde:
             if paso.filename == self.archivo and 1 <= linea <= cuantas:
                 return linea
         return 0
+
+
+DE_LA_TABLA = {frase for errores in ERRORES.values() for frase, *_ in errores}
 
 
 def en_espanol(error: Exception, donde: Donde, debida: str = "") -> str:

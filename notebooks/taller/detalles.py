@@ -174,16 +174,6 @@ def _es_append(nodo: ast.AST, nombre: str) -> bool:
     return isinstance(nodo, ast.Expr) and ast.unparse(nodo).startswith(f"{nombre}.append(")
 
 
-def _append_fuera(suyo: ast.Module, _: ast.Module) -> Iterator[Tropiezo]:
-    """Un append detrás del bucle, donde solo se hace una vez."""
-    for funcion in funciones_de(suyo):
-        for bucle, despues in zip(funcion.body, funcion.body[1:]):
-            escrito = ast.unparse(despues)
-            if isinstance(bucle, ast.For) and re.match(r"\w+\.append\(", escrito):
-                que = "ese append está fuera del for, y se hace una vez: le falta sangría"
-                yield Tropiezo(que, despues.lineno)
-
-
 def _cambia_lo_que_recibe(suyo: ast.Module, debido: ast.Module) -> Iterator[Tropiezo]:
     """`tasa = tasa * …` en un bucle: la vuelta siguiente ya no parte de la que se recibió."""
     for funcion, bien in _parejas(suyo, debido):
@@ -241,23 +231,6 @@ def _otro_nombre_para_el_parametro(suyo: ast.Module, _: ast.Module) -> Iterator[
                 yield Tropiezo(que, nodo.lineno)
 
 
-def _cruzados(suyo: ast.Module, _: ast.Module) -> Iterator[Tropiezo]:
-    """`q, k = girar(k), girar(q)`."""
-    for nodo in (n for n in ast.walk(suyo) if isinstance(n, ast.Assign)):
-        guardados = getattr(nodo.targets[0], "elts", [])
-        dados = getattr(nodo.value, "elts", [])
-        de_quien = [_de_uno_solo(n) for n in dados]
-        nombres = [ast.unparse(n) for n in guardados]
-        if len(nombres) == 2 and de_quien == nombres[::-1]:
-            que = f"guarda en {nombres[0]} lo que sale de {nombres[1]}, y al revés"
-            yield Tropiezo(que, nodo.lineno)
-
-
-def _de_uno_solo(nodo: ast.expr) -> str:
-    """El nombre con que se llama a una función: el `q` de `girar(q)`."""
-    return ast.unparse(nodo.args[0]) if isinstance(nodo, ast.Call) and len(nodo.args) == 1 else ""
-
-
 def _dos_veces(suyo: ast.Module, _: ast.Module) -> Iterator[Tropiezo]:
     """Dos funciones con el mismo nombre: vale la última."""
     for dueno in (suyo, *(n for n in suyo.body if isinstance(n, ast.ClassDef))):
@@ -276,16 +249,6 @@ def _no_se_llega(suyo: ast.Module, _: ast.Module) -> Iterator[Tropiezo]:
         for linea, siguiente in zip(cuerpo, cuerpo[1:]) if isinstance(cuerpo, list) else ():
             if isinstance(linea, ast.Return):
                 yield Tropiezo("lo que va detrás de un return no se ejecuta", siguiente.lineno)
-
-
-def _elif(suyo: ast.Module, debido: ast.Module) -> Iterator[Tropiezo]:
-    """Un elif donde las dos cosas pueden ser verdad."""
-    hay = any(isinstance(n, ast.If) and n.orelse for n in ast.walk(debido))
-    for nodo in ast.walk(suyo) if not hay else ():
-        es_elif = isinstance(nodo, ast.If) and len(nodo.orelse) == 1
-        if es_elif and isinstance(nodo.orelse[0], ast.If):
-            que = "elif solo se mira si no se ha entrado en el if de antes: ¿es otro if?"
-            yield Tropiezo(que, nodo.orelse[0].lineno)
 
 
 def _calla_el_error(suyo: ast.Module, _: ast.Module) -> Iterator[Tropiezo]:
@@ -309,31 +272,6 @@ def _compartido(suyo: ast.Module, _: ast.Module) -> Iterator[Tropiezo]:
                     f"el {ast.unparse(de_fabrica)} de los parámetros se hace una vez, y es de todos"
                 )
                 yield Tropiezo(que, funcion.lineno)
-
-
-# --- los textos -------------------------------------------------------------------------------
-
-
-def _textos(suyo: ast.Module, debido: ast.Module) -> Iterator[Tropiezo]:
-    """Un texto sin su f, o con otras mayúsculas."""
-    buenos = {n.value for n in ast.walk(debido) if _es_texto(n)}
-    dentro_de_f = {id(p) for n in ast.walk(suyo) if isinstance(n, ast.JoinedStr) for p in n.values}
-    nombres = {n.id for n in ast.walk(suyo) if isinstance(n, ast.Name)}
-    for nodo in ast.walk(suyo):
-        if not _es_texto(nodo) or id(nodo) in dentro_de_f:
-            continue
-        pide = re.search(r"\{(\w+)(![rs])?\}", nodo.value)
-        if pide and pide[1] in nombres:
-            yield Tropiezo(
-                f"a ese texto le falta la f de delante, y {pide[0]} no cambia", nodo.lineno
-            )
-        for bueno in buenos:
-            if nodo.value not in buenos and nodo.value.strip().lower() == bueno.lower():
-                yield Tropiezo(f'"{nodo.value}" se escribe "{bueno}"', nodo.lineno)
-
-
-def _es_texto(nodo: ast.AST | None) -> bool:
-    return isinstance(nodo, ast.Constant) and isinstance(nodo.value, str) and bool(nodo.value)
 
 
 # --- los tensores -----------------------------------------------------------------------------
@@ -406,174 +344,6 @@ def lo_cambia_en_su_sitio(escrito: str) -> int:
     return max(lineas)
 
 
-REDUCEN = {"mean", "sum", "var", "std", "max", "min", "amax", "logsumexp"}
-
-
-def _ejes(suyo: ast.Module, debido: ast.Module) -> Iterator[Tropiezo]:
-    """Un eje que falta, que se pierde o que se cuenta por delante."""
-    bien = ast.unparse(debido)
-    sin_contar = re.search(r"unsqueeze|None\]", ast.unparse(suyo))
-    for nodo in llamadas(suyo):
-        metodo = nodo.func.attr if isinstance(nodo.func, ast.Attribute) else ""
-        if metodo not in REDUCEN | {"softmax", "log_softmax"}:
-            continue
-        de_torch = ast.unparse(nodo.func).startswith(("torch.", "F.", "np."))
-        ejes = [
-            *nodo.args[de_torch:],
-            *(k.value for k in nodo.keywords if k.arg in ("dim", "axis")),
-        ]
-        nombres = {k.arg for k in nodo.keywords}
-        con_eje = f".{metodo}(-1" in bien or f"{metodo}((" in bien
-        if not ejes and con_eje and f".{metodo}()" not in bien:
-            yield Tropiezo(
-                f"sin eje, {metodo} junta todos los números: ¿{metodo}(-1, …)?", nodo.lineno
-            )
-        delante = [n for n in ejes if isinstance(n, ast.Constant) and type(n.value) is int]
-        if (
-            delante
-            and "(…" in _docstrings(suyo, debido)
-            and not re.search(rf"{metodo}\([01]", bien)
-        ):
-            que = f"el eje {delante[0].value} se cuenta por delante: ¿es el último, −1?"
-            yield Tropiezo(que, nodo.lineno)
-        se_va = metodo in REDUCEN and ejes and not nombres & {"keepdim", "keepdims"}
-        if se_va and len(ejes) == 1 and "keepdim" in bien and not sin_contar:
-            cual = "keepdims" if "keepdims" in bien else "keepdim"
-            yield Tropiezo(f"¿falta {cual}=True?", nodo.lineno)
-
-
-ENTEROS = {"view", "reshape", "unflatten", "arange", "range", "zeros", "ones", "split", "chunk"}
-ENTEROS |= {"empty", "randint", "Linear", "Embedding"}
-
-
-def _division_entera(suyo: ast.Module, debido: ast.Module) -> Iterator[Tropiezo]:
-    """`//` donde hacen falta los decimales."""
-    valen = set()
-    for nodo in ast.walk(suyo):
-        hace = ast.unparse(nodo.func).split(".")[-1] if isinstance(nodo, ast.Call) else ""
-        if hace in ENTEROS or isinstance(nodo, ast.Slice):
-            valen |= {id(n) for n in ast.walk(nodo)}
-        elif isinstance(nodo, ast.Assign) and isinstance(nodo.value, ast.BinOp):
-            sencilla = isinstance(nodo.value.right, ast.Name | ast.Constant | ast.Attribute)
-            valen |= {id(nodo.value)} if sencilla else set()
-        elif isinstance(nodo, ast.BinOp) and isinstance(nodo.op, ast.Mult):
-            valen.add(id(nodo.left))  # n // 2 * 2
-    for nodo in ast.walk(suyo):
-        entera = isinstance(nodo, ast.BinOp) and isinstance(nodo.op, ast.FloorDiv)
-        if entera and id(nodo) not in valen:
-            yield Tropiezo("// deja la división sin decimales: ¿es /?", nodo.lineno)
-
-
-PRODUCTOS = r"@|matmul\(|einsum\(|bmm\(|\bmm\(|dot_product|\.dot\("
-
-
-def _por_en_vez_de_arroba(suyo: ast.Module, debido: ast.Module) -> Iterator[Tropiezo]:
-    """`pesos * v`, donde la solución multiplica matrices."""
-    escritos, debidos = (re.findall(PRODUCTOS, ast.unparse(uno)) for uno in (suyo, debido))
-    if len(escritos) >= len(debidos) or ".sum(" in ast.unparse(suyo):
-        return
-    for nodo in ast.walk(suyo):
-        por = isinstance(nodo, ast.BinOp) and isinstance(nodo.op, ast.Mult)
-        if por and not {type(nodo.left), type(nodo.right)} & {ast.Constant}:
-            yield Tropiezo("* multiplica número a número: ¿es @, de matrices?", nodo.lineno)
-
-
-ORDEN = "BHTSCDV"
-"""Los ejes, de delante atrás."""
-
-
-def _ejes_cambiados(suyo: ast.Module, _: ast.Module) -> Iterator[Tropiezo]:
-    """`D, T = q.shape`, o `view(B, H, T, D)` de lo que no está partido."""
-    for nodo in ast.walk(suyo):
-        if isinstance(nodo, ast.Assign) and isinstance(nodo.targets[0], ast.Tuple):
-            nombres = [ast.unparse(n) for n in nodo.targets[0].elts if isinstance(n, ast.Name)]
-            lugares = [ORDEN.index(n) for n in nombres if n in ("B", "H", "T", "D", "C")]
-            if "shape" in ast.unparse(nodo.value) and lugares != sorted(lugares):
-                bien = ", ".join(ORDEN[lugar] for lugar in sorted(lugares))
-                yield Tropiezo(f"los ejes van en otro orden: {bien}", nodo.lineno)
-        de_golpe = isinstance(nodo, ast.Call) and ast.unparse(nodo.func).endswith(
-            (".view", ".reshape")
-        )
-        if de_golpe and [ast.unparse(n) for n in nodo.args[:3]] == ["B", "H", "T"]:
-            que = "los canales se parten en (B, T, H, D), y después transpose(1, 2)"
-            yield Tropiezo(que, nodo.lineno)
-
-
-def _la_longitud(suyo: ast.Module, debido: ast.Module) -> Iterator[Tropiezo]:
-    """`len(ids)`, que es B, donde va T."""
-    for funcion, bien in _parejas(suyo, debido):
-        for nodo in llamadas(funcion):
-            dado = ast.unparse(nodo.args[0]) if nodo.args else ""
-            es_len = ast.unparse(nodo.func) == "len" and dado in parametros_de(funcion)
-            if es_len and f"{dado}.shape[1]" in ast.unparse(bien):
-                yield Tropiezo(
-                    f"len({dado}) es B, el primer eje; T es {dado}.shape[1]", nodo.lineno
-                )
-
-
-def _otros(suyo: ast.Module, debido: ast.Module) -> Iterator[Tropiezo]:
-    """Tropiezos de una línea."""
-    con_puntos = "..." in ast.unparse(debido)
-    for nodo in ast.walk(suyo):
-        if isinstance(nodo, ast.Compare) and isinstance(nodo.ops[0], ast.Is | ast.IsNot):
-            dado = nodo.comparators[0]
-            if isinstance(dado, ast.Constant) and dado.value not in (None, True, False, ...):
-                yield Tropiezo(
-                    "is pregunta si son el mismo objeto: para comparar es ==", nodo.lineno
-                )
-        if isinstance(nodo, ast.Compare) and re.search(r"\w / \d+ == 0$", ast.unparse(nodo)):
-            yield Tropiezo("el resto de una división lo da %, y no /", nodo.lineno)
-        if isinstance(nodo, ast.Subscript) and isinstance(nodo.slice, ast.Slice):
-            cosa, corte = ast.unparse(nodo.value), ast.unparse(nodo.slice)
-            if nodo.slice.step and con_puntos and cosa in _todos_los_que_reciben(suyo):
-                que = f"{cosa}[{corte}] corta el primer eje; el último, {cosa}[..., {corte}]"
-                yield Tropiezo(que, nodo.lineno)
-    for nodo in llamadas(suyo):
-        quien = ast.unparse(nodo.func)
-        desviacion = any(k.arg == "std" for k in nodo.keywords)
-        if quien.endswith("normal_") and not desviacion and len(nodo.args) == 1 + ("init" in quien):
-            que = "lo primero que recibe normal_ es la media: la desviación típica, con std="
-            yield Tropiezo(que, nodo.lineno)
-        if quien in ("nn.MultiheadAttention", "nn.TransformerEncoderLayer"):
-            yield Tropiezo(f"usa {quien}, y no las piezas tuyas", nodo.lineno)
-
-
-def _sin_separar(suyo: ast.Module, debido: ast.Module) -> Iterator[Tropiezo]:
-    """`leido = mirar_atras(…)`, que da dos cosas."""
-    en_varias = {
-        ast.unparse(n.value.func)
-        for n in ast.walk(debido)
-        if isinstance(n, ast.Assign)
-        and isinstance(n.targets[0], ast.Tuple)
-        and isinstance(n.value, ast.Call)
-    }
-    for nodo in ast.walk(suyo):
-        una = isinstance(nodo, ast.Assign) and isinstance(nodo.targets[0], ast.Name)
-        quien = ast.unparse(nodo.value.func) if una and isinstance(nodo.value, ast.Call) else ""
-        if quien in en_varias and f"{nodo.targets[0].id}[" not in ast.unparse(suyo):
-            yield Tropiezo(f"{quien} da varias cosas, y ahí se guardan en una", nodo.lineno)
-
-
-def _busca_en_los_valores(suyo: ast.Module, debido: ast.Module) -> Iterator[Tropiezo]:
-    """`letra in numero.values()`: las letras son las claves."""
-    for nodo in ast.walk(suyo):
-        busca = isinstance(nodo, ast.Compare) and isinstance(nodo.ops[0], ast.In | ast.NotIn)
-        donde = ast.unparse(nodo.comparators[0]) if busca else ""
-        if donde.endswith(".values()") and ".values()" not in ast.unparse(debido):
-            que = f"{donde} son los números, y se busca entre las letras: sin .values()"
-            yield Tropiezo(que, nodo.lineno)
-
-
-def _quita_letras_sueltas(suyo: ast.Module, _: ast.Module) -> Iterator[Tropiezo]:
-    """`strip("transformer.")`, que no quita ese comienzo."""
-    for nodo in llamadas(suyo):
-        metodo = nodo.func.attr if isinstance(nodo.func, ast.Attribute) else ""
-        que_quita = nodo.args[0] if metodo in ("strip", "lstrip") and nodo.args else None
-        if _es_texto(que_quita) and len(que_quita.value) > 1:
-            que = f"{metodo} quita letras sueltas, y no un comienzo: removeprefix"
-            yield Tropiezo(que, nodo.lineno)
-
-
 def _de_otra_celda(suyo: ast.Module, debido: ast.Module) -> Iterator[Tropiezo]:
     """En un turno, una variable que no es suya: la tiene el capítulo, y vale otra cosa."""
     buenos = {n.id for n in ast.walk(debido) if isinstance(n, ast.Name)}
@@ -590,38 +360,6 @@ def _de_otra_celda(suyo: ast.Module, debido: ast.Module) -> Iterator[Tropiezo]:
             corto = re.fullmatch(r"[a-z]\w?", nodo.id)
             if corto and nodo.id not in suyos and id(nodo) not in llamados | con_punto:
                 yield Tropiezo(f"`{nodo.id}` no es de la función: es la de otra celda", nodo.lineno)
-
-
-def _sin_usar(suyo: ast.Module, _: ast.Module) -> Iterator[Tropiezo]:
-    """Una variable que se calcula y que nadie lee."""
-    leidos = {n.id for n in ast.walk(suyo) if isinstance(n, ast.Name) and _se_lee(n)}
-    for funcion in funciones_de(suyo):
-        for nodo in _sentencias(funcion):
-            guardado = ast.unparse(nodo.targets[0]) if isinstance(nodo, ast.Assign) else "_"
-            if guardado.isidentifier() and guardado[0] != "_" and guardado not in leidos:
-                yield Tropiezo(f"`{guardado}` se calcula y no se usa", nodo.lineno)
-
-
-def _se_lee(nodo: ast.Name) -> bool:
-    return isinstance(nodo.ctx, ast.Load)
-
-
-def _todos_los_que_reciben(suyo: ast.Module) -> set[str]:
-    return {nombre for funcion in funciones_de(suyo) for nombre in parametros_de(funcion)}
-
-
-def _al_reves(suyo: ast.Module, _: ast.Module) -> Iterator[Tropiezo]:
-    """`F.cross_entropy(objetivos, logits)`."""
-    for funcion in funciones_de(suyo):
-        for nodo in llamadas(funcion):
-            quien = ast.unparse(nodo.func)
-            if not re.search(r"cross_entropy$|nll_loss$|entropia_cruzada$", quien):
-                continue
-            raices = [re.split(r"\W", ast.unparse(n))[0] for n in nodo.args[:2]]
-            if len(raices) == 2 and raices == parametros_de(funcion)[1::-1]:
-                yield Tropiezo(
-                    f"{quien} recibe primero los logits, y después los objetivos", nodo.lineno
-                )
 
 
 def _sin_borrar(suyo: ast.Module, debido: ast.Module) -> Iterator[Tropiezo]:
@@ -676,30 +414,15 @@ DETALLES: tuple[tuple[str, Callable[[ast.Module, ast.Module], Iterator[Tropiezo]
     ("", _se_pierde),
     ("", _vuelta_a_vuelta),
     ("", _cambia_lo_que_recibe),
-    ("", _al_reves),
     ("", _no_se_llega),
-    (r"devuelve \d+ de|da \d+", _append_fuera),
-    ("varias cosas juntas", _sin_separar),
-    ("de letra a número", _busca_en_los_valores),
-    ("que no está", _quita_letras_sueltas),
     (r"gradiente|deriva|da float|da ndarray", _corta_el_gradiente),
     (r"^cambia", _en_su_sitio),
     (r"no tiene|aprende|parámetros|no se ven|no guarda", _no_se_aprende),
     ("no tiene los números", _otro_nombre_para_el_parametro),
     ("deja w y b", _hace_otro),
     ("", _sin_borrar),
-    ("", _textos),
     ("", _compartido),
     ("", _calla_el_error),
-    ("", _cruzados),
-    ("", _elif),
-    ("no encajan|multiplicar", _la_longitud),
-    ("no encajan|multiplicar|view no puede|mezcla las letras", _ejes_cambiados),
-    ("no encajan|multiplicar|da la forma", _por_en_vez_de_arroba),
-    ("", _ejes),
-    ("", _division_entera),
-    ("", _otros),
     ("", _de_otra_celda),
-    ("no cambia nunca|debería", _sin_usar),
 )
 """Lo que se mira, y con qué frases de lo que falla; "" es con todas."""

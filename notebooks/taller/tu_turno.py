@@ -48,14 +48,15 @@ import detalles
 import hoja
 from comprobaciones import (
     EN_BLANCO,
+    LIMITE,
     POR_TITULO,
     Donde,
     caso,
     completa,
     con_su_tropiezo,
     en_espanol,
-    en_un_minuto,
     motivo,
+    no_mas_de,
     prestar,
     sin_empezar,
 )
@@ -130,15 +131,16 @@ def elegir(mia: Callable, solucion: Callable, comprobar: Callable[[Callable], No
     with torch.random.fork_rng(devices=[]):  # comprobar no cambia lo que se sortee después
         comprobar(solucion)
         try:
-            with en_un_minuto():
+            with no_mas_de(LIMITE):
                 comprobar(entregada(mia))
         except Vacia as error:
             por_que = lo_que_falta(*error.args)
         except AssertionError as error:
-            por_que = con_su_tropiezo(dicho(error), *lo_escrito(mia, solucion))
+            por_que = con_su_causa(dicho(error), mia, solucion, comprobar)
         except Exception as error:
-            donde, debida = lo_escrito(mia, solucion)
-            por_que = con_su_tropiezo(en_espanol(error, donde, debida), donde, debida)
+            por_que = con_su_causa(
+                en_espanol(error, *lo_escrito(mia, solucion)), mia, solucion, comprobar
+            )
         else:
             print(f"✓ {mia.__name__} pasa la comprobación: desde aquí se usa la tuya.")
             return mia
@@ -146,6 +148,22 @@ def elegir(mia: Callable, solucion: Callable, comprobar: Callable[[Callable], No
     punto = "" if por_que.endswith("?") else "."
     print(f"· {mia.__name__}{dos_puntos} {por_que}{punto} Se usa {solucion.__name__}.")
     return solucion
+
+
+def con_su_causa(
+    por_que: str, mia: Callable, solucion: Callable, comprobar: Callable[[Callable], None]
+) -> str:
+    """Dar lo que falla con su causa, si se sabe: la del turno se busca entre los nombres de su celda."""
+    donde, debida = lo_escrito(mia, solucion)
+    espacio = comprobar.__globals__
+
+    def pasaria(escrito: str) -> bool:
+        suyos = dict(espacio)
+        exec(hoja.compilar(escrito, "<un cambio>"), suyos)
+        comprobar(entregada(suyos[mia.__name__]))
+        return True
+
+    return con_su_tropiezo(por_que, donde, debida, pasaria if donde.escrito else None)
 
 
 NADA_TODAVIA = "no devuelve nada todavía"

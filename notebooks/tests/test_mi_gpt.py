@@ -215,7 +215,6 @@ ERRORES = (
         "fuera de la raíz",
     ),
     ("LayerNorm", "mean(-1, keepdim=True)", "mean(0, keepdim=True)", "un vector, una media"),
-    ("LayerNorm", "mean(-1, keepdim=True)", "mean(-1)", "¿falta keepdim=True?"),
     ("LayerNorm", "nn.Parameter(torch.ones(C))", "torch.ones(C)", "weight no es un nn.Parameter"),
     ("LayerNorm", "x if self.bias is None else ", "", "con bias=False, hace una cuenta con None"),
     ("LayerNorm", "torch.ones(C)", "torch.zeros(C)", "weight no empieza en 1"),
@@ -675,7 +674,7 @@ def fallo_de(titulo: str, cambios: list[errores.Cambio]) -> str:
     for bien, mal in cambios:
         assert bien in escrita
         escrita = escrita.replace(bien, mal)
-    return motivo(titulo, hoja.poner(SOLUCION, nombre, escrita))
+    return motivo(titulo, hoja.poner(SOLUCION, nombre, escrita), buscar=False)
 
 
 @pytest.mark.parametrize(("titulo", "bien", "mal", "frase"), ERRORES)
@@ -864,7 +863,6 @@ MECANICA = (
         '        if self.forma.position == "learned":\n            x = self.token_embedding(ids)\n        if self',
         "`x` no tiene valor si no se entra en el if que se lo da",
     ),
-    ("Atencion, con girar", "if self.forma.qk_norm", "elif self.forma.qk_norm", "¿es otro if?"),
     # Los nombres.
     ("Entrada", "self.forma = forma", "self.forma = Forma", "guarda la clase Forma, y no la forma"),
     ("generar", "[None, -modelo.forma", "[None, -Forma", "pide block_size a la clase Forma"),
@@ -879,12 +877,6 @@ MECANICA = (
         "position == rope",
         "`rope` es un texto: va entre comillas",
     ),
-    (
-        "Entrada",
-        '.position == "learned"',
-        '.position == "Learned"',
-        '"Learned" se escribe "learned"',
-    ),
     ("igualar", "x.square()", "self.square()", "usa `self`, que solo hay en los métodos"),
     ("girar", "seno = angulos.cos()", "sena = angulos.cos()", "¿es `"),
     (
@@ -898,33 +890,15 @@ MECANICA = (
     ("girar", "angulos.sin()", "angulos.sen()", "Tensor no tiene `sen`: en inglés, sin"),
     (
         "Tokenizador",
-        'ValueError(f"',
-        'ValueError("',
-        "a ese texto le falta la f de delante, y {letra!r} no cambia",
-    ),
-    (
-        "Tokenizador",
         "self.caracteres = caracteres",
         "caracteres = self.caracteres",
         "guarda del revés: lo recibido va a self, self.caracteres = caracteres",
-    ),
-    (
-        "Tokenizador",
-        "letra not in self.numero",
-        "letra not in self.numero.values()",
-        "self.numero.values() son los números, y se busca entre las letras",
     ),
     ("Bloque", "= hacer_norma(forma)", "= self.hacer_norma(forma)", "hacer_norma no es de self"),
     ("Gpt", "super().forward(ids)", "super().forward(self, ids)", "super().forward ya lleva self"),
     ("mirar_atras", "k.mT", "k.mT()", "mT no se llama: va sin paréntesis"),
     ("mirar_atras", "math.inf", "math.infinity", "math no tiene `infinity`: ¿es `inf`?"),
     ("mirar_atras", "@ v, pesos", "@ v, [pesos]", "los corchetes de [pesos] hacen de lo que"),
-    (
-        "Atencion",
-        "leido, _ = mirar_atras",
-        "leido = mirar_atras",
-        "mirar_atras da varias cosas, y ahí se guardan en una",
-    ),
     ("mirar_atras", "q.shape[-2:]", "q.shape", ".shape[-2:] da los dos últimos"),
     ("Gpt", "in self.blocks", "in range(self.blocks)", "¿falta len(…), o sobra range?"),
     ("abrir_gpt2", "if es_matriz else", "if es_matriz = True else", "o lleva = donde va =="),
@@ -936,24 +910,12 @@ MECANICA = (
         "NOMBRES_EN_GPT2 da una sola cosa en cada vuelta",
     ),
     (
-        "abrir_gpt2",
-        'removeprefix("transformer.")',
-        'strip("transformer.")',
-        "strip quita letras sueltas, y no un comienzo: removeprefix",
-    ),
-    (
         "entrenar",
         "optimizador.tasa = tasa * min",
         "tasa = tasa * min",
         "`tasa = …` no cambia optimizador.tasa",
     ),
     # Los bucles.
-    (
-        "entrenar",
-        "        perdidas.append",
-        "    perdidas.append",
-        "ese append está fuera del for, y se hace una vez",
-    ),
     (
         "entrenar",
         "    perdidas = []\n    for t in range(1, pasos + 1):\n",
@@ -972,8 +934,6 @@ MECANICA = (
         "        torch.manual_seed(1)\n        comienzos =",
         "pone la misma semilla en cada vuelta",
     ),
-    ("entrenar", "optimizador.tasa = ", "nueva = ", "`nueva` se calcula y no se usa"),
-    ("entrenar", "tasa * min(t / 50", "tasa * min(t // 50", "// deja la división sin decimales"),
     (
         "entrenar",
         "optimizador.zero_grad()",
@@ -986,18 +946,7 @@ MECANICA = (
         "p = (archivo",
         "`p = …` no cambia el parámetro, solo el nombre",
     ),
-    (
-        "Atencion, con girar",
-        "q, k = girar(q), girar(k)",
-        "q, k = girar(k), girar(q)",
-        "guarda en q lo que sale de k, y al revés",
-    ),
     # Los tensores.
-    ("LayerNorm", "mean(-1, keepdim=True)", "mean()", "sin eje, mean junta todos los números"),
-    ("LayerNorm", "square().mean(-1, keepdim=True)", "square().mean(-1)", "¿falta keepdim=True?"),
-    ("mirar_atras", "softmax(-1)", "softmax(1)", "el eje 1 se cuenta por delante"),
-    ("mirar_atras", "pesos @ v, pesos", "pesos * v, pesos", "* multiplica número a número"),
-    ("mirar_atras", "T, D = q.shape", "D, T = q.shape", "los ejes van en otro orden: T, D"),
     ("mirar_atras", "dtype=torch.bool, ", "", "es de verdadero y falso: dtype=torch.bool"),
     ("mirar_atras", "T, D = q.shape[-2:]", "B, T, D = q.shape", "reparte 2 cosas en 3 nombres"),
     ("mirar_atras", "q @ k.mT", "q @ k.T", ".mT, a los dos últimos"),
@@ -1015,20 +964,7 @@ MECANICA = (
         "math.sqrt(varianza)",
         "torch.sqrt, de tensores",
     ),
-    (
-        "Entrada",
-        ".weight[: ids.shape[1]]",
-        "(torch.arange(len(ids)))",
-        "len(ids) es B, el primer eje",
-    ),
     ("Entrada", ".weight[: ids.shape[1]]", "(range(4))", "embedding quiere un tensor"),
-    ("girar", "x[..., 0::2]", "x[0::2]", "x[0::2] corta el primer eje; el último, x[..., 0::2]"),
-    (
-        "entropia_cruzada",
-        "-log_p.gather(-1, objetivos[..., None]).mean()",
-        "F.cross_entropy(objetivos, logits.mT)",
-        "recibe primero los logits, y después los objetivos",
-    ),
     ("igualar", "return x /", "return nn.RMSNorm(x) /", "nn.RMSNorm(…) hace la capa"),
     ("generar", "torch.cat((ids, nueva))", "torch.cat(ids, nueva)", "reciben una lista"),
     ("Gpt", "            x = bloque(x)", "            bloque(x)", "lo que da bloque(…) se pierde"),
@@ -1052,7 +988,6 @@ MECANICA = (
         "[Bloque(forma) for _ in range(forma.n_layer)]",
         "en una lista de Python, self.blocks, no se ven",
     ),
-    ("Entrada", "weight, std=0.2)", "weight, 0.2)", "lo primero que recibe normal_ es la media"),
     (
         "Entrada",
         "nn.init.normal_(self.token_embedding.weight",
@@ -1087,7 +1022,8 @@ def test_un_tropiezo_con_python_se_nombra_con_su_linea(titulo, bien, mal, frase)
     nombre = POR_TITULO[titulo].nombre
     escrita = hoja.leer(SOLUCION, nombre)
     assert bien in escrita
-    fallo = motivo(titulo, hoja.poner(SOLUCION, nombre, escrita.replace(bien, mal, 1)))
+    nueva = hoja.poner(SOLUCION, nombre, escrita.replace(bien, mal, 1))
+    fallo = motivo(titulo, nueva, buscar=False)
     assert frase in fallo, fallo
     assert "\n" not in fallo
     assert ", en la línea " in fallo or "ha de llamarse igualar" in fallo, fallo

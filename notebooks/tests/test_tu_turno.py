@@ -68,11 +68,11 @@ def a_veces(x):
     ("mine", "why"),
     [
         (nada, " no devuelve nada todavía."),
-        (mal, ": da 5, debería dar 6."),
+        (mal, ": da 5, debería dar 6; en la línea LINE, «return x + 2»: con «return x + x» pasa."),
         (
             se_cae,
             ": con x de forma (), se detiene con AttributeError: Tensor no tiene `no_existe`, "
-            "en la línea LINE, «return x.no_existe».",
+            "en la línea LINE, «return x.no_existe»: con «return 2 * x» pasa.",
         ),
         (
             ensena,
@@ -87,7 +87,7 @@ def a_veces(x):
         (
             sin_llamar,
             ": con x de forma (), usa una función sin llamarla: faltan sus paréntesis, "
-            "en la línea LINE, «return x + x.sum».",
+            "en la línea LINE, «return x + x.sum»: con «return x + x.sum()» pasa.",
         ),
         (
             a_veces,
@@ -162,7 +162,10 @@ class SinSelf(DobleSolucion):
     ("mine", "why"),
     [
         (Nada, " no devuelve nada todavía."),
-        (Mal, ": da 3, debería dar 6."),
+        (
+            Mal,
+            ": da 3, debería dar 6; en la línea 152, «return self.x»: con «return 2 * self.x» pasa.",
+        ),
         (SinSelf, ": a dar le falta self: def dar(self), en la línea"),
     ],
 )

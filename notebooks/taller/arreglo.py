@@ -1,0 +1,318 @@
+"""El cambio más pequeño con que pasa lo escrito: dice en qué línea está el error, y qué va ahí.
+
+Se busca cuando una comprobación no pasa. Se prueban cambios de una expresión o de una línea, del más
+pequeño al más grande: los deslices de siempre, del revés (deslices.py), y lo que hay en la solución.
+Es reparar un programa buscando (Le Goues y otros, «GenProg», IEEE TSE, 2012), con un solo cambio.
+"""
+
+import ast
+import re
+import time
+from collections.abc import Callable, Iterator
+from difflib import SequenceMatcher
+from typing import NamedTuple
+
+from deslices import escrita, otras_lineas, otros_arboles, otros_textos
+
+SEGUNDOS = 10
+"""Lo que se busca, como mucho."""
+
+
+class Cambio(NamedTuple):
+    """En qué línea de lo escrito está el error, y qué se hace con ella."""
+
+    linea: int
+    que: str
+
+
+def arreglo(
+    escrito: str, debida: str, pasa: Callable[[str], bool], linea: int = 0
+) -> Cambio | None:
+    """Dar el primer cambio con que pasa lo escrito, o None si en el tiempo que hay no se halla.
+
+    `debida` es la solución, y `linea`, la de lo escrito en que algo se detiene.
+    """
+    acaba = time.monotonic() + SEGUNDOS
+    for candidato in candidatos(escrito, debida, linea):
+        if time.monotonic() > acaba:
+            return None
+        if pasa(candidato):
+            return lo_que_cambia(escrito.splitlines(), candidato.splitlines())
+    return None
+
+
+def lo_que_cambia(suyas: list[str], buenas: list[str]) -> Cambio:
+    """Decir en qué línea se distinguen dos programas, y qué lleva del primero al segundo."""
+    n = min(len(suyas), len(buenas))
+    iguales = next((i for i in range(n) if suyas[i] != buenas[i]), n)
+    detras = next((i for i in range(n - iguales) if suyas[-1 - i] != buenas[-1 - i]), n - iguales)
+    quitadas, puestas = suyas[iguales : len(suyas) - detras], buenas[iguales : len(buenas) - detras]
+    una, otra = ([linea.strip() for linea in lineas] for lineas in (quitadas, puestas))
+    if not una:
+        es_adorno = otra[0].startswith("@")
+        que = f"{'delante' if es_adorno else 'detrás'} falta «{' '.join(otra)}»"
+        return Cambio(iguales + es_adorno, que)
+    if otra in ([], ["pass"]):
+        return Cambio(iguales + 1, "sobra")
+    if una == otra:
+        sobra = len(quitadas[0]) > len(puestas[0])
+        return Cambio(iguales + 1, f"le {'sobra' if sobra else 'falta'} sangría")
+    subida = len(una) > 1 and una[-1] == otra[0]
+    if subida and (quitadas[-1] != puestas[0] or una[0] != otra[-1]):
+        return Cambio(iguales + len(una), f"va delante de «{otra[1]}»")
+    if len(una) > 1 and una[0] == otra[-1]:
+        return Cambio(iguales + 1, f"va detrás de «{otra[-2]}»")
+    va = re.sub(r"  # .*$", "", " ".join(otra))
+    return Cambio(iguales + 1, f"con «{va}» pasa")
+
+
+# --- lo que se prueba -------------------------------------------------------------------------
+
+
+class Edicion(NamedTuple):
+    """Poner un texto en el sitio de unos bytes, y lo que cuesta, en caracteres."""
+
+    desde: int
+    hasta: int
+    nuevo: str
+    coste: float
+
+
+MOVER = 3
+"""Lo que cuesta como mucho lo que se hace con lo que hay, sin añadir nada: mover una línea, o una parte."""
+BORRAR = 2
+LEJOS = 15
+"""Lo que se añade por cambiar una línea que está igual en la solución."""
+CERCA = 4
+"""Lo que se quita si es la línea en que algo se detiene."""
+
+
+def candidatos(escrito: str, debida: str, linea: int = 0) -> Iterator[str]:
+    """Dar lo escrito con cada cambio, del más pequeño al más grande; puede no ser Python."""
+    suyo, debido = Programa(escrito), Programa(debida)
+    buenas = {_cabecera(una) for una in debido.lineas}
+    iguales = [suyo.cabecera(una) for una in suyo.lineas if _cabecera(una) in buenas]
+    costes: dict[tuple[int, int, str], float] = {}
+    for desde, hasta, nuevo, coste in (*_deslices(suyo), *_de_la_solucion(suyo, debido)):
+        coste += LEJOS * any(antes <= desde < despues for antes, despues in iguales)
+        coste -= CERCA * (suyo.linea(desde) == linea)
+        costes[desde, hasta, nuevo] = min(coste, costes.get((desde, hasta, nuevo), coste))
+    for desde, hasta, nuevo, coste in (
+        *_lineas_de_la_solucion(suyo, debido),
+        *_lineas_de_otro_modo(suyo, iguales),
+    ):
+        costes[desde, hasta, nuevo] = min(coste, costes.get((desde, hasta, nuevo), coste))
+    for desde, hasta, nuevo in sorted(costes, key=costes.__getitem__):
+        if nuevo != suyo.trozo(desde, hasta):
+            yield suyo.trozo(0, desde) + nuevo + suyo.trozo(hasta, None)
+
+
+def _cabecera(linea: ast.stmt) -> str:
+    """El texto de una sentencia; de un for o un if, sin lo de dentro."""
+    escrito = escrita(linea)
+    return escrito.partition(":\n")[0] if hasattr(linea, "body") else escrito
+
+
+class Programa:
+    """Un texto con su árbol: sus sentencias, sus expresiones, y el sitio de cada una en bytes."""
+
+    def __init__(self, escrito: str) -> None:
+        self.bytes = escrito.encode()
+        self.arbol = ast.parse(escrito)
+        self._comienzos = [0]
+        for linea in self.bytes.splitlines(True):
+            self._comienzos.append(self._comienzos[-1] + len(linea))
+        nodos = list(ast.walk(self.arbol))
+        self.padres = {id(hijo): nodo for nodo in nodos for hijo in ast.iter_child_nodes(nodo)}
+        self.funciones = {n.name: n for n in nodos if isinstance(n, ast.FunctionDef)}
+        self.expresiones = list(_expresiones(self.funciones.values()))
+        self.lineas = [n for f in self.funciones.values() for n in _sentencias(f)]
+        leidos = (n for n in self.expresiones if isinstance(n, ast.Name | ast.Attribute))
+        self.nombres = {uno for uno in map(escrita, leidos) if re.fullmatch(r"(self\.)?\w+", uno)}
+        guardados = (
+            n for n in self.expresiones if isinstance(n, ast.Name) and _uso(n) is ast.Store
+        )
+        self.variables = {n.id for n in guardados} | {
+            n.arg for n in nodos if isinstance(n, ast.arg)
+        }
+        self.nombres |= self.variables
+
+    def sitio(self, nodo: ast.AST) -> tuple[int, int]:
+        desde = self._comienzos[nodo.lineno - 1] + nodo.col_offset
+        return desde, self._comienzos[nodo.end_lineno - 1] + nodo.end_col_offset
+
+    def entera(self, nodo: ast.stmt) -> tuple[int, int]:
+        """El sitio de las líneas de una sentencia, con su sangría y su final."""
+        return self._comienzos[nodo.lineno - 1], self._comienzos[nodo.end_lineno]
+
+    def cabecera(self, nodo: ast.stmt) -> tuple[int, int]:
+        """Lo mismo; de un for o un if, sin las de dentro."""
+        desde, hasta = self.entera(nodo)
+        dentro = getattr(nodo, "body", None)
+        return desde, self._comienzos[dentro[0].lineno - 1] if dentro else hasta
+
+    def linea(self, desde: int) -> int:
+        return self.bytes.count(b"\n", 0, desde) + 1
+
+    def trozo(self, desde: int, hasta: int | None) -> str:
+        return self.bytes[desde:hasta].decode()
+
+
+def _expresiones(funciones: Iterator[ast.FunctionDef]) -> Iterator[ast.expr]:
+    """Las que se pueden cambiar: ni anotaciones, ni docstrings, ni lo de dentro de un texto con f."""
+    pendientes: list[ast.AST] = [linea for funcion in funciones for linea in funcion.body]
+    while pendientes:
+        nodo = pendientes.pop()
+        if isinstance(nodo, ast.FunctionDef) or _es_docstring(nodo):
+            continue
+        if isinstance(nodo, ast.expr):
+            yield nodo
+        if isinstance(nodo, ast.Attribute) and isinstance(nodo.ctx, ast.Store):
+            continue  # de `self.x = …` no se cambia el self, que podría tocar lo de otros
+        if not isinstance(nodo, ast.JoinedStr):
+            pendientes += ast.iter_child_nodes(nodo)
+
+
+def _sentencias(nodo: ast.AST) -> Iterator[ast.stmt]:
+    for bloque in (getattr(nodo, "body", []), getattr(nodo, "orelse", [])):
+        for linea in bloque if isinstance(bloque, list) else []:
+            if not isinstance(linea, ast.FunctionDef) and not _es_docstring(linea):
+                yield linea
+                yield from _sentencias(linea)
+
+
+def _es_docstring(nodo: ast.AST) -> bool:
+    return isinstance(nodo, ast.Expr) and isinstance(nodo.value, ast.Constant)
+
+
+def _deslices(suyo: Programa) -> Iterator[Edicion]:
+    """Lo que podía ir en el sitio de cada expresión."""
+    for nodo in suyo.expresiones:
+        viejo = escrita(nodo)
+        for otro in otros_arboles(nodo):
+            nuevo = escrita(otro)
+            coste = min(_caracteres_que_cambian(viejo, nuevo), MOVER)
+            if isinstance(otro, ast.Tuple):
+                yield from _poner(nuevo[1:-1], nodo, suyo, coste)
+            yield from _poner(nuevo, nodo, suyo, coste)
+        for nuevo in otros_textos(nodo, suyo.padres[id(nodo)], suyo.nombres):
+            yield from _poner(nuevo, nodo, suyo, _caracteres_que_cambian(viejo, nuevo))
+
+
+def _poner(nuevo: str, nodo: ast.expr, suyo: Programa, coste: float) -> Iterator[Edicion]:
+    """Poner un texto en el sitio de una expresión; si es una cuenta, también entre paréntesis."""
+    desde, hasta = suyo.sitio(nodo)
+    yield Edicion(desde, hasta, nuevo, coste)
+    if " " in nuevo and isinstance(suyo.padres[id(nodo)], ast.expr):
+        yield Edicion(desde, hasta, f"({nuevo})", coste + 0.5)
+
+
+def _caracteres_que_cambian(uno: str, otro: str) -> int:
+    """Los que hay entre lo que empieza igual y lo que acaba igual."""
+    n = min(len(uno), len(otro))
+    delante = next((i for i in range(n) if uno[i] != otro[i]), n)
+    detras = next((i for i in range(n - delante) if uno[-1 - i] != otro[-1 - i]), n - delante)
+    return len(uno) + len(otro) - 2 * (delante + detras)
+
+
+def _de_la_solucion(suyo: Programa, debido: Programa) -> Iterator[Edicion]:
+    """Una expresión de la solución, en el sitio de una que se le parece."""
+    donantes: dict[tuple[str, type], ast.expr] = {}
+    for nodo in debido.expresiones:
+        donantes.setdefault((escrita(nodo), _uso(nodo)), nodo)
+    for nodo in suyo.expresiones:
+        viejo = escrita(nodo)
+        for (limpio, uso), buena in donantes.items():
+            coste = MOVER if uso is ast.Store else _lo_que_va(viejo, limpio)
+            if uso is not _uso(nodo) or limpio == viejo or coste is None:
+                continue
+            for nuevo in _con_sus_nombres(buena, suyo, debido):
+                yield from _poner(nuevo, nodo, suyo, coste)
+
+
+def _uso(nodo: ast.expr) -> type:
+    return type(getattr(nodo, "ctx", ast.Load()))
+
+
+def _lo_que_va(uno: str, otro: str) -> float | None:
+    """Lo que cuesta poner, en el sitio de un texto, otro de la solución; None si no se parecen."""
+    largo = len(uno) + len(otro)
+    if largo < 14:
+        return largo / 2
+    parecido = SequenceMatcher(None, uno, otro, autojunk=False)
+    if parecido.real_quick_ratio() < 0.5 or parecido.ratio() < 0.5:
+        return None
+    return (1 - parecido.ratio()) * largo / 2
+
+
+def _con_sus_nombres(buena: ast.expr, suyo: Programa, debido: Programa) -> Iterator[str]:
+    """El texto de una expresión de la solución; si usa una variable que en lo escrito no hay, con otras."""
+    texto = debido.trozo(*debido.sitio(buena))
+    yield texto
+    usadas = {n.id for n in ast.walk(buena) if isinstance(n, ast.Name)}
+    ajenas = usadas & debido.variables - suyo.nombres
+    if len(ajenas) == 1:
+        for propia in suyo.variables:
+            yield re.sub(rf"(?<![.\w]){ajenas.copy().pop()}\b", propia, texto)
+
+
+def _lineas_de_la_solucion(suyo: Programa, debido: Programa) -> Iterator[Edicion]:
+    """Una línea de la solución que falta, o en el sitio de una que se le parece."""
+    escritas = set(map(escrita, suyo.lineas))
+    faltan = [linea for linea in debido.lineas if escrita(linea) not in escritas]
+    for linea in suyo.lineas:
+        desde, hasta = suyo.entera(linea)
+        for buena in faltan:
+            texto = escrita(buena)
+            nueva = "".join(f"{' ' * linea.col_offset}{una}\n" for una in texto.split("\n"))
+            if texto.count("\n") < 3 and not _taparia(buena, suyo):
+                yield Edicion(desde, desde, nueva, len(texto) / 2)
+                yield Edicion(hasta, hasta, nueva, len(texto) / 2)
+            coste = _lo_que_va(escrita(linea), texto)
+            if coste is not None and not hasattr(linea, "body") and not hasattr(buena, "body"):
+                yield Edicion(desde, hasta, nueva, coste / 2)
+    for nombre in suyo.funciones.keys() & debido.funciones.keys():
+        funcion = suyo.funciones[nombre]
+        adornos = {f"@{escrita(uno)}" for uno in debido.funciones[nombre].decorator_list}
+        for adorno in adornos:
+            desde = suyo.entera(funcion)[0]
+            yield Edicion(desde, desde, f"{' ' * funcion.col_offset}{adorno}\n", MOVER)
+
+
+def _taparia(buena: ast.stmt, suyo: Programa) -> bool:
+    """Decir si añadir una línea dejaría sin efecto lo escrito: un return, u otro valor para lo mismo."""
+    guardadas = {escrita(uno) for uno in getattr(buena, "targets", ())}
+    suyas = {escrita(n) for n in suyo.expresiones if _uso(n) is ast.Store}
+    return isinstance(buena, ast.Return) or bool(guardadas & suyas)
+
+
+def _lineas_de_otro_modo(suyo: Programa, iguales: list[tuple[int, int]]) -> Iterator[Edicion]:
+    """Cada línea borrada, escrita de otro modo o en otro sitio."""
+    for linea in suyo.lineas:
+        desde, hasta = suyo.entera(linea)
+        sangria, texto = " " * linea.col_offset, suyo.trozo(desde, hasta)
+        lejos = LEJOS * (suyo.cabecera(linea) in iguales)
+        yield Edicion(desde, hasta, f"{sangria}pass\n", BORRAR + lejos)
+        yield Edicion(desde, hasta, "", BORRAR + lejos)
+        if texto.lstrip().startswith("elif"):
+            yield Edicion(desde, hasta, texto.replace("elif", "if", 1), 1)
+        for nueva in otras_lineas(linea, suyo.nombres):
+            coste = _caracteres_que_cambian(texto.strip(), nueva)
+            yield Edicion(desde, hasta, f"{sangria}{nueva}\n", coste + lejos)
+        for otra in suyo.lineas:
+            yield from _mover(linea, otra, suyo)
+
+
+def _mover(linea: ast.stmt, otra: ast.stmt, suyo: Programa) -> Iterator[Edicion]:
+    """Poner una línea delante o detrás de otra, con la sangría de esta; cuesta más cuanto más lejos."""
+    desde, hasta = suyo.entera(linea)
+    de_mas = otra.col_offset - linea.col_offset
+    suyas = suyo.trozo(desde, hasta).splitlines(True)
+    movida = "".join(" " * de_mas + una if de_mas > 0 else una[-de_mas:] for una in suyas)
+    for lugar in suyo.entera(otra):
+        coste = MOVER * min(1, abs(suyo.linea(lugar) - linea.lineno) / 10)
+        # Lo que va detrás de un return no se ejecuta: moverla ahí sería borrarla.
+        if lugar <= desde and not (isinstance(linea, ast.Return) and de_mas == 0):
+            yield Edicion(lugar, hasta, movida + suyo.trozo(lugar, desde), coste)
+        elif lugar >= hasta and not isinstance(otra, ast.Return):
+            yield Edicion(desde, lugar, suyo.trozo(hasta, lugar) + movida, coste)

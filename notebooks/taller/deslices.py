@@ -1,0 +1,214 @@
+"""Los deslices de siempre, del revés: lo que podía ir en el sitio de una expresión o de una línea.
+
+Casi todos salen del árbol: dos partes cambiadas de orden, una que sobra, la envoltura de fuera que va
+dentro (`raíz(v) + ε` y `raíz(v + ε)`), otro signo, otro nombre. Lo que falta se añade de una lista.
+"""
+
+import ast
+import copy
+from collections.abc import Iterator
+from itertools import combinations
+
+Camino = tuple[str | int, ...]
+"""Cómo se llega de un nodo a una parte suya: por qué campo y, si es una lista, en qué lugar."""
+
+
+def en(nodo: ast.AST, camino: Camino) -> ast.AST:
+    for paso in camino:
+        nodo = nodo[paso] if isinstance(paso, int) else getattr(nodo, paso)
+    return nodo
+
+
+def con(nodo: ast.AST | list, camino: Camino, nuevo: object) -> ast.AST:
+    """Dar una copia de un nodo con otra cosa al final de un camino; None la quita de su lista."""
+    paso, *resto = camino
+    otro = copy.copy(nodo)
+    if isinstance(paso, int):
+        dentro = nodo[paso]
+        puesto = [nuevo if not resto else con(dentro, tuple(resto), nuevo)]
+        otro[paso : paso + 1] = [uno for uno in puesto if uno is not None]
+        return otro
+    setattr(otro, paso, con(getattr(nodo, paso), tuple(resto), nuevo) if resto else nuevo)
+    return otro
+
+
+def partes(nodo: ast.AST) -> list[Camino]:
+    """Los caminos a las expresiones de que está hecha una; de `x.f()`, también a `x`."""
+    caminos: list[Camino] = []
+    if isinstance(nodo, ast.JoinedStr):
+        return caminos
+    for campo, valor in ast.iter_fields(nodo):
+        if isinstance(valor, ast.expr):
+            caminos.append((campo,))
+            if campo == "func" and isinstance(valor, ast.Attribute):
+                caminos.append((campo, "value"))
+        elif isinstance(valor, list):
+            caminos += [(campo, i) for i, uno in enumerate(valor) if isinstance(uno, ast.expr)]
+    return caminos
+
+
+FAMILIAS_DE_SIGNOS = (
+    (ast.Add, ast.Sub, ast.Mult, ast.Div, ast.FloorDiv, ast.Mod, ast.Pow, ast.MatMult),
+    (ast.Eq, ast.NotEq, ast.Lt, ast.LtE, ast.Gt, ast.GtE, ast.In, ast.NotIn),
+    (ast.And, ast.Or),
+)
+FAMILIAS_DE_NOMBRES = (
+    *({"cat", "stack"}, {"view", "reshape"}, {"T", "mT"}, {"append", "extend"}),
+    *({"argmax", "max", "amax"}, {"dump", "dumps"}, {"load", "loads"}, {"split", "chunk"}),
+    *({"triu", "tril"}, {"strip", "removeprefix"}, {"parameters", "named_parameters"}),
+    *({"items", "keys", "values"}, {"mean", "sum"}, {"cos", "sin"}, {"square", "sqrt"}),
+    *({"exp", "log"}, {"softmax", "log_softmax"}, {"ones", "zeros"}, {"shape", "size"}),
+    *({"transpose", "permute"}, {"eval", "train"}, {"add", "append"}, {"keepdim", "keepdims"}),
+)
+"""Los que se toman unos por otros."""
+
+DETRAS = (
+    *("()", ".item()", ".tolist()", ".detach()", ".clone()", ".copy()", ".float()", ".long()"),
+    *(".mT", ".T", ".weight", ".shape", ".shape[1]", ".shape[-1]", ".items()", ".values"),
+    *(".sqrt()", ".sum()", ".mean()", ".flatten(-2)", "[0]", "[1]", "[-1]", "[-2:]"),
+    *("[..., None]", "[:, None]", "[None]", "[0, -1]", "[:, -1]", " + 1", " - 1"),
+)
+DELANTE = (
+    *("len", "range", "list", "tuple", "str", "int", "float", "enumerate", "reversed", "dict"),
+    *("sum", "torch.tensor"),
+)
+"""Lo que falta a veces a un lado o a otro."""
+
+
+def escrita(nodo: ast.AST) -> str:
+    """El texto de un nodo, con comillas dobles si se puede."""
+    texto = ast.unparse(nodo)
+    return texto if '"' in texto or "\\" in texto else texto.replace("'", '"')
+
+
+def otros_arboles(nodo: ast.expr) -> Iterator[ast.AST]:
+    """Dar las expresiones que podían ir en el sitio de una, hechas con sus partes."""
+    caminos = partes(nodo)
+    for camino in caminos:
+        parte = en(nodo, camino)
+        yield parte
+        if isinstance(camino[-1], int):
+            yield con(nodo, camino, None)
+            yield con(nodo, camino, ast.Starred(parte, ast.Load()))
+        # La de fuera, dentro de la de dentro.
+        for mas_adentro in partes(parte):
+            yield con(parte, mas_adentro, con(nodo, camino, en(parte, mas_adentro)))
+    for uno, otro in combinations(caminos, 2):
+        if uno != otro[: len(uno)]:
+            yield con(con(nodo, uno, en(nodo, otro)), otro, en(nodo, uno))
+    yield from _con_otro_signo(nodo)
+    if isinstance(nodo, ast.Call):
+        yield from _otras_llamadas(nodo)
+    elif isinstance(nodo, ast.Attribute):
+        yield from (con(nodo, ("attr",), nombre) for nombre in _parientes(nodo.attr))
+    elif isinstance(nodo, ast.Constant):
+        yield from (ast.Constant(valor) for valor in _otros_valores(nodo.value))
+
+
+def otros_textos(nodo: ast.expr, dentro_de: ast.AST, nombres: set[str]) -> Iterator[str]:
+    """Dar los textos que podían ir en el sitio de una expresión. `nombres`: los del programa."""
+    texto = escrita(nodo)
+    if isinstance(nodo, ast.Name | ast.Attribute):
+        yield from nombres - {texto}
+    if isinstance(getattr(nodo, "ctx", None), ast.Store):
+        yield from (f"{texto}, _", f"_, {texto}", f"{texto}, *_", f"self.{texto}")
+        return
+    if isinstance(nodo, ast.Name):
+        yield from (f"self.{nodo.id}", f'"{nodo.id}"')
+    if isinstance(nodo, ast.Subscript):
+        yield from _otros_corchetes(nodo)
+    if isinstance(nodo, ast.Slice):
+        yield from _otros_cortes(nodo)
+    elif not isinstance(nodo, ast.Starred) and len(texto) < 60:
+        yield from _envuelta(nodo, texto, dentro_de)
+
+
+def _envuelta(nodo: ast.expr, escrito: str, dentro_de: ast.AST) -> Iterator[str]:
+    entera = escrito
+    if isinstance(nodo, ast.BinOp | ast.UnaryOp | ast.BoolOp | ast.Compare | ast.IfExp):
+        entera = f"({escrito})"
+    yield from (f"{entera}{detras}" for detras in DETRAS)
+    yield from (f"{delante}({escrito})" for delante in DELANTE)
+    yield from (f"-{entera}", f"1 - {entera}", f"*{entera}", f"**{entera}")
+    if getattr(dentro_de, "test", None) is nodo:
+        yield from (f"{entera} is not None", f"not {entera}")
+    if isinstance(nodo, ast.Constant) and isinstance(nodo.value, str):
+        yield f"f{escrito}"
+
+
+def _con_otro_signo(nodo: ast.expr) -> Iterator[ast.AST]:
+    for familia in FAMILIAS_DE_SIGNOS:
+        if isinstance(getattr(nodo, "op", None), familia):
+            yield from (con(nodo, ("op",), signo()) for signo in familia)
+        if isinstance(nodo, ast.Compare) and familia[0] is ast.Eq:
+            yield from (con(nodo, ("ops", 0), signo()) for signo in familia)
+
+
+def _otras_llamadas(nodo: ast.Call) -> Iterator[ast.AST]:
+    for i in range(len(nodo.keywords)):
+        yield con(nodo, ("keywords", i), None)
+    if isinstance(nodo.func, ast.Attribute):
+        yield from (con(nodo, ("func", "attr"), nombre) for nombre in _parientes(nodo.func.attr))
+    juntas = nodo.args[0] if len(nodo.args) == 1 else None
+    if isinstance(juntas, ast.List | ast.Tuple):
+        yield con(nodo, ("args",), juntas.elts)
+    yield con(nodo, ("args",), [ast.Tuple(nodo.args, ast.Load())])
+    con_eje = con(nodo, ("args",), [*nodo.args, ast.UnaryOp(ast.USub(), ast.Constant(1))])
+    se_queda = ast.keyword("keepdim", ast.Constant(True))
+    yield con_eje
+    yield from (con(uno, ("keywords",), [*uno.keywords, se_queda]) for uno in (nodo, con_eje))
+
+
+def _parientes(nombre: str) -> Iterator[str]:
+    for familia in FAMILIAS_DE_NOMBRES:
+        if nombre in familia:
+            yield from familia - {nombre}
+
+
+def _otros_valores(valor: object) -> list:
+    if isinstance(valor, bool):
+        return [not valor]
+    if isinstance(valor, int):
+        return [valor + 1, valor - 1, -valor, -valor - 1, float(valor), None]
+    return [-valor] if isinstance(valor, float) else []
+
+
+def _otros_corchetes(nodo: ast.Subscript) -> Iterator[str]:
+    cosa, dentro = escrita(nodo.value), escrita(nodo.slice)
+    if isinstance(nodo.slice, ast.Tuple):
+        dentro = dentro.strip("()")
+    yield f"{cosa}({dentro})"
+    yield from (f"{cosa}[{antes}, {dentro}]" for antes in ("...", ":", ":, :", "None"))
+    yield from (f"{cosa}[{dentro}, {despues}]" for despues in (":", "None", "..."))
+    yield from (f"{cosa}[:{dentro}]", f"{cosa}[{dentro}:]", f"{cosa}[-{dentro}:]")
+
+
+def _otros_cortes(nodo: ast.Slice) -> Iterator[str]:
+    desde, hasta = (escrita(uno) if uno else "" for uno in (nodo.lower, nodo.upper))
+    paso = f":{escrita(nodo.step)}" if nodo.step else ""
+    yield from (f"{hasta}:{desde}{paso}", f"{desde}:{paso}", f":{hasta}{paso}", f"{desde}:{hasta}")
+    yield from (f"1:{hasta}{paso}", f"{desde}:-1{paso}", f"{desde}::{hasta}")
+    if hasta:
+        yield from (f":-{hasta}", f"-{hasta}:", hasta)
+    if desde:
+        yield from (f"-{desde}:", f":-{desde}", desde)
+
+
+def otras_lineas(linea: ast.stmt, nombres: set[str]) -> Iterator[str]:
+    """Dar los textos que podían ir en el sitio de una sentencia."""
+    valor = getattr(linea, "value", None) or getattr(linea, "exc", None)
+    if valor is None:
+        yield from ({ast.Break: ["continue"], ast.Continue: ["break"]}.get(type(linea), []))
+        return
+    dado = escrita(valor)
+    yield from (f"return {dado}", f"raise {dado}", dado)
+    if isinstance(linea, ast.Expr | ast.Return):
+        yield from (f"{nombre} = {dado}" for nombre in nombres)
+    if isinstance(linea, ast.Assign):
+        guardada = escrita(linea.targets[0])
+        yield from (f"{guardada} += {dado}", f"{guardada}.append({dado})", f"{dado} = {guardada}")
+    if isinstance(linea, ast.AugAssign):
+        guardada = escrita(linea.target)
+        suma = ast.BinOp(linea.target, linea.op, linea.value)
+        yield from (f"{guardada} = {escrita(suma)}", f"{guardada} = {dado}")
+        yield f"{guardada}.append({dado})"
