@@ -160,7 +160,9 @@ class Programa:
 
 def _expresiones(funciones: Iterator[ast.FunctionDef]) -> Iterator[ast.expr]:
     """Las que se pueden cambiar: ni anotaciones, ni docstrings, ni lo de dentro de un texto con f."""
-    pendientes: list[ast.AST] = [linea for funcion in funciones for linea in funcion.body]
+    pendientes: list[ast.AST] = []
+    for funcion in funciones:
+        pendientes += [*funcion.args.defaults, *funcion.body]
     while pendientes:
         nodo = pendientes.pop()
         if isinstance(nodo, ast.FunctionDef) or _es_docstring(nodo):

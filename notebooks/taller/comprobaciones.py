@@ -1434,13 +1434,11 @@ def con_su_tropiezo(
     if hallado is not None:
         return f"{hallado.que}{donde(hallado.linea)}"
     hallado = detalles.detalle(donde.escrito, debida, por_que)
+    if hallado is not None:
+        linea = donde(hallado.linea)
+        return f"{por_que}; {hallado.que}{'' if linea in por_que else linea}"
     cambio = _cambio(por_que, donde, debida, pasaria) if pasaria else None
-    if cambio is not None and (hallado is None or hallado.linea != cambio.linea):
-        return _con_el_cambio(por_que, donde(cambio.linea), cambio.que)
-    if hallado is None:
-        return por_que
-    linea = donde(hallado.linea)
-    return f"{por_que}; {hallado.que}{'' if linea in por_que else linea}"
+    return _con_el_cambio(por_que, donde(cambio.linea), cambio.que) if cambio else por_que
 
 
 def _cambio(

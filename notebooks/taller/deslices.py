@@ -47,31 +47,44 @@ def partes(nodo: ast.AST) -> list[Camino]:
     return caminos
 
 
-FAMILIAS_DE_SIGNOS = (
+SIGNOS = (
     (ast.Add, ast.Sub, ast.Mult, ast.Div, ast.FloorDiv, ast.Mod, ast.Pow, ast.MatMult),
     (ast.Eq, ast.NotEq, ast.Lt, ast.LtE, ast.Gt, ast.GtE, ast.In, ast.NotIn),
+    (ast.Is, ast.IsNot),
     (ast.And, ast.Or),
 )
-FAMILIAS_DE_NOMBRES = (
-    *({"cat", "stack"}, {"view", "reshape"}, {"T", "mT"}, {"append", "extend"}),
-    *({"argmax", "max", "amax"}, {"dump", "dumps"}, {"load", "loads"}, {"split", "chunk"}),
-    *({"triu", "tril"}, {"strip", "removeprefix"}, {"parameters", "named_parameters"}),
-    *({"items", "keys", "values"}, {"mean", "sum"}, {"cos", "sin"}, {"square", "sqrt"}),
-    *({"exp", "log"}, {"softmax", "log_softmax"}, {"ones", "zeros"}, {"shape", "size"}),
-    *({"transpose", "permute"}, {"eval", "train"}, {"add", "append"}, {"keepdim", "keepdims"}),
-)
-"""Los que se toman unos por otros."""
-
-DETRAS = (
-    *("()", ".item()", ".tolist()", ".detach()", ".clone()", ".copy()", ".float()", ".long()"),
-    *(".mT", ".T", ".weight", ".shape", ".shape[1]", ".shape[-1]", ".items()", ".values"),
-    *(".sqrt()", ".sum()", ".mean()", ".flatten(-2)", "[0]", "[1]", "[-1]", "[-2:]"),
-    *("[..., None]", "[:, None]", "[None]", "[0, -1]", "[:, -1]", " + 1", " - 1"),
-)
-DELANTE = (
-    *("len", "range", "list", "tuple", "str", "int", "float", "enumerate", "reversed", "dict"),
-    *("sum", "torch.tensor"),
-)
+NOMBRES = """
+torch F math np nn
+cat stack
+view reshape
+transpose permute
+T mT
+shape size
+append extend add
+argmax max amax
+mean sum
+cos sin
+square sqrt
+exp log
+softmax log_softmax
+ones zeros
+triu tril
+split chunk
+dump dumps
+load loads
+strip removeprefix
+items keys values
+parameters named_parameters
+keepdim keepdims
+eval train
+"""
+"""Los que se toman unos por otros, en cada línea."""
+DETRAS = """
+() .item() .tolist() .detach() .clone() .copy() .float() .long() .bool() .mT .T .weight .items() .values
+.shape .shape[1] .shape[-1] [0] [1] [-1] [-2:] [...,None] [:,None] [None] [0,-1] [:,-1] .sqrt() .sum() .mean()
+.flatten(-2)
+""".split()
+DELANTE = "len range list tuple dict str int float sum enumerate reversed torch.tensor".split()
 """Lo que falta a veces a un lado o a otro."""
 
 
@@ -114,7 +127,7 @@ def otros_textos(nodo: ast.expr, dentro_de: ast.AST, nombres: set[str]) -> Itera
         yield from (f"{texto}, _", f"_, {texto}", f"{texto}, *_", f"self.{texto}")
         return
     if isinstance(nodo, ast.Name):
-        yield from (f"self.{nodo.id}", f'"{nodo.id}"')
+        yield from (f"self.{nodo.id}", f'"{nodo.id}"', *_parientes(nodo.id))
     if isinstance(nodo, ast.Subscript):
         yield from _otros_corchetes(nodo)
     if isinstance(nodo, ast.Slice):
@@ -130,18 +143,19 @@ def _envuelta(nodo: ast.expr, escrito: str, dentro_de: ast.AST) -> Iterator[str]
     yield from (f"{entera}{detras}" for detras in DETRAS)
     yield from (f"{delante}({escrito})" for delante in DELANTE)
     yield from (f"-{entera}", f"1 - {entera}", f"*{entera}", f"**{entera}")
+    yield from (f"{entera} + 1", f"{entera} - 1")
     if getattr(dentro_de, "test", None) is nodo:
         yield from (f"{entera} is not None", f"not {entera}")
     if isinstance(nodo, ast.Constant) and isinstance(nodo.value, str):
         yield f"f{escrito}"
 
 
-def _con_otro_signo(nodo: ast.expr) -> Iterator[ast.AST]:
-    for familia in FAMILIAS_DE_SIGNOS:
-        if isinstance(getattr(nodo, "op", None), familia):
-            yield from (con(nodo, ("op",), signo()) for signo in familia)
-        if isinstance(nodo, ast.Compare) and familia[0] is ast.Eq:
-            yield from (con(nodo, ("ops", 0), signo()) for signo in familia)
+def _con_otro_signo(nodo: ast.AST) -> Iterator[ast.AST]:
+    camino: Camino = ("ops", 0) if isinstance(nodo, ast.Compare) else ("op",)
+    signo = en(nodo, camino) if hasattr(nodo, camino[0]) else None
+    for familia in SIGNOS:
+        if isinstance(signo, familia) or (isinstance(signo, ast.Is) and ast.Eq in familia):
+            yield from (con(nodo, camino, otro()) for otro in familia)
 
 
 def _otras_llamadas(nodo: ast.Call) -> Iterator[ast.AST]:
@@ -149,20 +163,26 @@ def _otras_llamadas(nodo: ast.Call) -> Iterator[ast.AST]:
         yield con(nodo, ("keywords", i), None)
     if isinstance(nodo.func, ast.Attribute):
         yield from (con(nodo, ("func", "attr"), nombre) for nombre in _parientes(nodo.func.attr))
-    juntas = nodo.args[0] if len(nodo.args) == 1 else None
-    if isinstance(juntas, ast.List | ast.Tuple):
-        yield con(nodo, ("args",), juntas.elts)
-    yield con(nodo, ("args",), [ast.Tuple(nodo.args, ast.Load())])
-    con_eje = con(nodo, ("args",), [*nodo.args, ast.UnaryOp(ast.USub(), ast.Constant(1))])
-    se_queda = ast.keyword("keepdim", ast.Constant(True))
-    yield con_eje
-    yield from (con(uno, ("keywords",), [*uno.keywords, se_queda]) for uno in (nodo, con_eje))
+    dados = [[ast.Tuple(nodo.args, ast.Load())]]  # todo junto, entre paréntesis
+    if len(nodo.args) == 1 and isinstance(nodo.args[0], ast.List | ast.Tuple):
+        dados.append(nodo.args[0].elts)
+    dados += [[*nodo.args, ast.Constant(eje)] for eje in (-1, 0, 1)]
+    dados += [[ast.Constant(uno), ast.Constant(otro)] for uno, otro in ((1, 2), (-2, -1))]
+    dados += [[*nodo.args, *nodo.args[-1:]]]
+    con_eje = con(nodo, ("args",), [*nodo.args, ast.Constant(-1)])
+    yield from (con(nodo, ("args",), otros) for otros in dados)
+    for uno, nombre, valor in (
+        (nodo, "keepdim", ast.Constant(True)),
+        (con_eje, "keepdim", ast.Constant(True)),
+        (nodo, "dtype", ast.parse("torch.long", mode="eval").body),
+    ):
+        yield con(uno, ("keywords",), [*uno.keywords, ast.keyword(nombre, valor)])
 
 
 def _parientes(nombre: str) -> Iterator[str]:
-    for familia in FAMILIAS_DE_NOMBRES:
+    for familia in map(str.split, NOMBRES.splitlines()):
         if nombre in familia:
-            yield from familia - {nombre}
+            yield from (otro for otro in familia if otro != nombre)
 
 
 def _otros_valores(valor: object) -> list:
@@ -177,7 +197,7 @@ def _otros_corchetes(nodo: ast.Subscript) -> Iterator[str]:
     cosa, dentro = escrita(nodo.value), escrita(nodo.slice)
     if isinstance(nodo.slice, ast.Tuple):
         dentro = dentro.strip("()")
-    yield f"{cosa}({dentro})"
+    yield from (f"{cosa}({dentro})", f"{cosa}.get({dentro})")
     yield from (f"{cosa}[{antes}, {dentro}]" for antes in ("...", ":", ":, :", "None"))
     yield from (f"{cosa}[{dentro}, {despues}]" for despues in (":", "None", "..."))
     yield from (f"{cosa}[:{dentro}]", f"{cosa}[{dentro}:]", f"{cosa}[-{dentro}:]")
@@ -210,5 +230,6 @@ def otras_lineas(linea: ast.stmt, nombres: set[str]) -> Iterator[str]:
     if isinstance(linea, ast.AugAssign):
         guardada = escrita(linea.target)
         suma = ast.BinOp(linea.target, linea.op, linea.value)
+        yield from map(escrita, _con_otro_signo(linea))
         yield from (f"{guardada} = {escrita(suma)}", f"{guardada} = {dado}")
         yield f"{guardada}.append({dado})"

@@ -126,8 +126,16 @@ def la_del_turno(nombre: str, espacio: dict[str, Any]) -> Callable:
     return espacio[f"{nombre}Solucion" if nombre[0].isupper() else f"{nombre}_solucion"]
 
 
-def elegir(mia: Callable, solucion: Callable, comprobar: Callable[[Callable], None]) -> Callable:
-    """Dar `mia` si pasa `comprobar`, y si no `solucion`; una línea dice cuál, y por qué."""
+def elegir(
+    mia: Callable,
+    solucion: Callable,
+    comprobar: Callable[[Callable], None],
+    buscar: bool = True,
+) -> Callable:
+    """Dar `mia` si pasa `comprobar`, y si no `solucion`; una línea dice cuál, y por qué.
+
+    Con `buscar`, si no pasa se busca el cambio con que pasaría, unos segundos.
+    """
     with torch.random.fork_rng(devices=[]):  # comprobar no cambia lo que se sortee después
         comprobar(solucion)
         try:
@@ -135,12 +143,12 @@ def elegir(mia: Callable, solucion: Callable, comprobar: Callable[[Callable], No
                 comprobar(entregada(mia))
         except Vacia as error:
             por_que = lo_que_falta(*error.args)
-        except AssertionError as error:
-            por_que = con_su_causa(dicho(error), mia, solucion, comprobar)
         except Exception as error:
-            por_que = con_su_causa(
-                en_espanol(error, *lo_escrito(mia, solucion)), mia, solucion, comprobar
-            )
+            donde, debida = lo_escrito(mia, solucion)
+            falla = isinstance(error, AssertionError)
+            por_que = dicho(error) if falla else en_espanol(error, donde, debida)
+            pasaria = si_pasaria(mia, comprobar) if buscar and donde.escrito else None
+            por_que = con_su_tropiezo(por_que, donde, debida, pasaria)
         else:
             print(f"✓ {mia.__name__} pasa la comprobación: desde aquí se usa la tuya.")
             return mia
@@ -150,20 +158,16 @@ def elegir(mia: Callable, solucion: Callable, comprobar: Callable[[Callable], No
     return solucion
 
 
-def con_su_causa(
-    por_que: str, mia: Callable, solucion: Callable, comprobar: Callable[[Callable], None]
-) -> str:
-    """Dar lo que falla con su causa, si se sabe: la del turno se busca entre los nombres de su celda."""
-    donde, debida = lo_escrito(mia, solucion)
-    espacio = comprobar.__globals__
+def si_pasaria(mia: Callable, comprobar: Callable[[Callable], None]) -> Callable[[str], bool]:
+    """Dar una función que dice si lo tuyo, escrito de otro modo en su capítulo, pasa."""
 
     def pasaria(escrito: str) -> bool:
-        suyos = dict(espacio)
-        exec(hoja.compilar(escrito, "<un cambio>"), suyos)
-        comprobar(entregada(suyos[mia.__name__]))
+        espacio = dict(comprobar.__globals__)
+        exec(hoja.compilar(escrito, "<un cambio>"), espacio)
+        comprobar(entregada(espacio[mia.__name__]))
         return True
 
-    return con_su_tropiezo(por_que, donde, debida, pasaria if donde.escrito else None)
+    return pasaria
 
 
 NADA_TODAVIA = "no devuelve nada todavía"

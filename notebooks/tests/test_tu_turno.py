@@ -314,7 +314,7 @@ def refusals(name: str, turn: NotebookNode) -> str:
     lines = ["from tu_turno import elegir"]
     for number, body in enumerate([returns_what_it_gets(turn.source), *MALAS[name]]):
         lines.append(answer(turn, f"mala_{number}", body))
-        check = f"elegir(mala_{number}, {solved}, {checked})"
+        check = f"elegir(mala_{number}, {solved}, {checked}, buscar=False)"
         lines.append(f"assert {check} is {solved}, {body!r}")
     return "\n".join(lines)
 
