@@ -124,9 +124,10 @@ class Programa:
             self._comienzos.append(self._comienzos[-1] + len(linea))
         nodos = list(ast.walk(self.arbol))
         self.padres = {id(hijo): nodo for nodo in nodos for hijo in ast.iter_child_nodes(nodo)}
-        self.funciones = {n.name: n for n in nodos if isinstance(n, ast.FunctionDef)}
-        self.expresiones = list(_expresiones(self.funciones.values()))
-        self.lineas = [n for f in self.funciones.values() for n in _sentencias(f)]
+        funciones = [n for n in nodos if isinstance(n, ast.FunctionDef)]
+        self.funciones = {funcion.name: funcion for funcion in funciones}
+        self.expresiones = list(_expresiones(funciones))
+        self.lineas = [n for funcion in funciones for n in _sentencias(funcion)]
         leidos = (n for n in self.expresiones if isinstance(n, ast.Name | ast.Attribute))
         self.nombres = {uno for uno in map(escrita, leidos) if re.fullmatch(r"(self\.)?\w+", uno)}
         guardados = (
@@ -151,6 +152,11 @@ class Programa:
         dentro = getattr(nodo, "body", None)
         return desde, self._comienzos[dentro[0].lineno - 1] if dentro else hasta
 
+    def en_un_bucle(self, nodo: ast.AST) -> bool:
+        while not isinstance(nodo, ast.FunctionDef | ast.For | ast.While):
+            nodo = self.padres[id(nodo)]
+        return not isinstance(nodo, ast.FunctionDef)
+
     def linea(self, desde: int) -> int:
         return self.bytes.count(b"\n", 0, desde) + 1
 
@@ -158,7 +164,7 @@ class Programa:
         return self.bytes[desde:hasta].decode()
 
 
-def _expresiones(funciones: Iterator[ast.FunctionDef]) -> Iterator[ast.expr]:
+def _expresiones(funciones: list[ast.FunctionDef]) -> Iterator[ast.expr]:
     """Las que se pueden cambiar: ni anotaciones, ni docstrings, ni lo de dentro de un texto con f."""
     pendientes: list[ast.AST] = []
     for funcion in funciones:
@@ -296,6 +302,8 @@ def _lineas_de_otro_modo(suyo: Programa, iguales: list[tuple[int, int]]) -> Iter
         lejos = LEJOS * (suyo.cabecera(linea) in iguales)
         yield Edicion(desde, hasta, f"{sangria}pass\n", BORRAR + lejos)
         yield Edicion(desde, hasta, "", BORRAR + lejos)
+        for salida in ("continue", "break") if suyo.en_un_bucle(linea) else ():
+            yield Edicion(hasta, hasta, f"{sangria}{salida}\n", MOVER + 1)
         if texto.lstrip().startswith("elif"):
             yield Edicion(desde, hasta, texto.replace("elif", "if", 1), 1)
         for nueva in otras_lineas(linea, suyo.nombres):

@@ -13,6 +13,7 @@ import re
 import signal
 import tempfile
 import threading
+import time
 import traceback
 import warnings
 from collections.abc import Callable, Iterable, Iterator
@@ -1449,8 +1450,11 @@ def _cambio(
         return None
     dicha = re.search(r", en la línea (\d+), «", por_que)
     linea = int(dicha[1]) - donde.primera + 1 if dicha else 0
-    pasa = partial(_pasa_a_tiempo, pasaria)
     with _en_otra_carpeta():
+        empieza = time.monotonic()
+        _pasa_a_tiempo(debida, pasaria, LIMITE)
+        plazo = 0.2 + 3 * (time.monotonic() - empieza)
+        pasa = partial(_pasa_a_tiempo, pasaria=pasaria, plazo=plazo)
         return arreglo.arreglo(donde.escrito, debida, pasa, linea)
 
 
@@ -1466,10 +1470,10 @@ def _en_otra_carpeta() -> Iterator[None]:
             os.chdir(antes)
 
 
-def _pasa_a_tiempo(pasaria: Callable[[str], bool], escrito: str) -> bool:
+def _pasa_a_tiempo(escrito: str, pasaria: Callable[[str], bool], plazo: float) -> bool:
     """Decir si lo escrito pasa; no, si se detiene, si tarda o si acaba con el programa."""
     try:
-        with no_mas_de(2), redirect_stdout(io.StringIO()), warnings.catch_warnings():
+        with no_mas_de(plazo), redirect_stdout(io.StringIO()), warnings.catch_warnings():
             warnings.simplefilter("ignore")
             return pasaria(escrito)
     except (Exception, SystemExit):

@@ -362,18 +362,6 @@ def _de_otra_celda(suyo: ast.Module, debido: ast.Module) -> Iterator[Tropiezo]:
                 yield Tropiezo(f"`{nodo.id}` no es de la función: es la de otra celda", nodo.lineno)
 
 
-def _sin_borrar(suyo: ast.Module, debido: ast.Module) -> Iterator[Tropiezo]:
-    """El gradiente de antes, que backward suma."""
-    borra = r"grad = None|zero_\(|zero_grad|grad=None"
-    if not re.search(borra, ast.unparse(debido)) or re.search(borra, ast.unparse(suyo)):
-        return
-    for nodo in llamadas(suyo):
-        if ast.unparse(nodo.func).endswith(".backward"):
-            yield Tropiezo(
-                "backward suma el gradiente al de antes, que no se ha borrado", nodo.lineno
-            )
-
-
 def _docstrings(*arboles: ast.Module) -> str:
     """Lo que dicen de sí las clases y las funciones."""
     con_docstring = (ast.ClassDef, ast.FunctionDef)
@@ -420,7 +408,6 @@ DETALLES: tuple[tuple[str, Callable[[ast.Module, ast.Module], Iterator[Tropiezo]
     (r"no tiene|aprende|parámetros|no se ven|no guarda", _no_se_aprende),
     ("no tiene los números", _otro_nombre_para_el_parametro),
     ("deja w y b", _hace_otro),
-    ("", _sin_borrar),
     ("", _compartido),
     ("", _calla_el_error),
     ("", _de_otra_celda),

@@ -98,6 +98,12 @@ DE_OTRO_MODO = (
     ("entrenar", "        perdidas.append", "    perdidas.append", "le falta sangría"),
     ("entrenar", "    return perdidas", "        perdidas\n        return perdidas", "return"),
     ("entropia_cruzada", "    return", "    log_p = log_p.exp() ** 2\n    return", "sobra"),
+    (
+        "entrenar",
+        "        optimizador.zero_grad()\n",
+        "",
+        "detrás falta «optimizador.zero_grad()»",
+    ),
     ("LayerNorm", "        self.epsilon = epsilon\n", "", "detrás falta «self.epsilon = epsilon»"),
     (
         "generar",

@@ -935,12 +935,6 @@ MECANICA = (
         "pone la misma semilla en cada vuelta",
     ),
     (
-        "entrenar",
-        "optimizador.zero_grad()",
-        "pass",
-        "backward suma el gradiente al de antes, que no se ha borrado",
-    ),
-    (
         "abrir_caja",
         "p.copy_(archivo",
         "p = (archivo",
