@@ -4,22 +4,16 @@ Cada una recibe el módulo con la pieza y las que esta usa, y protesta con una f
 falla y con qué valor. No mira cómo está escrita, sino lo que da.
 """
 
-import _thread
-import io
 import json
 import math
-import os
 import re
-import signal
 import tempfile
-import threading
-import time
 import traceback
 import warnings
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager, nullcontext, redirect_stdout
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
-from functools import lru_cache, partial
+from functools import lru_cache
 from operator import attrgetter
 from pathlib import Path
 from types import ModuleType
@@ -31,11 +25,12 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
-import arreglo
 import detalles
 import hoja
 import mecanica
+import reparacion
 from errores import ERRORES, iguales, nombrar
+from plazo import LIMITE, NoAcaba, no_mas_de
 
 MODERNA = {"norm": "rmsnorm", "position": "rope", "activation": "relu2"}
 MODERNA |= {"qk_norm": True, "bias": False}
@@ -1381,41 +1376,6 @@ def _lo_que_falla(pieza: Pieza, texto: str, donde: "Donde") -> str:
     return ""
 
 
-class NoAcaba(Exception):
-    """Lo escrito no ha acabado a tiempo."""
-
-
-LIMITE = 60
-"""Los segundos que se esperan: lo escrito tarda dos o tres."""
-
-
-@contextmanager
-def no_mas_de(segundos: float) -> Iterator[None]:
-    """Detener lo de dentro si no acaba, como lo detendría Ctrl-C."""
-    vencido = threading.Event()
-
-    def parar() -> None:
-        vencido.set()
-        _thread.interrupt_main()
-
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    reloj = threading.Timer(segundos, parar)
-    reloj.daemon = True
-    antes = signal.signal(signal.SIGINT, signal.default_int_handler)
-    reloj.start()
-    try:
-        yield
-    except KeyboardInterrupt as error:
-        if not vencido.is_set():
-            raise
-        raise NoAcaba from error
-    finally:
-        reloj.cancel()
-        signal.signal(signal.SIGINT, antes)
-
-
 def _debida(nombre: str) -> str:
     return hoja.leer(hoja.SOLUCION.read_text(encoding="utf-8"), nombre)
 
@@ -1430,7 +1390,10 @@ def _con_otro_nombre(nombre: str, escrito: str) -> str:
 def con_su_tropiezo(
     por_que: str, donde: "Donde", debida: str, pasaria: Callable[[str], bool] | None
 ) -> str:
-    """Dar lo que falla y, si se sabe, su causa: un tropiezo con Python, o el cambio con que pasa."""
+    """Dar lo que falla y, si se sabe, su causa: un tropiezo con Python, o la reparación con que pasa.
+
+    `pasaria` dice si lo escrito de otro modo pasa; sin ella no se busca una reparación.
+    """
     hallado = mecanica.tropiezo(donde.escrito, debida)
     if hallado is not None:
         return f"{hallado.que}{donde(hallado.linea)}"
@@ -1438,49 +1401,15 @@ def con_su_tropiezo(
     if hallado is not None:
         linea = donde(hallado.linea)
         return f"{por_que}; {hallado.que}{'' if linea in por_que else linea}"
-    cambio = _cambio(por_que, donde, debida, pasaria) if pasaria else None
-    return _con_el_cambio(por_que, donde(cambio.linea), cambio.que) if cambio else por_que
-
-
-def _cambio(
-    por_que: str, donde: "Donde", debida: str, pasaria: Callable[[str], bool]
-) -> arreglo.Cambio | None:
-    """Dar el cambio más pequeño con que pasa lo escrito, si se halla."""
-    if mecanica.leer(donde.escrito) is None:
-        return None
+    if pasaria is None or mecanica.leer(donde.escrito) is None:
+        return por_que
     dicha = re.search(r", en la línea (\d+), «", por_que)
-    linea = int(dicha[1]) - donde.primera + 1 if dicha else 0
-    with _en_otra_carpeta():
-        empieza = time.monotonic()
-        _pasa_a_tiempo(debida, pasaria, LIMITE)
-        plazo = 0.2 + 3 * (time.monotonic() - empieza)
-        pasa = partial(_pasa_a_tiempo, pasaria=pasaria, plazo=plazo)
-        return arreglo.arreglo(donde.escrito, debida, pasa, linea)
+    se_detiene = int(dicha[1]) - donde.primera + 1 if dicha else 0
+    hallada = reparacion.reparar(donde.escrito, debida, pasaria, se_detiene)
+    return _con_la_reparacion(por_que, donde(hallada.linea), hallada.que) if hallada else por_que
 
 
-@contextmanager
-def _en_otra_carpeta() -> Iterator[None]:
-    """Que lo que se prueba no deje archivos donde se trabaja: puede escribirlos con otro nombre."""
-    antes = Path.cwd()
-    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as carpeta:
-        os.chdir(carpeta)
-        try:
-            yield
-        finally:
-            os.chdir(antes)
-
-
-def _pasa_a_tiempo(escrito: str, pasaria: Callable[[str], bool], plazo: float) -> bool:
-    """Decir si lo escrito pasa; no, si se detiene, si tarda o si acaba con el programa."""
-    try:
-        with no_mas_de(plazo), redirect_stdout(io.StringIO()), warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            return pasaria(escrito)
-    except (Exception, SystemExit):
-        return False
-
-
-def _con_el_cambio(por_que: str, linea: str, que: str) -> str:
+def _con_la_reparacion(por_que: str, linea: str, que: str) -> str:
     """Decir lo que falla con la línea de la causa y lo que va en ella."""
     if por_que in DE_LA_TABLA:  # la frase ya dice qué debería ser
         return por_que + linea

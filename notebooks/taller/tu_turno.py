@@ -48,7 +48,6 @@ import detalles
 import hoja
 from comprobaciones import (
     EN_BLANCO,
-    LIMITE,
     POR_TITULO,
     Donde,
     caso,
@@ -56,10 +55,10 @@ from comprobaciones import (
     con_su_tropiezo,
     en_espanol,
     motivo,
-    no_mas_de,
     prestar,
     sin_empezar,
 )
+from plazo import LIMITE, no_mas_de
 
 
 class Vacia(Exception):

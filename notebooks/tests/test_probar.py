@@ -18,7 +18,7 @@ MODULOS = ["probar.py"]
 MODULOS += [
     f"taller/{nombre}.py"
     for nombre in (
-        *"entorno hoja mecanica detalles arreglo deslices errores comprobaciones solucion".split(),
+        *"entorno hoja mecanica detalles reparacion deslices plazo errores comprobaciones solucion".split(),
     )
 ]
 """Los que necesita."""

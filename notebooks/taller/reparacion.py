@@ -1,47 +1,81 @@
-"""El cambio más pequeño con que pasa lo escrito: dice en qué línea está el error, y qué va ahí.
+"""La reparación de lo que no pasa: en qué línea está el error, y qué va en ella.
 
-Se busca cuando una comprobación no pasa. Se prueban cambios de una expresión o de una línea, del más
-pequeño al más grande: los deslices de siempre, del revés (deslices.py), y lo que hay en la solución.
-Es reparar un programa buscando (Le Goues y otros, «GenProg», IEEE TSE, 2012), con un solo cambio.
+Es reparación de programas por búsqueda, como la de GenProg (Le Goues y otros, IEEE TSE 38, 2012),
+con un solo cambio. Se prueban cambios de una expresión o de una línea, del más pequeño al más grande,
+hasta que la comprobación pasa: los deslices de siempre, del revés (deslices.py), y lo que hay en la
+solución.
 """
 
 import ast
+import io
+import os
 import re
+import tempfile
 import time
+import warnings
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager, redirect_stdout
 from difflib import SequenceMatcher
+from pathlib import Path
 from typing import NamedTuple
 
 from deslices import escrita, otras_lineas, otros_arboles, otros_textos
+from plazo import LIMITE, no_mas_de
 
 SEGUNDOS = 10
 """Lo que se busca, como mucho."""
 
 
-class Cambio(NamedTuple):
+class Reparacion(NamedTuple):
     """En qué línea de lo escrito está el error, y qué se hace con ella."""
 
     linea: int
     que: str
 
 
-def arreglo(
-    escrito: str, debida: str, pasa: Callable[[str], bool], linea: int = 0
-) -> Cambio | None:
+def reparar(
+    escrito: str, debida: str, pasaria: Callable[[str], bool], linea: int = 0
+) -> Reparacion | None:
     """Dar el primer cambio con que pasa lo escrito, o None si en el tiempo que hay no se halla.
 
-    `debida` es la solución, y `linea`, la de lo escrito en que algo se detiene.
+    `debida` es la solución; `pasaria` comprueba un texto, y puede levantar lo que sea; `linea` es la
+    de lo escrito en que algo se detiene, si se sabe.
     """
-    acaba = time.monotonic() + SEGUNDOS
-    for candidato in candidatos(escrito, debida, linea):
-        if time.monotonic() > acaba:
-            return None
-        if pasa(candidato):
-            return lo_que_cambia(escrito.splitlines(), candidato.splitlines())
+    with _en_otra_carpeta():
+        empieza = time.monotonic()
+        _pasa(debida, pasaria, LIMITE)
+        plazo = 0.2 + 3 * (time.monotonic() - empieza)
+        for candidato in candidatos(escrito, debida, linea):
+            if time.monotonic() > empieza + SEGUNDOS:
+                return None
+            if _pasa(candidato, pasaria, plazo):
+                return lo_que_cambia(escrito.splitlines(), candidato.splitlines())
     return None
 
 
-def lo_que_cambia(suyas: list[str], buenas: list[str]) -> Cambio:
+def _pasa(escrito: str, pasaria: Callable[[str], bool], plazo: float) -> bool:
+    """Decir si un texto pasa; no, si se detiene, si tarda o si acaba con el programa."""
+    try:
+        with no_mas_de(plazo), redirect_stdout(io.StringIO()), warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            return pasaria(escrito)
+    except (Exception, SystemExit):
+        return False
+
+
+@contextmanager
+def _en_otra_carpeta() -> Iterator[None]:
+    """Que lo que se prueba no deje archivos donde se trabaja: puede escribirlos con otro nombre."""
+    antes = Path.cwd()
+    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as carpeta:
+        os.chdir(carpeta)
+        try:
+            yield
+        finally:
+            os.chdir(antes)
+
+
+def lo_que_cambia(suyas: list[str], buenas: list[str]) -> Reparacion:
     """Decir en qué línea se distinguen dos programas, y qué lleva del primero al segundo."""
     n = min(len(suyas), len(buenas))
     iguales = next((i for i in range(n) if suyas[i] != buenas[i]), n)
@@ -51,19 +85,19 @@ def lo_que_cambia(suyas: list[str], buenas: list[str]) -> Cambio:
     if not una:
         es_adorno = otra[0].startswith("@")
         que = f"{'delante' if es_adorno else 'detrás'} falta «{' '.join(otra)}»"
-        return Cambio(iguales + es_adorno, que)
+        return Reparacion(iguales + es_adorno, que)
     if otra in ([], ["pass"]):
-        return Cambio(iguales + 1, "sobra")
+        return Reparacion(iguales + 1, "sobra")
     if una == otra:
         sobra = len(quitadas[0]) > len(puestas[0])
-        return Cambio(iguales + 1, f"le {'sobra' if sobra else 'falta'} sangría")
+        return Reparacion(iguales + 1, f"le {'sobra' if sobra else 'falta'} sangría")
     subida = len(una) > 1 and una[-1] == otra[0]
     if subida and (quitadas[-1] != puestas[0] or una[0] != otra[-1]):
-        return Cambio(iguales + len(una), f"va delante de «{otra[1]}»")
+        return Reparacion(iguales + len(una), f"va delante de «{otra[1]}»")
     if len(una) > 1 and una[0] == otra[-1]:
-        return Cambio(iguales + 1, f"va detrás de «{otra[-2]}»")
+        return Reparacion(iguales + 1, f"va detrás de «{otra[-2]}»")
     va = re.sub(r"  # .*$", "", " ".join(otra))
-    return Cambio(iguales + 1, f"con «{va}» pasa")
+    return Reparacion(iguales + 1, f"con «{va}» pasa")
 
 
 # --- lo que se prueba -------------------------------------------------------------------------
