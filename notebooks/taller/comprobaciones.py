@@ -226,7 +226,11 @@ def comprobar_entrada(mio: ModuleType) -> None:
     aprende(entrada, sale)
     grande = mio.Entrada(forma(mio, vocab_size=80, block_size=80))
     for nombre, p in grande.named_parameters():
-        desviacion = p.std().item()
+        desviacion, media = p.std().item(), p.mean().item()
+        assert abs(media) < 0.1, (
+            f"{nombre} nace con una media de {media:.2f}, debería ser 0: lo primero que recibe normal_ "
+            "es la media, y la desviación típica va con std="
+        )
         assert 0.17 < desviacion < 0.23, (
             f"{nombre} nace con una desviación típica de {desviacion:.2f}, debería ser 0.2"
         )
@@ -449,6 +453,9 @@ def _misma_epsilon(norma: Callable[[Tensor], Tensor], epsilon: float, con: str =
     x = math.sqrt(epsilon) * torch.tensor([1.0, -1, 2, -2, 1, -1, 2, -2])
     cuadrados = x.square().mean()  # es también su varianza: su media es 0
     sale = norma(x)
+    assert not sale.isnan().any(), (
+        f"{con}da nan con números pequeños: la épsilon, {epsilon:g}, se suma dentro de la raíz"
+    )
     assert not iguales(sale, x / (cuadrados.sqrt() + epsilon)), (
         "suma la épsilon fuera de la raíz; va dentro, con lo que se divide"
     )
@@ -1024,6 +1031,10 @@ def comprobar_igualar(mio: ModuleType) -> None:
     otra = al_azar(3, 10)
     with caso("va bien con (2, 4, 7, 6), pero con (3, 10)"):
         assert iguales(mio.igualar(otra), _rms(otra)), "va bien con (2, 4, 7, 6), y no con (3, 10)"
+    pequenos = x / 1000
+    assert iguales(mio.igualar(pequenos), _rms(pequenos)), (
+        "con números pequeños no da lo que debe: la épsilon, 1e-6, va dentro de la raíz"
+    )
     deja_derivar(mio.igualar, x)
 
 

@@ -6,6 +6,7 @@ dentro (`raíz(v) + ε` y `raíz(v + ε)`), otro signo, otro nombre. Lo que falt
 
 import ast
 import copy
+import re
 from collections.abc import Iterator
 from itertools import combinations
 
@@ -52,6 +53,7 @@ SIGNOS = (
     (ast.Eq, ast.NotEq, ast.Lt, ast.LtE, ast.Gt, ast.GtE, ast.In, ast.NotIn),
     (ast.Is, ast.IsNot),
     (ast.And, ast.Or),
+    (ast.Not, ast.Invert, ast.USub),
 )
 NOMBRES = """
 torch F math np nn
@@ -80,12 +82,14 @@ eval train
 """
 """Los que se toman unos por otros, en cada línea."""
 DETRAS = """
-() .item() .tolist() .detach() .clone() .copy() .float() .long() .bool() .mT .T .weight .items() .values
+() .item() .tolist() .detach() .clone() .copy() .float() .long() .bool() .mT .weight .items() .values
 .shape .shape[1] .shape[-1] [0] [1] [-1] [-2:] [...,None] [:,None] [None] [0,-1] [:,-1] .sqrt() .sum() .mean()
 .flatten(-2)
 """.split()
 DELANTE = "len range list tuple dict str int float sum enumerate reversed torch.tensor".split()
 """Lo que falta a veces a un lado o a otro."""
+CON_NOMBRE = "std dim dtype bias generator eps".split()
+"""Lo que se da por su nombre, porque por su lugar sería otra cosa."""
 
 
 def escrita(nodo: ast.AST) -> str:
@@ -94,8 +98,8 @@ def escrita(nodo: ast.AST) -> str:
     return texto if '"' in texto or "\\" in texto else texto.replace("'", '"')
 
 
-def otros_arboles(nodo: ast.expr) -> Iterator[ast.AST]:
-    """Dar las expresiones que podían ir en el sitio de una, hechas con sus partes."""
+def otros_arboles(nodo: ast.expr, dentro_de: ast.AST, nombres: set[str]) -> Iterator[ast.AST]:
+    """Dar las expresiones que podían ir en el sitio de una. `nombres`: los del programa."""
     caminos = partes(nodo)
     for camino in caminos:
         parte = en(nodo, camino)
@@ -103,8 +107,8 @@ def otros_arboles(nodo: ast.expr) -> Iterator[ast.AST]:
         if isinstance(camino[-1], int):
             yield con(nodo, camino, None)
             yield con(nodo, camino, ast.Starred(parte, ast.Load()))
-        # La de fuera, dentro de la de dentro.
-        for mas_adentro in partes(parte):
+        # La de fuera, dentro de la de dentro; en las cuentas, más hondo: `d ** 1 / 2`.
+        for mas_adentro in _descendientes(parte, 3 if isinstance(nodo, ast.BinOp) else 1):
             yield con(parte, mas_adentro, con(nodo, camino, en(parte, mas_adentro)))
     for uno, otro in combinations(caminos, 2):
         if uno != otro[: len(uno)]:
@@ -116,13 +120,24 @@ def otros_arboles(nodo: ast.expr) -> Iterator[ast.AST]:
         yield from (con(nodo, ("attr",), nombre) for nombre in _parientes(nodo.attr))
     elif isinstance(nodo, ast.Constant):
         yield from (ast.Constant(valor) for valor in _otros_valores(nodo.value))
-
-
-def otros_textos(nodo: ast.expr, dentro_de: ast.AST, nombres: set[str]) -> Iterator[str]:
-    """Dar los textos que podían ir en el sitio de una expresión. `nombres`: los del programa."""
-    texto = escrita(nodo)
     if isinstance(nodo, ast.Name | ast.Attribute):
-        yield from nombres - {texto}
+        yield from (ast.Name(otro) for otro in sorted(nombres - {escrita(nodo)}))
+    if getattr(dentro_de, "test", None) is nodo:
+        yield ast.Compare(nodo, [ast.IsNot()], [ast.Constant(None)])
+        yield ast.UnaryOp(ast.Not(), nodo)
+
+
+def _descendientes(nodo: ast.AST, hondura: int) -> Iterator[Camino]:
+    for camino in partes(nodo):
+        yield camino
+        if hondura > 1:
+            mas = _descendientes(en(nodo, camino), hondura - 1)
+            yield from (camino + otro for otro in mas)
+
+
+def otros_textos(nodo: ast.expr) -> Iterator[str]:
+    """Dar los textos que podían ir en el sitio de una expresión, con algo que le falta."""
+    texto = escrita(nodo)
     if isinstance(getattr(nodo, "ctx", None), ast.Store):
         yield from (f"{texto}, _", f"_, {texto}", f"{texto}, *_", f"self.{texto}")
         return
@@ -133,19 +148,18 @@ def otros_textos(nodo: ast.expr, dentro_de: ast.AST, nombres: set[str]) -> Itera
     if isinstance(nodo, ast.Slice):
         yield from _otros_cortes(nodo)
     elif not isinstance(nodo, ast.Starred) and len(texto) < 60:
-        yield from _envuelta(nodo, texto, dentro_de)
+        yield from _envuelta(nodo, texto)
 
 
-def _envuelta(nodo: ast.expr, escrito: str, dentro_de: ast.AST) -> Iterator[str]:
+def _envuelta(nodo: ast.expr, escrito: str) -> Iterator[str]:
     entera = escrito
     if isinstance(nodo, ast.BinOp | ast.UnaryOp | ast.BoolOp | ast.Compare | ast.IfExp):
         entera = f"({escrito})"
     yield from (f"{entera}{detras}" for detras in DETRAS)
     yield from (f"{delante}({escrito})" for delante in DELANTE)
-    yield from (f"-{entera}", f"1 - {entera}", f"*{entera}", f"**{entera}")
-    yield from (f"{entera} + 1", f"{entera} - 1")
-    if getattr(dentro_de, "test", None) is nodo:
-        yield from (f"{entera} is not None", f"not {entera}")
+    yield from (f"*{entera}", f"**{entera}", f"{entera} + 1", f"{entera} - 1", f"1 - {entera}")
+    if not isinstance(nodo, ast.Constant):
+        yield f"-{entera}"
     if isinstance(nodo, ast.Constant) and isinstance(nodo.value, str):
         yield f"f{escrito}"
 
@@ -163,6 +177,10 @@ def _otras_llamadas(nodo: ast.Call) -> Iterator[ast.AST]:
         yield con(nodo, ("keywords", i), None)
     if isinstance(nodo.func, ast.Attribute):
         yield from (con(nodo, ("func", "attr"), nombre) for nombre in _parientes(nodo.func.attr))
+    if len(nodo.args) == 1:
+        yield ast.Subscript(nodo.func, nodo.args[0], ast.Load())
+    if escrita(nodo.func) == "len" and nodo.args:
+        yield from (ast.Name(f"{escrita(nodo.args[0])}.shape[{eje}]") for eje in (1, -1))
     dados = [[ast.Tuple(nodo.args, ast.Load())]]  # todo junto, entre paréntesis
     if len(nodo.args) == 1 and isinstance(nodo.args[0], ast.List | ast.Tuple):
         dados.append(nodo.args[0].elts)
@@ -171,6 +189,9 @@ def _otras_llamadas(nodo: ast.Call) -> Iterator[ast.AST]:
     dados += [[*nodo.args, *nodo.args[-1:]]]
     con_eje = con(nodo, ("args",), [*nodo.args, ast.Constant(-1)])
     yield from (con(nodo, ("args",), otros) for otros in dados)
+    for nombre in CON_NOMBRE if len(nodo.args) > 1 else ():
+        ultimo = [ast.keyword(nombre, nodo.args[-1])]
+        yield con(con(nodo, ("args",), nodo.args[:-1]), ("keywords",), [*nodo.keywords, *ultimo])
     for uno, nombre, valor in (
         (nodo, "keepdim", ast.Constant(True)),
         (con_eje, "keepdim", ast.Constant(True)),
@@ -190,7 +211,7 @@ def _otros_valores(valor: object) -> list:
         return [not valor]
     if isinstance(valor, int):
         return [valor + 1, valor - 1, -valor, -valor - 1, float(valor), None]
-    return [-valor] if isinstance(valor, float) else []
+    return []
 
 
 def _otros_corchetes(nodo: ast.Subscript) -> Iterator[str]:
@@ -216,6 +237,11 @@ def _otros_cortes(nodo: ast.Slice) -> Iterator[str]:
 
 def otras_lineas(linea: ast.stmt, nombres: set[str]) -> Iterator[str]:
     """Dar los textos que podían ir en el sitio de una sentencia."""
+    # Un nombre que está varias veces, en todas: `math.cos(x), math.sin(x)`.
+    nodos = [n.id for n in ast.walk(linea) if isinstance(n, ast.Name)]
+    for repetido in {nombre for nombre in nodos if nodos.count(nombre) > 1}:
+        for otro in _parientes(repetido):
+            yield re.sub(rf"(?<![.\w]){repetido}\b", otro, escrita(linea))
     valor = getattr(linea, "value", None) or getattr(linea, "exc", None)
     if valor is None:
         yield from ({ast.Break: ["continue"], ast.Continue: ["break"]}.get(type(linea), []))

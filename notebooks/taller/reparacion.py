@@ -129,13 +129,14 @@ def candidatos(escrito: str, debida: str, linea: int = 0) -> Iterator[str]:
     costes: dict[tuple[int, int, str], float] = {}
     for desde, hasta, nuevo, coste in (*_deslices(suyo), *_de_la_solucion(suyo, debido)):
         coste += LEJOS * any(antes <= desde < despues for antes, despues in iguales)
-        coste -= CERCA * (suyo.linea(desde) == linea)
         costes[desde, hasta, nuevo] = min(coste, costes.get((desde, hasta, nuevo), coste))
     for desde, hasta, nuevo, coste in (
         *_lineas_de_la_solucion(suyo, debido),
         *_lineas_de_otro_modo(suyo, iguales),
     ):
         costes[desde, hasta, nuevo] = min(coste, costes.get((desde, hasta, nuevo), coste))
+    for desde, hasta, nuevo in costes:
+        costes[desde, hasta, nuevo] -= CERCA * (suyo.linea(desde) == linea)
     for desde, hasta, nuevo in sorted(costes, key=costes.__getitem__):
         if nuevo != suyo.trozo(desde, hasta):
             yield suyo.trozo(0, desde) + nuevo + suyo.trozo(hasta, None)
@@ -231,13 +232,13 @@ def _deslices(suyo: Programa) -> Iterator[Edicion]:
     """Lo que podía ir en el sitio de cada expresión."""
     for nodo in suyo.expresiones:
         viejo = escrita(nodo)
-        for otro in otros_arboles(nodo):
+        for otro in otros_arboles(nodo, suyo.padres[id(nodo)], suyo.nombres):
             nuevo = escrita(otro)
             coste = min(_caracteres_que_cambian(viejo, nuevo), MOVER)
             if isinstance(otro, ast.Tuple):
                 yield from _poner(nuevo[1:-1], nodo, suyo, coste)
             yield from _poner(nuevo, nodo, suyo, coste)
-        for nuevo in otros_textos(nodo, suyo.padres[id(nodo)], suyo.nombres):
+        for nuevo in otros_textos(nodo):
             yield from _poner(nuevo, nodo, suyo, _caracteres_que_cambian(viejo, nuevo))
 
 
@@ -339,9 +340,9 @@ def _lineas_de_otro_modo(suyo: Programa, iguales: list[tuple[int, int]]) -> Iter
         for salida in ("continue", "break") if suyo.en_un_bucle(linea) else ():
             yield Edicion(hasta, hasta, f"{sangria}{salida}\n", MOVER + 1)
         if texto.lstrip().startswith("elif"):
-            yield Edicion(desde, hasta, texto.replace("elif", "if", 1), 1)
+            yield Edicion(desde, hasta, texto.replace("elif", "if", 1), 0)
         for nueva in otras_lineas(linea, suyo.nombres):
-            coste = _caracteres_que_cambian(texto.strip(), nueva)
+            coste = min(_caracteres_que_cambian(texto.strip(), nueva), MOVER)
             yield Edicion(desde, hasta, f"{sangria}{nueva}\n", coste + lejos)
         for otra in suyo.lineas:
             yield from _mover(linea, otra, suyo)

@@ -210,6 +210,20 @@ ERRORES = (
     ("LayerNorm", "self.epsilon = epsilon", "self.epsilon = 1e-5", "con epsilon=0.3 suma"),
     (
         "LayerNorm",
+        "varianza + self.epsilon",
+        "varianza - self.epsilon",
+        "suma una épsilon de -1e-05",
+    ),
+    ("igualar", "+ 1e-6", "- 1e-5", "da nan con números pequeños"),
+    (
+        "igualar",
+        "keepdim=True) + 1e-6).sqrt()",
+        "keepdim=True).sqrt() + 1e-5)",
+        "pequeños no da lo",
+    ),
+    ("Entrada", "weight, std=0.2)", "weight, 0.2, 0.2)", "nace con una media de 0."),
+    (
+        "LayerNorm",
         "(varianza + self.epsilon).sqrt()",
         "(varianza.sqrt() + self.epsilon)",
         "fuera de la raíz",
