@@ -84,7 +84,7 @@ eval train
 DETRAS = """
 () .item() .tolist() .detach() .clone() .copy() .float() .long() .bool() .mT .weight .items() .values
 .shape .shape[1] .shape[-1] [0] [1] [-1] [-2:] [...,None] [:,None] [None] [0,-1] [:,-1] .sqrt() .sum() .mean()
-.flatten(-2)
+.flatten(-2) [::-1]
 """.split()
 DELANTE = "len range list tuple dict str int float sum enumerate reversed torch.tensor".split()
 """Lo que falta a veces a un lado o a otro."""
@@ -179,6 +179,8 @@ def _otras_llamadas(nodo: ast.Call) -> Iterator[ast.AST]:
         yield from (con(nodo, ("func", "attr"), nombre) for nombre in _parientes(nodo.func.attr))
     if len(nodo.args) == 1:
         yield ast.Subscript(nodo.func, nodo.args[0], ast.Load())
+    if isinstance(nodo.func, ast.Attribute) and nodo.func.attr == "reverse":
+        yield ast.Name(f"{escrita(nodo.func.value)}[::-1]")
     if escrita(nodo.func) == "len" and nodo.args:
         yield from (ast.Name(f"{escrita(nodo.args[0])}.shape[{eje}]") for eje in (1, -1))
     dados = [[ast.Tuple(nodo.args, ast.Load())]]  # todo junto, entre paréntesis
@@ -218,6 +220,9 @@ def _otros_corchetes(nodo: ast.Subscript) -> Iterator[str]:
     cosa, dentro = escrita(nodo.value), escrita(nodo.slice)
     if isinstance(nodo.slice, ast.Tuple):
         dentro = dentro.strip("()")
+        # Cada fila con lo suyo, y no todas con todo.
+        if dentro.startswith(":, "):
+            yield f"{cosa}[torch.arange(len({dentro[3:]})), {dentro[3:]}]"
     yield from (f"{cosa}({dentro})", f"{cosa}.get({dentro})")
     yield from (f"{cosa}[{antes}, {dentro}]" for antes in ("...", ":", ":, :", "None"))
     yield from (f"{cosa}[{dentro}, {despues}]" for despues in (":", "None", "..."))

@@ -464,7 +464,8 @@ def _guarda_nada_o_una_tupla(nodo: ast.Assign) -> Iterator[Tropiezo]:
     guardada, valor = ast.unparse(nodo.targets[0]), nodo.value
     if isinstance(valor, ast.Call) and isinstance(valor.func, ast.Attribute):
         metodo = valor.func.attr
-        if metodo in NO_DAN_NADA and ast.unparse(valor.func.value) not in ("np", "torch"):
+        de_quien = re.match(r"\w+", ast.unparse(valor.func.value))
+        if metodo in NO_DAN_NADA and (de_quien is None or de_quien[0] not in ("np", "torch")):
             con_listas = " cambia una lista (un tensor no lo tiene: torch.cat)"
             hace = con_listas if metodo in ("append", "extend") else " hace lo suyo"
             que = f"{metodo}{hace} y no da nada: quita «{guardada} =» de delante"
