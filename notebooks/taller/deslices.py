@@ -244,7 +244,7 @@ def otras_lineas(linea: ast.stmt, nombres: set[str]) -> Iterator[str]:
     """Dar los textos que podían ir en el sitio de una sentencia."""
     # Un nombre que está varias veces, en todas: `math.cos(x), math.sin(x)`.
     nodos = [n.id for n in ast.walk(linea) if isinstance(n, ast.Name)]
-    for repetido in {nombre for nombre in nodos if nodos.count(nombre) > 1}:
+    for repetido in sorted({nombre for nombre in nodos if nodos.count(nombre) > 1}):
         for otro in _parientes(repetido):
             yield re.sub(rf"(?<![.\w]){repetido}\b", otro, escrita(linea))
     valor = getattr(linea, "value", None) or getattr(linea, "exc", None)
@@ -254,7 +254,7 @@ def otras_lineas(linea: ast.stmt, nombres: set[str]) -> Iterator[str]:
     dado = escrita(valor)
     yield from (f"return {dado}", f"raise {dado}", dado)
     if isinstance(linea, ast.Expr | ast.Return):
-        yield from (f"{nombre} = {dado}" for nombre in nombres)
+        yield from (f"{nombre} = {dado}" for nombre in sorted(nombres))
     if isinstance(linea, ast.Assign):
         guardada = escrita(linea.targets[0])
         yield from (f"{guardada} += {dado}", f"{guardada}.append({dado})", f"{dado} = {guardada}")

@@ -295,7 +295,7 @@ def _con_sus_nombres(buena: ast.expr, suyo: Programa, debido: Programa) -> Itera
     usadas = {n.id for n in ast.walk(buena) if isinstance(n, ast.Name)}
     ajenas = usadas & debido.variables - suyo.nombres
     if len(ajenas) == 1:
-        for propia in suyo.variables:
+        for propia in sorted(suyo.variables):
             yield re.sub(rf"(?<![.\w]){ajenas.copy().pop()}\b", propia, texto)
 
 
@@ -314,10 +314,10 @@ def _lineas_de_la_solucion(suyo: Programa, debido: Programa) -> Iterator[Edicion
             coste = _lo_que_va(escrita(linea), texto)
             if coste is not None and not hasattr(linea, "body") and not hasattr(buena, "body"):
                 yield Edicion(desde, hasta, nueva, coste / 2)
-    for nombre in suyo.funciones.keys() & debido.funciones.keys():
+    for nombre in sorted(suyo.funciones.keys() & debido.funciones.keys()):
         funcion = suyo.funciones[nombre]
         adornos = {f"@{escrita(uno)}" for uno in debido.funciones[nombre].decorator_list}
-        for adorno in adornos:
+        for adorno in sorted(adornos):
             desde = suyo.entera(funcion)[0]
             yield Edicion(desde, desde, f"{' ' * funcion.col_offset}{adorno}\n", MOVER)
 

@@ -1,6 +1,9 @@
 """De lo que no pasa se dice la línea y lo que va en ella: puesto en la hoja, pasa."""
 
+import os
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -172,3 +175,18 @@ def test_lo_que_se_prueba_no_deja_archivos(tmp_path, monkeypatch):
         con_el_desliz("guardar", "save_file(tensores, ruta,", "save_file(ruta, tensores,"),
     )
     assert list(tmp_path.iterdir()) == []
+
+
+def test_lo_que_se_prueba_va_siempre_en_el_mismo_orden():
+    programa = (
+        "import hashlib, hoja, reparacion\n"
+        "escrito = hoja.leer(hoja.SOLUCION.read_text(encoding='utf-8'), 'generar')\n"
+        "todos = reparacion.candidatos(escrito.replace('ids', 'numeros'), escrito)\n"
+        "print(hashlib.md5(''.join(todos).encode()).hexdigest())"
+    )
+    dados = set()
+    for semilla in ("1", "2"):
+        entorno = os.environ | {"PYTHONHASHSEED": semilla, "PYTHONPATH": str(hoja.AQUI)}
+        orden = [sys.executable, "-c", programa]
+        dados.add(subprocess.run(orden, env=entorno, check=True, capture_output=True).stdout)
+    assert len(dados) == 1
