@@ -1696,6 +1696,10 @@ FRASES = (
         r"could not be broadcast together with shapes (\(.*?\)) (\(.*?\))",
         r"junta arrays que no encajan: \1 y \2",
     ),
+    (
+        r"Provided sizes (\[.*\]) don't multiply up to the size of dim (\d+) \((\d+)\)",
+        r"quiere partir en \1 el eje \2, que tiene \3",
+    ),
     (r"mismatch in its core dimension", r"esas matrices no se pueden multiplicar"),
     (
         r"truth value of an array",

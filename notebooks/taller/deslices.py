@@ -83,7 +83,7 @@ eval train
 """Los que se toman unos por otros, en cada línea."""
 DETRAS = """
 () .item() .tolist() .detach() .clone() .copy() .float() .long() .bool() .mT .weight .items() .values
-.shape .shape[1] .shape[-1] [0] [1] [-1] [-2:] [...,None] [:,None] [None] [0,-1] [:,-1] .sqrt() .sum() .mean()
+.shape .shape[1] .shape[-1] [0] [1] [-1] [-1:] [-2:] [...,None] [:,None] [None] [0,-1] [:,-1] .sqrt() .sum() .mean()
 .flatten(-2) [::-1]
 """.split()
 DELANTE = "len range list tuple dict str int float sum enumerate reversed torch.tensor".split()

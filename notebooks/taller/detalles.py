@@ -142,8 +142,21 @@ def _vuelta_a_vuelta(suyo: ast.Module, debido: ast.Module) -> Iterator[Tropiezo]
                 if _cambia(nodo, suya) and "range" in ast.unparse(bucle.iter):
                     que = f"cambiar `{suya}` dentro del for no sirve: la vuelta siguiente la pone el for"
                     yield Tropiezo(f"{que}; con while sí", nodo.lineno)
+                elif (  # con += puede cambiar en su sitio lo que recorre
+                    isinstance(nodo, ast.Assign)
+                    and _cambia(nodo, suya)
+                    and not _se_lee_despues(suya, nodo, bucle)
+                ):
+                    que = f"`{suya} = …` solo cambia ese nombre, y no lo que recorre el for"
+                    yield Tropiezo(que, nodo.lineno)
                 if isinstance(nodo, ast.Call) and ast.unparse(nodo.func) == "torch.manual_seed":
                     yield Tropiezo("pone la misma semilla en cada vuelta", nodo.lineno)
+
+
+def _se_lee_despues(nombre: str, linea: ast.stmt, bucle: ast.For) -> bool:
+    """Decir si en lo que queda del bucle se usa un nombre."""
+    leidos = (n for n in ast.walk(bucle) if isinstance(n, ast.Name) and n.id == nombre)
+    return any(n.lineno > linea.lineno and isinstance(n.ctx, ast.Load) for n in leidos)
 
 
 def _cambia(nodo: ast.AST, nombre: str) -> bool:

@@ -949,6 +949,12 @@ MECANICA = (
         "pone la misma semilla en cada vuelta",
     ),
     (
+        "Atencion, con girar",
+        "q, k = girar(q), girar(k)",
+        "for vector in (q, k):\n                vector = girar(vector)",
+        "solo cambia ese nombre, y no lo que recorre el for",
+    ),
+    (
         "abrir_caja",
         "p.copy_(archivo",
         "p = (archivo",
