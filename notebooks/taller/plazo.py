@@ -3,6 +3,7 @@
 import _thread
 import signal
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -30,13 +31,15 @@ def no_mas_de(segundos: float) -> Iterator[None]:
     reloj = threading.Timer(segundos, parar)
     reloj.daemon = True
     antes = signal.signal(signal.SIGINT, signal.default_int_handler)
+    empieza = time.monotonic()
     reloj.start()
     try:
         try:
             yield
         finally:
             reloj.cancel()
-            reloj.join()  # si ya sonaba, se oye aquí y no después
+            if time.monotonic() - empieza > 0.8 * segundos:
+                reloj.join()  # si ya sonaba, se oye aquí y no después
     except KeyboardInterrupt as error:
         if not vencido.is_set():
             raise

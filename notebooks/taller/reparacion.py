@@ -44,7 +44,7 @@ def reparar(
     with _en_otra_carpeta():
         empieza = time.monotonic()
         _pasa(debida, pasaria, LIMITE)
-        plazo = 0.2 + 3 * (time.monotonic() - empieza)
+        plazo = 0.5 + 3 * (time.monotonic() - empieza)
         for candidato in candidatos(escrito, debida, linea):
             if time.monotonic() > empieza + SEGUNDOS:
                 return None
@@ -114,6 +114,8 @@ class Edicion(NamedTuple):
 
 MOVER = 3
 """Lo que cuesta como mucho lo que se hace con lo que hay, sin añadir nada: mover una línea, o una parte."""
+ANADIR = 2
+"""Lo que cuesta al menos añadir algo."""
 BORRAR = 2
 LEJOS = 15
 """Lo que se añade por cambiar una línea que está igual en la solución."""
@@ -122,7 +124,7 @@ CERCA = 4
 
 
 def candidatos(escrito: str, debida: str, linea: int = 0) -> Iterator[str]:
-    """Dar lo escrito con cada cambio, del más pequeño al más grande; puede no ser Python."""
+    """Dar lo escrito con cada cambio, del más pequeño al más grande."""
     suyo, debido = Programa(escrito), Programa(debida)
     buenas = {_cabecera(una) for una in debido.lineas}
     iguales = [suyo.cabecera(una) for una in suyo.lineas if _cabecera(una) in buenas]
@@ -137,9 +139,23 @@ def candidatos(escrito: str, debida: str, linea: int = 0) -> Iterator[str]:
         costes[desde, hasta, nuevo] = min(coste, costes.get((desde, hasta, nuevo), coste))
     for desde, hasta, nuevo in costes:
         costes[desde, hasta, nuevo] -= CERCA * (suyo.linea(desde) == linea)
+    vistos = {None, ast.dump(suyo.arbol)}
     for desde, hasta, nuevo in sorted(costes, key=costes.__getitem__):
-        if nuevo != suyo.trozo(desde, hasta):
-            yield suyo.trozo(0, desde) + nuevo + suyo.trozo(hasta, None)
+        candidato = suyo.trozo(0, desde) + nuevo + suyo.trozo(hasta, None)
+        arbol = _arbol(candidato)
+        if arbol not in vistos:
+            vistos.add(arbol)
+            yield candidato
+
+
+def _arbol(escrito: str) -> str | None:
+    """El árbol de un texto, que no cambia con sus espacios; None si no es Python."""
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            return ast.dump(ast.parse(escrito))
+    except (SyntaxError, ValueError):
+        return None
 
 
 def _cabecera(linea: ast.stmt) -> str:
@@ -239,7 +255,8 @@ def _deslices(suyo: Programa) -> Iterator[Edicion]:
                 yield from _poner(nuevo[1:-1], nodo, suyo, coste)
             yield from _poner(nuevo, nodo, suyo, coste)
         for nuevo in otros_textos(nodo):
-            yield from _poner(nuevo, nodo, suyo, _caracteres_que_cambian(viejo, nuevo))
+            coste = max(_caracteres_que_cambian(viejo, nuevo), ANADIR)
+            yield from _poner(nuevo, nodo, suyo, coste)
 
 
 def _poner(nuevo: str, nodo: ast.expr, suyo: Programa, coste: float) -> Iterator[Edicion]:
@@ -285,7 +302,7 @@ def _lo_que_va(uno: str, otro: str) -> float | None:
     parecido = SequenceMatcher(None, uno, otro, autojunk=False)
     if parecido.real_quick_ratio() < 0.5 or parecido.ratio() < 0.5:
         return None
-    return (1 - parecido.ratio()) * largo / 2
+    return (1 - parecido.ratio()) * largo / 4
 
 
 def _con_sus_nombres(buena: ast.expr, suyo: Programa, debido: Programa) -> Iterator[str]:
@@ -313,7 +330,7 @@ def _lineas_de_la_solucion(suyo: Programa, debido: Programa) -> Iterator[Edicion
                 yield Edicion(hasta, hasta, nueva, len(texto) / 2)
             coste = _lo_que_va(escrita(linea), texto)
             if coste is not None and not hasattr(linea, "body") and not hasattr(buena, "body"):
-                yield Edicion(desde, hasta, nueva, coste / 2)
+                yield Edicion(desde, hasta, nueva, coste)
     for nombre in sorted(suyo.funciones.keys() & debido.funciones.keys()):
         funcion = suyo.funciones[nombre]
         adornos = {f"@{escrita(uno)}" for uno in debido.funciones[nombre].decorator_list}

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 import hoja
+import reparacion
 from comprobaciones import POR_TITULO, motivo
 from errores import ERRORES
 from respuestas import programa
@@ -24,6 +25,12 @@ def con_el_desliz(titulo: str, bien: str, mal: str) -> str:
     escrita = hoja.leer(texto, nombre)
     assert bien in escrita
     return hoja.poner(texto, nombre, escrita.replace(bien, mal, 1))
+
+
+@pytest.fixture(autouse=True)
+def sin_prisa(monkeypatch):
+    """Lo que se halla no depende de lo rápida que sea la máquina."""
+    monkeypatch.setattr(reparacion, "SEGUNDOS", 300)
 
 
 DE_UNA_LINEA = (
