@@ -5,7 +5,7 @@
     python notebooks/probar.py --largo      además entrena tu programa con el libro, desde el capítulo 9
 
 Cada pieza se comprueba con las demás que usa: las tuyas, o las de la solución si no pasan. De una
-que no pasa se busca, diez segundos como mucho, en qué línea está el error.
+que no pasa se busca, veinte segundos como mucho, en qué línea está el error.
 Acaba con 1 si algo de lo escrito no pasa; lo que está en blanco no es un fallo.
 """
 

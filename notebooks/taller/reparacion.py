@@ -22,7 +22,7 @@ from typing import NamedTuple
 from deslices import escrita, otras_lineas, otros_arboles, otros_textos
 from plazo import LIMITE, no_mas_de
 
-SEGUNDOS = 10
+SEGUNDOS = 20
 """Lo que se busca, como mucho."""
 
 
