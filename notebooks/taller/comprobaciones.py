@@ -1685,6 +1685,10 @@ FRASES = (
         r"\1 quiere un tensor, y se le da algo de tipo \2",
     ),
     (
+        r"(\w+)\(\): argument '\w+' .*must be Tensor, not (?:builtin_function_or_method|function|method)",
+        r"da a \1 una función sin llamarla: faltan sus paréntesis",
+    ),
+    (
         r"(\w+)\(\): argument '\w+' .*must be tuple of ints, not int",
         r"\1 quiere la forma entre paréntesis, con su coma: (n,)",
     ),

@@ -10,6 +10,8 @@ import re
 from collections.abc import Iterator
 from itertools import combinations
 
+from mecanica import NO_DAN_NADA
+
 Camino = tuple[str | int, ...]
 """Cómo se llega de un nodo a una parte suya: por qué campo y, si es una lista, en qué lugar."""
 
@@ -98,6 +100,14 @@ def escrita(nodo: ast.AST) -> str:
     return texto if '"' in texto or "\\" in texto else texto.replace("'", '"')
 
 
+def parientes(nodo: ast.expr) -> Iterator[ast.AST]:
+    """Dar un nombre, o lo que se pide a algo, con los nombres por los que se toma."""
+    if isinstance(nodo, ast.Name):
+        yield from (ast.Name(otro) for otro in _parientes(nodo.id))
+    elif isinstance(nodo, ast.Attribute):
+        yield from (con(nodo, ("attr",), otro) for otro in _parientes(nodo.attr))
+
+
 def otros_arboles(nodo: ast.expr, dentro_de: ast.AST, nombres: set[str]) -> Iterator[ast.AST]:
     """Dar las expresiones que podían ir en el sitio de una. `nombres`: los del programa."""
     caminos = partes(nodo)
@@ -116,8 +126,6 @@ def otros_arboles(nodo: ast.expr, dentro_de: ast.AST, nombres: set[str]) -> Iter
     yield from _con_otro_signo(nodo)
     if isinstance(nodo, ast.Call):
         yield from _otras_llamadas(nodo)
-    elif isinstance(nodo, ast.Attribute):
-        yield from (con(nodo, ("attr",), nombre) for nombre in _parientes(nodo.attr))
     elif isinstance(nodo, ast.Constant):
         yield from (ast.Constant(valor) for valor in _otros_valores(nodo.value))
     if isinstance(nodo, ast.Name | ast.Attribute):
@@ -142,7 +150,7 @@ def otros_textos(nodo: ast.expr) -> Iterator[str]:
         yield from (f"{texto}, _", f"_, {texto}", f"{texto}, *_", f"self.{texto}")
         return
     if isinstance(nodo, ast.Name):
-        yield from (f"self.{nodo.id}", f'"{nodo.id}"', *_parientes(nodo.id))
+        yield from (f"self.{nodo.id}", f'"{nodo.id}"')
     if isinstance(nodo, ast.Subscript):
         yield from _otros_corchetes(nodo)
     if isinstance(nodo, ast.Slice):
@@ -175,8 +183,6 @@ def _con_otro_signo(nodo: ast.AST) -> Iterator[ast.AST]:
 def _otras_llamadas(nodo: ast.Call) -> Iterator[ast.AST]:
     for i in range(len(nodo.keywords)):
         yield con(nodo, ("keywords", i), None)
-    if isinstance(nodo.func, ast.Attribute):
-        yield from (con(nodo, ("func", "attr"), nombre) for nombre in _parientes(nodo.func.attr))
     if len(nodo.args) == 1:
         yield ast.Subscript(nodo.func, nodo.args[0], ast.Load())
     if isinstance(nodo.func, ast.Attribute) and nodo.func.attr == "reverse":
@@ -219,7 +225,7 @@ def _otros_valores(valor: object) -> list:
 def _otros_corchetes(nodo: ast.Subscript) -> Iterator[str]:
     cosa, dentro = escrita(nodo.value), escrita(nodo.slice)
     if isinstance(nodo.slice, ast.Tuple):
-        dentro = dentro.strip("()")
+        dentro = dentro[1:-1]
         # Cada fila con lo suyo, y no todas con todo.
         if dentro.startswith(":, "):
             yield f"{cosa}[torch.arange(len({dentro[3:]})), {dentro[3:]}]"
@@ -240,6 +246,12 @@ def _otros_cortes(nodo: ast.Slice) -> Iterator[str]:
         yield from (f"-{desde}:", f":-{desde}", desde)
 
 
+def _no_da_nada(valor: ast.expr) -> bool:
+    """Decir si es una llamada que da None: guardarlo puede pasar una comprobación, y no arregla nada."""
+    metodo = valor.func if isinstance(valor, ast.Call) else None
+    return isinstance(metodo, ast.Attribute) and metodo.attr in NO_DAN_NADA | {"__init__"}
+
+
 def otras_lineas(linea: ast.stmt, nombres: set[str]) -> Iterator[str]:
     """Dar los textos que podían ir en el sitio de una sentencia."""
     # Un nombre que está varias veces, en todas: `math.cos(x), math.sin(x)`.
@@ -253,7 +265,7 @@ def otras_lineas(linea: ast.stmt, nombres: set[str]) -> Iterator[str]:
         return
     dado = escrita(valor)
     yield from (f"return {dado}", f"raise {dado}", dado)
-    if isinstance(linea, ast.Expr | ast.Return):
+    if isinstance(linea, ast.Expr | ast.Return) and not _no_da_nada(valor):
         yield from (f"{nombre} = {dado}" for nombre in sorted(nombres))
     if isinstance(linea, ast.Assign):
         guardada = escrita(linea.targets[0])

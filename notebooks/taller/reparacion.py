@@ -19,7 +19,7 @@ from difflib import SequenceMatcher
 from pathlib import Path
 from typing import NamedTuple
 
-from deslices import escrita, otras_lineas, otros_arboles, otros_textos
+from deslices import escrita, otras_lineas, otros_arboles, otros_textos, parientes
 from plazo import LIMITE, no_mas_de
 
 SEGUNDOS = 20
@@ -112,6 +112,8 @@ class Edicion(NamedTuple):
     coste: float
 
 
+OTRO_NOMBRE = 1
+"""Lo que cuesta un nombre que se toma por otro, como strip por removeprefix."""
 MOVER = 3
 """Lo que cuesta como mucho lo que se hace con lo que hay, sin añadir nada: mover una línea, o una parte."""
 ANADIR = 2
@@ -129,16 +131,17 @@ def candidatos(escrito: str, debida: str, linea: int = 0) -> Iterator[str]:
     buenas = {_cabecera(una) for una in debido.lineas}
     iguales = [suyo.cabecera(una) for una in suyo.lineas if _cabecera(una) in buenas]
     costes: dict[tuple[int, int, str], float] = {}
-    for desde, hasta, nuevo, coste in (*_deslices(suyo), *_de_la_solucion(suyo, debido)):
-        coste += LEJOS * any(antes <= desde < despues for antes, despues in iguales)
-        costes[desde, hasta, nuevo] = min(coste, costes.get((desde, hasta, nuevo), coste))
-    for desde, hasta, nuevo, coste in (
-        *_lineas_de_la_solucion(suyo, debido),
-        *_lineas_de_otro_modo(suyo, iguales),
+    for edicion, en_ella in (
+        *((una, True) for una in _deslices(suyo)),
+        *((una, True) for una in _de_la_solucion(suyo, debido)),
+        *((una, True) for una in _lineas_de_otro_modo(suyo)),
+        *((una, False) for una in _lineas_de_la_solucion(suyo, debido)),
+        *((una, False) for una in _lineas_movidas(suyo)),
     ):
+        desde, hasta, nuevo, coste = edicion
+        coste += LEJOS * (en_ella and any(uno <= desde < otro for uno, otro in iguales))
+        coste -= CERCA * (suyo.linea(desde) == linea)
         costes[desde, hasta, nuevo] = min(coste, costes.get((desde, hasta, nuevo), coste))
-    for desde, hasta, nuevo in costes:
-        costes[desde, hasta, nuevo] -= CERCA * (suyo.linea(desde) == linea)
     vistos = {None, ast.dump(suyo.arbol)}
     for desde, hasta, nuevo in sorted(costes, key=costes.__getitem__):
         candidato = suyo.trozo(0, desde) + nuevo + suyo.trozo(hasta, None)
@@ -248,6 +251,8 @@ def _deslices(suyo: Programa) -> Iterator[Edicion]:
     """Lo que podía ir en el sitio de cada expresión."""
     for nodo in suyo.expresiones:
         viejo = escrita(nodo)
+        for otro in parientes(nodo):
+            yield from _poner(escrita(otro), nodo, suyo, OTRO_NOMBRE)
         for otro in otros_arboles(nodo, suyo.padres[id(nodo)], suyo.nombres):
             nuevo = escrita(otro)
             coste = min(_caracteres_que_cambian(viejo, nuevo), MOVER)
@@ -312,8 +317,9 @@ def _con_sus_nombres(buena: ast.expr, suyo: Programa, debido: Programa) -> Itera
     usadas = {n.id for n in ast.walk(buena) if isinstance(n, ast.Name)}
     ajenas = usadas & debido.variables - suyo.nombres
     if len(ajenas) == 1:
+        [ajena] = ajenas
         for propia in sorted(suyo.variables):
-            yield re.sub(rf"(?<![.\w]){ajenas.copy().pop()}\b", propia, texto)
+            yield re.sub(rf"(?<![.\w]){ajena}\b", propia, texto)
 
 
 def _lineas_de_la_solucion(suyo: Programa, debido: Programa) -> Iterator[Edicion]:
@@ -346,21 +352,27 @@ def _taparia(buena: ast.stmt, suyo: Programa) -> bool:
     return isinstance(buena, ast.Return) or bool(guardadas & suyas)
 
 
-def _lineas_de_otro_modo(suyo: Programa, iguales: list[tuple[int, int]]) -> Iterator[Edicion]:
-    """Cada línea borrada, escrita de otro modo o en otro sitio."""
+def _lineas_de_otro_modo(suyo: Programa) -> Iterator[Edicion]:
+    """Cada línea, borrada o escrita de otro modo."""
     for linea in suyo.lineas:
         desde, hasta = suyo.entera(linea)
         sangria, texto = " " * linea.col_offset, suyo.trozo(desde, hasta)
-        lejos = LEJOS * (suyo.cabecera(linea) in iguales)
-        yield Edicion(desde, hasta, f"{sangria}pass\n", BORRAR + lejos)
-        yield Edicion(desde, hasta, "", BORRAR + lejos)
+        yield Edicion(desde, hasta, f"{sangria}pass\n", BORRAR)
+        yield Edicion(desde, hasta, "", BORRAR)
+        for nueva in otras_lineas(linea, suyo.nombres):
+            coste = min(_caracteres_que_cambian(texto.strip(), nueva), MOVER)
+            yield Edicion(desde, hasta, f"{sangria}{nueva}\n", coste)
+
+
+def _lineas_movidas(suyo: Programa) -> Iterator[Edicion]:
+    """Cada línea en otro sitio, o con una salida del bucle detrás; y un elif que era otro if."""
+    for linea in suyo.lineas:
+        desde, hasta = suyo.entera(linea)
+        sangria, texto = " " * linea.col_offset, suyo.trozo(desde, hasta)
         for salida in ("continue", "break") if suyo.en_un_bucle(linea) else ():
             yield Edicion(hasta, hasta, f"{sangria}{salida}\n", MOVER + 1)
         if texto.lstrip().startswith("elif"):
             yield Edicion(desde, hasta, texto.replace("elif", "if", 1), 0)
-        for nueva in otras_lineas(linea, suyo.nombres):
-            coste = min(_caracteres_que_cambian(texto.strip(), nueva), MOVER)
-            yield Edicion(desde, hasta, f"{sangria}{nueva}\n", coste + lejos)
         for otra in suyo.lineas:
             yield from _mover(linea, otra, suyo)
 

@@ -164,7 +164,7 @@ class SinSelf(DobleSolucion):
         (Nada, " no devuelve nada todavía."),
         (
             Mal,
-            ": da 3, debería dar 6; en la línea 152, «return self.x»: con «return 2 * self.x» pasa.",
+            ": da 3, debería dar 6; en la línea LINE, «return self.x»: con «return 2 * self.x» pasa.",
         ),
         (SinSelf, ": a dar le falta self: def dar(self), en la línea"),
     ],
@@ -172,6 +172,7 @@ class SinSelf(DobleSolucion):
 def test_the_solution_stands_in_for_a_class_that_does_not_pass(mine, why, capsys):
     assert elegir(mine, DobleSolucion, comprobar_clase) is DobleSolucion
     said = capsys.readouterr().out
+    why = why.replace("LINE", str(Mal.dar.__code__.co_firstlineno + 2))
     assert said.startswith(f"· {mine.__name__}{why}") and said.endswith(" Se usa DobleSolucion.\n")
 
 
