@@ -11,6 +11,7 @@ import textwrap
 import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass, replace
+from pathlib import Path
 from typing import Any
 
 from tqdm import tqdm
@@ -21,7 +22,7 @@ from sancho.config import DEFAULT_SAMPLING, EvaluateOptions, SampleConfig
 from sancho.corpus import Corpus, remap_ids, require_length
 from sancho.counting import MAX_ORDER, kneser_ney_losses
 from sancho.device import open_device
-from sancho.errors import UserError, note, say
+from sancho.errors import note, say
 from sancho.generate import continue_texts
 from sancho.loss import validation_loss
 from sancho.measures import (
@@ -88,8 +89,9 @@ def main(args: Sequence[str]) -> None:
     """Options → model and corpus → measures → report."""
     begin = time.monotonic()
     options = cli.parse(EvaluateOptions(), args)
-    saved = checkpoint.load(checkpoint.find_checkpoint(options.checkpoint))
-    corpus = scored_corpus(options, saved)
+    path = checkpoint.find_checkpoint(options.checkpoint)
+    saved = checkpoint.load(path)
+    corpus = scored_corpus(options, path, saved)
     device = open_device(options.device)
     model = saved.build_model().to(device.torch_device)
     stages = 2 + len(SAMPLINGS) + 1  # the loss, counting, the model's texts and the author's
@@ -106,33 +108,30 @@ def main(args: Sequence[str]) -> None:
         say(f"(this took {seconds:.0f} seconds)")
 
 
-def scored_corpus(options: EvaluateOptions, saved: Checkpoint) -> Corpus:
+def scored_corpus(options: EvaluateOptions, path: Path, saved: Checkpoint) -> Corpus:
     """Return the corpus whose validation part is scored, in the ids of the model.
 
-    For a text of one's own that is the whole text; its training part is that of the text which the
-    model learned from if that is prepared, and otherwise empty.
+    Of another text than the one that the model learned from, all is validation; its training part
+    is that of the text which the model learned from if that is here, and otherwise empty.
     """
-    if options.corpus is not None:
-        own = sources.unprepared(sources.DATA, options.corpus, options.encoding)
-        own = remap_ids(own, saved.tokenizer)
-        learned = sources.learned_corpus(sources.DATA, saved.corpus_name, saved.corpus_sha256)
-        if learned is None:
-            return own
-        return replace(own, train=remap_ids(learned, saved.tokenizer).train)
-    name = options.dataset or saved.corpus_name
-    if not name:
-        advice = "give --dataset NAME or --corpus FILE"
-        raise UserError(f"the checkpoint does not say what it learned from; {advice}")
-    corpus = sources.find_corpus(sources.DATA, name)
-    corpus.check()
-    corpus = remap_ids(corpus, saved.tokenizer)
+    if not options.corpus:
+        corpus = sources.learned_corpus(path, saved)
+        if corpus.sha256 != saved.corpus_sha256:
+            note(
+                f"the model learned from another text than {corpus.name}; what the report calls "
+                f"the training part is that of {corpus.name}"
+            )
+    else:
+        corpus = sources.corpus_of(options.corpus, options.encoding)
+        if corpus.sha256 != saved.corpus_sha256:
+            corpus = remap_ids(corpus.all_validation(), saved.tokenizer)
+            learned = sources.kept_corpus(path, saved)
+            if learned is None:
+                return corpus
+            return replace(corpus, train=remap_ids(learned, saved.tokenizer).train)
+        note(f"the model learned from {corpus.name}: its validation part is scored")
     require_length(corpus, 1)
-    if corpus.sha256 != saved.corpus_sha256:
-        note(
-            f"the model learned from another text than {corpus.name}; what the report calls the "
-            f"training part is that of {corpus.name}"
-        )
-    return corpus
+    return remap_ids(corpus, saved.tokenizer)
 
 
 def measure(model: GPT, corpus: Corpus, tell: Callable[[], object]) -> Measures:
@@ -184,7 +183,7 @@ def why_not_compared(corpus: Corpus) -> str:
     if len(corpus.val) < LEAST_COMPARED:
         return f"{len(corpus.val):,} characters are too few; a comparison needs {LEAST_COMPARED:,}"
     if not len(corpus.train):
-        return "the text that the model learned from is not prepared here"
+        return "the text that the model learned from is not here"
     return ""
 
 

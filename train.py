@@ -12,15 +12,15 @@ import math
 from collections.abc import Sequence
 
 from sancho import cli, sources, terminal
-from sancho.config import BeginOptions, FolderConfig
+from sancho.config import BeginOptions, CorpusConfig, FolderConfig
 from sancho.corpus import Corpus
 from sancho.device import choose_device, open_device
 from sancho.distributed import World, process_group
 from sancho.errors import note, say
 from sancho.folder import RunFolder
 from sancho.generate import stream_texts
-from sancho.plan import default_options, make_plan
-from sancho.run import describe, start_run
+from sancho.plan import Beginning, default_options, make_plan
+from sancho.run import describe, describe_text, start_run
 from sancho.shell import command, resume_command
 from sancho.training import TrainingState, fit
 
@@ -34,20 +34,27 @@ def main(args: Sequence[str]) -> int:  # Python 2 stops at this line: 3.10 or la
             device = choose_device(begin.device)
             options = cli.parse(default_options(begin, device, beginning, world.size), args)
             folder.require_free()  # before a text is downloaded
-            corpus = sources.corpus_of(sources.DATA, options.data)
-            if world.is_first:
-                corpus.check()
+            corpus = text_of(options.data, folder, beginning)
             world.require_same_text(corpus.sha256)
             plan = make_plan(options, corpus, beginning, world.size)
             device = open_device(options.device)  # a resumed run may have another one
             world.choose_gpu(device.torch_device)
             run = start_run(plan, corpus, device, beginning)
-            folder.begin(run.state.progress, tensorboard=plan.train.tensorboard)
+            folder.begin(run.state, run.corpus, tensorboard=plan.train.tensorboard)
             say(describe(run, folder.path, world.size))
+            if world.is_first and not beginning.resumes:
+                say(describe_text(run.corpus, folder.path))
             signal = train_to_end(run.state, run.corpus, folder, world)
             if world.is_first:
                 show_result(folder, run.state, signal, world.size)
     return 128 + signal if signal else 0  # as shells count
+
+
+def text_of(asked: CorpusConfig, folder: RunFolder, beginning: Beginning) -> Corpus:
+    """Return the text that was asked for, that of the run that goes on, or Don Quijote."""
+    if beginning.resumes and beginning.checkpoint and not asked.corpus:
+        return sources.learned_corpus(folder.last, beginning.checkpoint)
+    return sources.corpus_of(asked.corpus or sources.BOOK, asked.encoding)
 
 
 def train_to_end(state: TrainingState, corpus: Corpus, folder: RunFolder, world: World) -> int:
@@ -61,10 +68,10 @@ def train_to_end(state: TrainingState, corpus: Corpus, folder: RunFolder, world:
             # Saved before an evaluation, too, so that a kill during it loses no step.
             is_beside_evaluation = state.is_evaluation_due or report.val_loss is not None
             if is_beside_evaluation or folder.is_save_due or signal:
-                folder.save(state, corpus)
+                folder.save(state)
             if signal:
                 break
-        folder.retry_save(state, corpus)
+        folder.retry_save(state)
     return signal
 
 

@@ -25,7 +25,6 @@ from sancho.errors import MissingFile, OtherFunction, UserError, note
 from sancho.files import atomic_write, existing_file
 from sancho.ngrams import NO_KEY
 from sancho.proof import (
-    UNPROVEN,
     from_base64,
     in_base64,
     proof_size,
@@ -42,10 +41,11 @@ if TYPE_CHECKING:
 
 Arrays = dict[str, np.ndarray]
 FORMAT = "sancho-mini"
-VERSION = "4"
+VERSION = "5"
 PRETRAINED = Path(__file__).parent / "pretrained" / "sancho.safetensors"
 BEST = "best.safetensors"
 LAST = "last.safetensors"
+LONGEST_HEADER = 10**8  # bytes, the most that safetensors reads
 # What reading a damaged file can raise (AttributeError for a type that NumPy does not have).
 DAMAGE = (ValueError, KeyError, TypeError, AttributeError, ArithmeticError, RecursionError)
 
@@ -78,6 +78,15 @@ class Progress:
             )
 
 
+@dataclass(frozen=True)
+class Origin:
+    """Which run wrote a file, and from which text it learned."""
+
+    run: str
+    sha256: str
+    lengths: tuple[int, ...]
+
+
 @dataclass(frozen=True, kw_only=True)
 class Checkpoint:
     """What a checkpoint file holds."""
@@ -89,12 +98,22 @@ class Checkpoint:
     progress: Progress
     corpus_name: str
     corpus_sha256: str
+    """As `corpus.digest`."""
+    corpus_lengths: tuple[int, ...] = ()
+    """The numbers of characters of the text's files."""
+    run: str = ""
+    """The id of the run that saved it, which its other files carry as well; empty without a run."""
     weights: Arrays
     """By the names of `weight_shapes`."""
     optimizer: Arrays = field(default_factory=dict)
     """By "weight.state"; empty if training can't go on from this file."""
     proof: np.ndarray | None = None
     """The proof of the trained model, from `proof_of`; None in a file without one."""
+
+    @property
+    def origin(self) -> Origin:
+        """Its run and its text."""
+        return Origin(self.run, self.corpus_sha256, self.corpus_lengths)
 
     @property
     def tokenizer(self) -> CharTokenizer:
@@ -167,7 +186,12 @@ def save(path: str | Path, checkpoint: Checkpoint) -> None:
             "train": asdict(checkpoint.train_config),
             "device": asdict(checkpoint.device_config),
             "progress": asdict(checkpoint.progress),
-            "corpus": {"name": checkpoint.corpus_name, "sha256": checkpoint.corpus_sha256},
+            "corpus": {
+                "name": checkpoint.corpus_name,
+                "sha256": checkpoint.corpus_sha256,
+                "lengths": checkpoint.corpus_lengths,
+            },
+            "run": checkpoint.run,
             "versions": versions,
         }
         | proof
@@ -181,10 +205,8 @@ def save(path: str | Path, checkpoint: Checkpoint) -> None:
 
 
 def _read_proof(content: dict, config: ModelConfig) -> np.ndarray | None:
-    """Return the proof in a file; older files have `numpy_agrees` in their progress instead."""
-    numpy_agrees = content["progress"].pop("numpy_agrees", True)
     if "proof" not in content:
-        return None if numpy_agrees else UNPROVEN
+        return None
     proof = from_base64(content["proof"])
     if len(proof) not in (0, proof_size(config)) or not np.isfinite(proof).all():
         raise ValueError("its proof does not fit its model")
@@ -228,8 +250,7 @@ def find_checkpoint(name: str | Path | None) -> Path:
     Raises MissingFile if there is no such checkpoint.
     """
     path = Path(name or "out")
-    of_a_run = (BEST, LAST, "metrics.jsonl")
-    if name is None and not any((path / each).exists() for each in of_a_run):
+    if name is None and not any((path / each).exists() for each in (BEST, LAST)):
         what = "the pretrained model that comes with the project; train your own with train.py"
         note(f"there is no run in {path}, so this is {what}")
         return PRETRAINED
@@ -241,7 +262,7 @@ def find_checkpoint(name: str | Path | None) -> Path:
         note(f"{best.parent} has no {BEST} yet, so this is {last}")
         return last
     if path.is_dir() and not best.exists():
-        raise MissingFile(f"the folder {path} has no checkpoint (yet); name another, or pretrained")
+        raise MissingFile(f"the folder {path} has no checkpoint; name another, or pretrained")
     return existing_file(best, "the checkpoint")
 
 
@@ -307,12 +328,34 @@ def _read(metadata: dict[str, str], tensors: Arrays) -> Checkpoint:
         progress=from_dict(Progress, content["progress"]),
         corpus_name=_text(content["corpus"]["name"]),
         corpus_sha256=_text(content["corpus"]["sha256"]),
+        corpus_lengths=_lengths(content["corpus"]["lengths"]),
+        run=_text(content["run"]),
         weights=parts["model"],
         optimizer=parts["optimizer"],
         proof=proof,
     )
     _check_weights(found)
     return found
+
+
+def origin_of(path: Path) -> Origin | None:
+    """Return the origin of a checkpoint, without its tensors; None for a file that is none.
+
+    Raises OSError.
+    """
+    with suppress(*DAMAGE), open(path, "rb") as file:
+        size = int.from_bytes(file.read(8), "little")
+        metadata = json.loads(file.read(min(size, LONGEST_HEADER)))["__metadata__"]
+        content = json.loads(metadata["content"])
+        corpus = content["corpus"]
+        return Origin(_text(content["run"]), _text(corpus["sha256"]), _lengths(corpus["lengths"]))
+    return None
+
+
+def _lengths(values: object) -> tuple[int, ...]:
+    if not isinstance(values, list) or any(type(n) is not int or n < 0 for n in values):
+        raise ValueError(f"the lengths of its text are {values!r}")
+    return tuple(values)
 
 
 def _text(value: object) -> str:

@@ -261,31 +261,21 @@ class FolderConfig(Checked):
 
 
 @dataclass(frozen=True, kw_only=True)
-class TextConfig(Checked):
-    """The text: a prepared one, or a file."""
+class CorpusConfig(Checked):
+    """The text to learn from."""
 
-    dataset: str | None = None
-    """Name of a prepared folder under data/."""
-    corpus: Path | None = None
-    """A text file of your own instead."""
+    corpus: tuple[str, ...] = ()
+    """The text: quijote or shakespeare, which are downloaded once; the name of another text in
+    data/; a file, a folder of .txt files or a pattern; or several of these, in this order (default:
+    quijote; a run that goes on keeps its text)."""
     encoding: str = "UTF-8"
-    """Encoding of the --corpus file, such as windows-1252 or UTF-16."""
+    """Encoding of the files of --corpus, such as windows-1252 or UTF-16."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        is_used = self.corpus is not None or self.encoding == "UTF-8"
+        self._require("" not in self.corpus, "corpus", "names or paths, none of them empty")
+        is_used = self.corpus != () or self.encoding == "UTF-8"
         self._require(is_used, "encoding", "left out unless --corpus names a file")
-
-
-@dataclass(frozen=True, kw_only=True)
-class CorpusConfig(TextConfig):
-    """The text to learn from."""
-
-    dataset: str = "quijote"
-    """Name of a prepared folder under data/; quijote and shakespeare are downloaded if missing."""
-    corpus: Path | None = None
-    """A text file of your own to learn from instead, or a folder of them; the text is prepared in a
-    new folder under data/."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -340,15 +330,12 @@ class CheckpointOption(Checked):
 
 
 @dataclass(frozen=True, kw_only=True)
-class EvaluateOptions(TextConfig, CheckpointOption):
+class EvaluateOptions(CorpusConfig, CheckpointOption):
     """Measure how good a trained model is: its loss, and the text that it writes."""
 
-    dataset: str | None = None
-    """Name of a prepared folder under data/, whose validation part is scored (default: the text
-    that the model learned from)."""
-    corpus: Path | None = None
-    """A text file of your own to score instead, or a folder of them; the whole text is scored, and
-    nothing is written to disk."""
+    corpus: tuple[str, ...] = ()
+    """Another text to score, as for train.py: the whole of it (default: the validation part of the
+    text that the model learned from)."""
     json: bool = False
     """Print JSON instead of the report."""
     device: DeviceConfig = field(default_factory=DeviceConfig)

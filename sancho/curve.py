@@ -1,6 +1,7 @@
 """The learning curve of a run: a picture of its losses in SVG."""
 
 import math
+import re
 from collections.abc import Sequence
 from datetime import timedelta
 from pathlib import Path
@@ -12,8 +13,11 @@ LONGEST = 1e9  # seconds; a forged checkpoint may claim more
 POINTS = 600  # more points in a line can't be seen
 
 
-def draw_curve(records: Sequence[dict]) -> str:
-    """Return an SVG picture of the lines of metrics.jsonl, of which there must be one or more."""
+def draw_curve(records: Sequence[dict], run: str = "") -> str:
+    """Return an SVG picture of the lines of metrics.jsonl, of which there must be one or more.
+
+    run: the id of the run, which the picture carries.
+    """
     train, val = (
         [(r["step"], r[name]) for r in records if r.get(name) is not None]
         for name in ("train_loss", "val_loss")
@@ -60,7 +64,13 @@ def draw_curve(records: Sequence[dict]) -> str:
         parts.append(_text(WIDTH / 2, 24, f"best: {loss:.4f} at step {step:,}"))
         words += f" The lowest validation loss was {loss:.4f}, at step {step:,}."
     template = Template(Path(__file__).with_name("curve.svg").read_text(encoding="utf-8"))
-    return template.substitute(words=words, parts="\n".join(parts))
+    return template.substitute(words=words, parts="\n".join(parts), run=run)
+
+
+def run_of(path: Path) -> str:
+    """Return the id of the run whose curve a picture is, or ""."""
+    found = re.search(rb'data-run="(\w+)"', path.read_bytes())
+    return found[1].decode() if found else ""
 
 
 def _path(name: str, points: list[tuple[float, float]]) -> str:

@@ -52,7 +52,7 @@ class World:
         """Raise UserError in every process unless all have the text with this digest."""
         number = int(sha256[:15], 16)
         if self.max(number) != -self.max(-number):
-            advice = "prepare the same text in data/ on each machine"
+            advice = "let --corpus be the same text on each machine"
             raise UserError(f"the processes of the run read different texts; {advice}")
 
     def max(self, number: int) -> int:

@@ -17,13 +17,14 @@ def atomic_write(path: str | Path) -> Iterator[BinaryIO]:
     """Open a file beside `path` for writing; it takes the place of `path` when the block ends well.
 
     Whatever interrupts the block (an exception, a full disk, a power cut), `path` holds all of its
-    old content or all of the new. A file that a killed process left beside it is overwritten next
-    time. Two processes must not write `path` at once (see `locked`). Raises OSError.
+    old content or all of the new. What a killed process left beside it is removed next time. Two
+    processes must not write `path` at once (see `locked`). Raises OSError.
     """
     path = Path(path)
     temporary = path.with_name(f"{path.name}.sancho-tmp")
     try:
-        with open(temporary, "wb") as file:
+        temporary.unlink(missing_ok=True)
+        with open(temporary, "xb") as file:  # neither through a link nor into a pipe
             yield file
             file.flush()
             os.fsync(file.fileno())
@@ -58,71 +59,31 @@ class FolderLock:
         self.folder = Path(folder)
         self.path = Path(os.path.realpath(folder), ".lock")
         self._lock = FileLock(self.path, is_singleton=True)
-        self._identity: Identity | None = None
 
     def acquire(self, timeout: float = 0.0) -> None:
         """Lock the folder; make it if it is missing.
 
-        Raises UserError where another process still holds the lock after `timeout` seconds, or
-        where the folder can't be written.
-        """
-        try:
-            is_free = self.try_acquire(timeout)
-        except OSError as error:
-            why = f"can't be written ({error.strerror})"
-            raise UserError(f"{self.folder} {why}; choose another folder") from None
-        if not is_free:
-            advice = "wait for it to end, or choose another folder"
-            # Where the system has no locks, the file names a process and its computer instead.
-            if self.path.stat().st_size:
-                advice += f"; if it was on another computer and has ended, remove {self.path}"
-            raise UserError(f"{self.folder} is in use by another process; {advice}")
-
-    def try_acquire(self, timeout: float = 0.0) -> bool:
-        """Lock the folder as `acquire` does; return False where another process holds the lock.
-
-        Where the file system knows no locks, a note says so. Raises OSError.
+        Where the file system knows no locks, a note says so. Raises UserError where another process
+        still holds the lock after `timeout` seconds, or where the folder can't be written.
         """
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
             self._lock.acquire(timeout=timeout)
         except Timeout:
-            return False
+            advice = "wait for it to end, or choose another folder"
+            # Where the system has no locks, the file names a process and its computer instead.
+            if self.path.stat().st_size:
+                advice += f"; if it was on another computer and has ended, remove {self.path}"
+            raise UserError(f"{self.folder} is in use by another process; {advice}") from None
         except OSError as error:
             if error.errno not in (errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOTSUP):
-                raise
+                why = f"can't be written ({error.strerror})"
+                raise UserError(f"{self.folder} {why}; choose another folder") from None
             note(f"{self.folder} can't be locked ({error.strerror}): let no other run use it")
-        self._identity = identity_of(self.path)
-        if self._identity is None:
-            note(
-                f"{self.folder}: on this file system, a run can't notice if its folder is replaced"
-            )
-        return True
 
-    def is_in_place(self) -> bool:
-        """Return whether the file that is locked is still that of the folder.
-
-        It is not where the folder was moved or removed, or another one took its place.
-        """
-        if self._identity is None:
-            return self.folder.exists()
-        return identity_of(self.folder / ".lock") == self._identity
-
-    def release(self) -> None:
-        """Let others in again."""
-        self._lock.release(force=not self.is_in_place())
-
-
-Identity = tuple[int, int]
-
-
-def identity_of(path: Path) -> Identity | None:
-    """Return the numbers of a file's device and inode; None where it, or its number, is missing."""
-    with suppress(OSError):
-        found = path.stat()
-        if found.st_ino:
-            return found.st_dev, found.st_ino
-    return None
+    def release(self, *, is_lost: bool = False) -> None:
+        """Let others in again. is_lost: whether the locked folder is no longer there."""
+        self._lock.release(force=is_lost)
 
 
 @contextmanager

@@ -1,62 +1,62 @@
-"""What a run leaves in its folder: two checkpoints, metrics and their curve."""
+"""The folder of a run: two checkpoints, its text, its metrics and their curve."""
 
 import math
+import secrets
 import time
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from dataclasses import replace
-from itertools import chain, count
 from pathlib import Path
 from typing import Any
 
-from sancho import checkpoint
-from sancho.checkpoint import Checkpoint, Progress
+from sancho import checkpoint, curve, metrics
+from sancho.checkpoint import PRETRAINED, Checkpoint, Origin, Progress
 from sancho.config import FolderConfig
-from sancho.corpus import Corpus
-from sancho.curve import draw_curve
+from sancho.corpus import Corpus, digest
 from sancho.errors import MissingFile, UserError, note
 from sancho.files import FolderLock, atomic_write
-from sancho.metrics import METRICS, append_record, as_record, read_metrics, trim_metrics
 from sancho.plan import Beginning
+from sancho.sources import CORPUS
 from sancho.training import Report, TrainingState
 
 SAVE_SECONDS = 60.0  # between saves, but for the step or evaluation under way
 
 
 class RunFolder(ExitStack):
-    """best.safetensors, last.safetensors, metrics.jsonl and curve.svg of one run.
+    """best.safetensors, last.safetensors, corpus.txt, metrics.jsonl and curve.svg of one run.
 
     If a run has several processes, only the one that `writes` locks, records and saves; the others
     just read. The folder is locked before anything of an older run in it is read: by `beginning`
     for a run that goes on, by `require_free` if the folder exists, and at the latest by `begin`,
     which makes the folder. The end of the block releases the lock and closes TensorBoard's file.
 
-    Before each write, the run checks whether its folder was moved, removed or replaced. If so, it
-    goes on in a new folder of that name, or beside it if the name now belongs to another run.
+    Every file carries the id of its run, and the text its digest. A file of one of these names that
+    no checkpoint in the folder proves to be a run's is somebody's, and is never touched. A run that
+    replaces another takes over its id: what is still there of the old run can be removed later.
     """
 
     def __init__(self, options: FolderConfig, *, writes: bool = True) -> None:
         super().__init__()
         self.options = options
         self.writes = writes
-        self._go_to(options.out_dir)
+        self.path = options.out_dir
+        if self.path.resolve() == PRETRAINED.parent.resolve():
+            raise UserError(f"--out_dir {self.path} is the pretrained model's; choose another")
+        self.best = self.path / checkpoint.BEST
+        self.last = self.path / checkpoint.LAST
+        self.text = self.path / CORPUS
+        self.metrics = self.path / "metrics.jsonl"
+        self.curve = self.path / "curve.svg"
+        self.events = self.path / "tensorboard"
         self.resumes = options.resume and self.last.exists()
         """Whether the run in the folder goes on; otherwise a new one begins."""
+        self._run = ""  # the id of the run
         self._lock: FolderLock | None = None
-        self._own: set[tuple[int, int, int]] = set()  # stamps of this run's checkpoints
         self._is_refused = False
         """Whether the last save, or a line of metrics after it, was refused."""
         self._writer: Any = None
         self._last_save = time.monotonic()
         self._best_loss = math.inf  # the validation loss of best.safetensors
-
-    def _go_to(self, path: Path) -> None:
-        self.path = path
-        self.best = path / checkpoint.BEST
-        self.last = path / checkpoint.LAST
-        self.metrics = path / "metrics.jsonl"
-        self.curve = path / "curve.svg"
-        self.events = path / "tensorboard"
 
     def beginning(self) -> Beginning:
         """Return the last checkpoint of the run that goes on, or what --init_from names."""
@@ -67,56 +67,55 @@ class RunFolder(ExitStack):
         return Beginning(checkpoint.load(checkpoint.find_checkpoint(path)) if path else None)
 
     def require_free(self) -> None:
-        """Raise UserError if a new run would replace another one without --overwrite."""
+        """Raise UserError if the run would replace another one without --overwrite, or any file
+        that is no run's."""
         if not self.writes:
             return
         if self.path.exists():
             self._take()
-        is_taken = self.best.exists() or self.last.exists()
-        if is_taken and not (self.resumes or self.options.overwrite):
+        found = [path for path in (self.last, self.best) if path.exists()]
+        runs = [origin.run for path in found if (origin := checkpoint.origin_of(path))]
+        self._run = next(filter(None, runs), "")
+        if self._run and not (self.resumes or self.options.overwrite):
             ways = f"begin with its model (--init_from {self.best} and another --out_dir), "
             if self.last.exists():
                 ways = "go on with it (--resume), "
             ways += "replace it (--overwrite), or choose another --out_dir"
             raise UserError(f"{self.path} holds a run already; {ways}")
+        for path in self._strangers():
+            raise UserError(
+                f"{path} is in the way: no checkpoint in {self.path} says that a run wrote it; "
+                "move it away, or choose another --out_dir"
+            )
 
-    def begin(self, progress: Progress, *, tensorboard: bool) -> None:
-        """Remove the files of an old run, or from a run that goes on the metrics of repeated steps.
+    def begin(self, state: TrainingState, corpus: Corpus, *, tensorboard: bool) -> None:
+        """Save a new run before its first step, remove what it replaces, and write its text.
 
-        Nothing else in the folder is touched. Raises UserError if another run has begun here in
-        the meantime.
+        A run that goes on keeps its files, but for the metrics of steps that it repeats. Raises
+        UserError if another run has begun here in the meantime.
         """
+        self._corpus = corpus
         if not self.writes:
             return
         self._take()
         self.require_free()
-        if self.resumes:
-            trim_metrics(self.metrics, progress)
-            self._own = stamps_of(self.path)
-            self._best_loss = self._loss_of_best(progress)
-        else:
-            # The checkpoints come last: if another file can't be removed, they are still there.
+        progress = state.progress
+        if not self.resumes:
+            self._run = self._run or secrets.token_hex(8)
+            checkpoint.save(self.last, self._checkpoint(state))
+        if progress.step == 0:  # also where a kill left files of the run that was replaced
             events = self.events.glob("events.out.tfevents.*")
-            for path in (*events, self.curve, self.metrics, self.last, self.best):
+            for path in (self.best, self.curve, *events):
                 path.unlink(missing_ok=True)
+        self._write_beside(progress)
+        self._best_loss = self._loss_of_best(progress)
         if tensorboard:
             from torch.utils.tensorboard import SummaryWriter  # not above: it may be missing
 
-            writer = SummaryWriter(str(self.events), purge_step=progress.step + 1)
+            writer = SummaryWriter(
+                str(self.events), purge_step=progress.step + 1, filename_suffix=f".{self._run}"
+            )
             self._writer = self.enter_context(writer)
-
-    def _loss_of_best(self, progress: Progress) -> float:
-        """Return the validation loss of best.safetensors; a damaged file is renamed."""
-        try:
-            return checkpoint.load(self.best).progress.val_loss or math.inf
-        except MissingFile:
-            if progress.best_val_loss is not None:
-                note(f"{self.best} is missing; the next evaluation makes a new one")
-        except UserError as why:
-            aside = self.best.with_name(f"{self.best.name}.damaged")
-            self.best.replace(aside)
-            note(f"{why}; it was renamed to {aside}, and the next evaluation makes a new one")
-        return math.inf
 
     def result(self) -> Checkpoint:
         """Return the best checkpoint, or if it can't be read the last one, with a note."""
@@ -133,11 +132,10 @@ class RunFolder(ExitStack):
         has_losses = report.train_loss is not None or report.val_loss is not None
         if not (self.writes and has_losses):
             return
-        record = as_record(report)
-        with self._noting_refusals():
-            append_record(self.metrics, record)
+        record = metrics.as_record(report)
+        self._try(lambda: metrics.append_record(self.metrics, record), report.step)
         if self._writer:
-            for name in METRICS:
+            for name in metrics.METRICS:
                 if record[name] is not None:
                     self._writer.add_scalar(name, record[name], report.step)
             self._writer.flush()
@@ -147,61 +145,116 @@ class RunFolder(ExitStack):
         """Whether SAVE_SECONDS have passed since the last save, or since the beginning."""
         return time.monotonic() - self._last_save >= SAVE_SECONDS
 
-    def save(self, state: TrainingState, corpus: Corpus) -> None:
+    def save(self, state: TrainingState) -> None:
         """Write best.safetensors if this model is better, last.safetensors and curve.svg.
 
-        If the system refuses a write, a note says so, and the next save tries again.
+        If the system refuses a write, a note says so, and the next save tries again. Raises
+        UserError if the folder is now another run's or somebody's.
         """
         if not self.writes:
             return
         self._is_refused = False
-        with self._noting_refusals():
-            self._write(state, corpus)
+        self._try(lambda: self._write(state), state.progress.step)
         self._last_save = time.monotonic()
 
-    def retry_save(self, state: TrainingState, corpus: Corpus) -> None:
+    def retry_save(self, state: TrainingState) -> None:
         """Try again what the last save could not write.
 
         Raises UserError, with how to go on, if it is refused again.
         """
         if not self._is_refused:
             return
+        step = state.progress.step
         try:
-            self._stay()
-            self._write(state, corpus)
+            self._require_place(step)
+            self._write(state)
         except (OSError, MemoryError) as error:
-            how = "start the run again: nothing of it is saved"
-            if self.last.exists():
-                how = f"go on with --resume --out_dir {self.path}: what was saved before is intact"
             raise UserError(
-                f"the run could not be saved at step {state.progress.step} ({reason(error)}); "
-                f"once that is fixed, {how}"
+                f"the run could not be saved at step {step} ({reason(error)}); once that is fixed, "
+                f"go on with --resume --out_dir {self.path}: what was saved before is intact"
             ) from None
 
-    def _write(self, state: TrainingState, corpus: Corpus) -> None:
-        saved = state.to_checkpoint(corpus)
-        loss = saved.progress.val_loss
+    def _try(self, write: Callable[[], None], step: int) -> None:
+        """Write something; what the system refuses, or has no memory for, becomes a note."""
         try:
-            if saved.progress.is_evaluated and loss is not None and loss < self._best_loss:
-                # The best comes first, because the last one records the loss of the best.
-                checkpoint.save(self.best, replace(saved, optimizer={}))
-                self._best_loss = loss
-            checkpoint.save(self.last, saved)
-        finally:
-            self._own = stamps_of(self.path)
-        if records := read_metrics(self.metrics):
-            with atomic_write(self.curve) as out:
-                out.write(draw_curve(records).encode())
-
-    @contextmanager
-    def _noting_refusals(self) -> Iterator[None]:
-        """Turn what the system refuses to write, or has no memory for, into a note."""
-        try:
-            self._stay()
-            yield
+            self._require_place(step)
+            write()
         except (OSError, MemoryError) as error:
             self._is_refused = True
             note(f"not saved ({reason(error)}); the run goes on, and the next save tries again")
+
+    def _write(self, state: TrainingState) -> None:
+        saved = self._checkpoint(state)
+        loss = saved.progress.val_loss
+        if saved.progress.is_evaluated and loss is not None and loss < self._best_loss:
+            # The best comes first, because the last one records the loss of the best.
+            checkpoint.save(self.best, replace(saved, optimizer={}))
+            self._best_loss = loss
+        checkpoint.save(self.last, saved)
+        if records := metrics.read_metrics(self.metrics):
+            with atomic_write(self.curve) as out:
+                out.write(curve.draw_curve(records, self._run).encode())
+
+    def _checkpoint(self, state: TrainingState) -> Checkpoint:
+        return replace(state.to_checkpoint(self._corpus), run=self._run)
+
+    def _write_beside(self, progress: Progress) -> None:
+        """Write what stands beside a checkpoint from the beginning: the text, and the metrics.
+
+        The text comes first: the metrics of a run that is replaced prove that its text is a run's.
+        """
+        corpus = self._corpus
+        with atomic_write(self.text) as out:
+            out.write(corpus.text.encode())
+        origin = Origin(self._run, corpus.sha256, corpus.lengths)
+        metrics.begin_metrics(self.metrics, origin, progress)
+
+    def _loss_of_best(self, progress: Progress) -> float:
+        """Return the validation loss of best.safetensors; a damaged file is renamed."""
+        try:
+            return checkpoint.load(self.best).progress.val_loss or math.inf
+        except MissingFile:
+            if progress.best_val_loss is not None:
+                note(f"{self.best} is missing; the next evaluation makes a new one")
+        except UserError as why:
+            aside = self.best.with_name(f"{self.best.name}.damaged")
+            self.best.replace(aside)
+            note(f"{why}; it was renamed to {aside}, and the next evaluation makes a new one")
+        return math.inf
+
+    def _strangers(self) -> Iterator[Path]:
+        """Yield each file that has a name of a run's files, and is not of this run."""
+        events = self.events.glob("events.out.tfevents.*")
+        for path in (self.last, self.best, self.text, self.metrics, self.curve, *events):
+            if path.exists() and not (self._run and self._is_own(path)):
+                yield path
+
+    def _is_own(self, path: Path) -> bool:
+        """Return whether a file that is there is of this run, or of the one that it replaces."""
+        if path in (self.last, self.best):
+            origin = checkpoint.origin_of(path)
+            return origin is not None and origin.run == self._run
+        if path == self.metrics:
+            origin = metrics.origin_of(path)
+            return origin is not None and origin.run == self._run
+        if path == self.curve:
+            return curve.run_of(path) == self._run
+        if path == self.text:
+            raw = path.read_bytes()
+            return any(digest(raw, origin.lengths) == origin.sha256 for origin in self._origins())
+        return path.suffix == f".{self._run}"
+
+    def _origins(self) -> Iterator[Origin]:
+        """Yield what the files of this run, or of the one that it replaces, say of their text."""
+        places = (
+            (self.last, checkpoint.origin_of),
+            (self.best, checkpoint.origin_of),
+            (self.metrics, metrics.origin_of),
+        )
+        for path, origin_of in places:
+            origin = origin_of(path) if path.exists() else None
+            if origin and origin.run == self._run:
+                yield origin
 
     def _take(self) -> None:
         """Lock the folder, once."""
@@ -214,39 +267,35 @@ class RunFolder(ExitStack):
         if self._lock:
             self._lock.release()
 
-    def _stay(self) -> None:
-        """Make sure that the folder is still this run's, or else take another one.
+    def _require_place(self, step: int) -> None:
+        """Make the folder again if it is gone.
 
-        The other one has the same name, if that is free, or the name with a number behind it.
+        Raises UserError if the folder, or a file in it, is now another run's or somebody's.
         """
-        if self._lock is None or self._lock.is_in_place():
+        if self.last.exists() and self._is_own(self.last):
             return
-        was_there = self.path.exists()
-        self._lock.release()
-        first = self.options.out_dir
-        first = first if first.name else first.absolute()  # "." has no name
-        beside = (first.with_name(f"{first.name}-{number}") for number in count(2))
-        for path in chain([self.path], beside):
-            lock = FolderLock(path)
-            if lock.try_acquire():
-                if stamps_of(path) <= self._own:  # no checkpoint of another run is there
-                    break
-                lock.release()
-        if path != self.path:
-            note(f"{self.path} now belongs to another run; this run goes on in {path}")
-        elif not was_there:
-            note(f"{self.path} is gone; it is made again, to hold the run from this step on")
-        self._lock = lock
-        self._go_to(path)
+        try:
+            if self.last.exists():
+                raise UserError(f"{self.last} is another run's")
+            self._take_anew()
+        except UserError as why:
+            raise UserError(
+                f"the run ends at step {step}, because its folder was moved or replaced: {why}. "
+                "Nothing there was overwritten; what the run saved lies where its folder is now"
+            ) from None
+        self._write_beside(Progress(step=step, is_evaluated=True))
         if not self.best.exists():
             self._best_loss = math.inf
+        note(f"{self.path} is gone; it is made again, to hold the run from this step on")
 
-
-def stamps_of(path: Path) -> set[tuple[int, int, int]]:
-    """Return device, inode and time of each checkpoint in a folder, to recognise it again."""
-    checkpoints = (path / checkpoint.BEST, path / checkpoint.LAST)
-    found = [each.stat() for each in checkpoints if each.exists()]
-    return {(each.st_dev, each.st_ino, each.st_mtime_ns) for each in found}
+    def _take_anew(self) -> None:
+        """Lock the folder of this name that is there now, or make it."""
+        if self._lock:
+            self._lock.release(is_lost=True)
+        self._lock = FolderLock(self.path)
+        self._lock.acquire()
+        for path in self._strangers():
+            raise UserError(f"{path} is not this run's")
 
 
 def reason(error: OSError | MemoryError) -> str:

@@ -1,12 +1,13 @@
-"""metrics.jsonl: the file with a line for each report with losses of a run."""
+"""metrics.jsonl: a first line that names the run, and a line for each report with losses."""
 
 import json
 from collections.abc import Iterator
 from contextlib import suppress
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from sancho.checkpoint import Progress
+from sancho.checkpoint import Origin, Progress
 from sancho.files import atomic_write
 
 if TYPE_CHECKING:
@@ -14,6 +15,7 @@ if TYPE_CHECKING:
 
 METRICS = "train_loss val_loss val_bpc lr tokens_per_second".split()
 """The figures of a line, besides step, tokens and seconds."""
+LONGEST_LINE = 10**6  # bytes of the first line, in which each file of the text has its length
 LARGEST = 1e12
 """Larger figures are not taken for those of a run."""
 
@@ -49,9 +51,12 @@ def _finite(value: Any) -> float | None:
     return value if type(value) in (int, float) and abs(value) < LARGEST else None
 
 
-def trim_metrics(path: Path, progress: Progress) -> None:
-    """Drop the lines that a resumed run writes again: later steps, and the next evaluation."""
-    kept = []
+def begin_metrics(path: Path, origin: Origin, progress: Progress) -> None:
+    """Write the first line of a run, and keep those of its lines that it does not write again.
+
+    A run that goes on writes the later steps again, and the next evaluation.
+    """
+    kept = [json.dumps(asdict(origin)).encode() + b"\n"]
     for line, record in _lines_of(path):
         is_evaluation = record.get("val_loss") is not None
         last = progress.step - (is_evaluation and not progress.is_evaluated)
@@ -59,6 +64,14 @@ def trim_metrics(path: Path, progress: Progress) -> None:
             kept.append(line + b"\n")
     with atomic_write(path) as out:
         out.write(b"".join(kept))
+
+
+def origin_of(path: Path) -> Origin | None:
+    """Return the run whose metrics a file holds, or None if its first line names none."""
+    with open(path, "rb") as file, suppress(ValueError, TypeError, LookupError, RecursionError):
+        line = json.loads(file.readline(LONGEST_LINE))
+        return Origin(str(line["run"]), str(line["sha256"]), tuple(line["lengths"]))
+    return None
 
 
 def _lines_of(path: Path) -> Iterator[tuple[bytes, dict]]:

@@ -10,7 +10,6 @@ from sancho.checkpoint import Checkpoint
 from sancho.config import (
     EVALUATED,
     BeginOptions,
-    CorpusConfig,
     DeviceConfig,
     ModelConfig,
     PresetName,
@@ -78,7 +77,6 @@ def default_options(
     initial = beginning.checkpoint
     if initial and beginning.resumes:
         return TrainOptions(
-            data=CorpusConfig(dataset=initial.corpus_name),
             model=initial.model_config,
             train=initial.train_config,
             device=initial.device_config,
@@ -199,7 +197,7 @@ def _check_resumed(train: TrainConfig, last: Checkpoint, corpus: Corpus) -> None
         advice = "begin a new run with its weights (--init_from) in another --out_dir"
         raise UserError(f"the checkpoint has no optimizer state, so the run can't go on; {advice}")
     if corpus.sha256 != last.corpus_sha256:
-        advice = "give it the same --dataset or --corpus, or start a new run with --init_from"
+        advice = "leave --corpus out, or start a new run with --init_from in another --out_dir"
         raise UserError(f"the run learned from another text than {corpus.name}; {advice}")
     if train.max_iters < last.progress.step:
         done = f"the run has done {last.progress.step} steps already"

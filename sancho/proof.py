@@ -28,8 +28,7 @@ PLACES = 16
 TOLERANCE = 1e-3
 """How far rounding may move logits, as a fraction of the largest one, if that is more than 1."""
 UNPROVEN = np.empty(0, np.float32)
-"""The proof of a model whose logits are not finite, or whose older file says that NumPy does not
-compute it."""
+"""The proof of a model whose logits are not finite."""
 
 
 def proof_window(config: ModelConfig) -> np.ndarray:
@@ -68,7 +67,7 @@ def require_proof(
 ) -> None:
     """Raise OtherFunction if an implementation does not compute the logits of the proof.
 
-    proof: None for a model of an older file, which is not checked.
+    proof: None for a model that has none, which is not checked.
     implementation: the name of its file, with which the message begins.
     """
     if proof is None:

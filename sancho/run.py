@@ -11,6 +11,8 @@ from sancho.corpus import Corpus, remap_ids
 from sancho.device import Device
 from sancho.optim import learning_rate_factor
 from sancho.plan import NOTHING, Beginning, Plan, changes, preset_of
+from sancho.sources import CORPUS
+from sancho.text import beginning, what_is_odd
 from sancho.training import TrainingState
 from sancho.weights import count_parameters
 
@@ -93,7 +95,7 @@ def describe(run: Run, out_dir: Path, processes: int = 1) -> str:
         f"{corpus.name}: {len(corpus.train):,} characters to train on; {train.max_iters:,} steps, "
         f"which read the text {epochs:,.1f} times",
     ]
-    of_what = f"each of {corpus.n_files} files" if corpus.n_files > 1 else "the text"
+    of_what = f"each of {len(corpus.lengths)} files" if len(corpus.lengths) > 1 else "the text"
     lines.append(
         f"validation part: the last tenth of {of_what}, {len(corpus.val):,} characters that "
         "are not trained on"
@@ -115,4 +117,13 @@ def describe(run: Run, out_dir: Path, processes: int = 1) -> str:
     shared = f", {processes} processes" if processes > 1 else ""
     threads = f", threads: {train.threads}" if state.device.on_cpu else ""
     lines.append(f"{state.device}{threads}{compiled}{shared}")
+    return "\n".join(lines)
+
+
+def describe_text(corpus: Corpus, out_dir: Path) -> str:
+    """Return the lines about the text of a new run: its beginning, what is odd in it, its copy."""
+    lines = [f"{corpus.name} begins with {beginning(corpus.text)}"]
+    if odd := what_is_odd(corpus.text, corpus.tokenizer.characters):
+        lines.append(f"note: {corpus.name} has {odd}")
+    lines.append(f"{out_dir} keeps the text ({CORPUS}): who gets the folder gets the text")
     return "\n".join(lines)

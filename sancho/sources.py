@@ -1,38 +1,39 @@
-"""Finds texts in files, folders, data/ and on the network, and prepares them as a corpus.
+"""Finds texts by name, in files and on the network, and reads them into memory.
 
-    corpus_of(options)   the text of --corpus or --dataset, prepared if it is not yet
-    unprepared(path)     the text of --corpus, to be scored; nothing is written
-    learned_corpus(name) data/NAME, if it is the text that a checkpoint's model learned from
-    find_corpus(name)    data/NAME, prepared from data/NAME.txt or from the network if it is missing
-    prepare_files(paths) text files, joined to one corpus in a folder
-    prepare_named(name)  data/NAME, prepared again
-
-corpus.py opens a corpus that is prepared already.
+corpus_of(words)             the text of --corpus
+kept_corpus(path, saved)     the text that a checkpoint learned from, if it is here
+learned_corpus(path, saved)  the same, downloaded if it has to be
 """
 
 import hashlib
 import http.client
-import os
 import re
-import sys
 import urllib.request
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from sancho.config import CorpusConfig
-from sancho.corpus import Corpus, is_prepared, read_corpus, write_corpus
-from sancho.errors import MissingFile, UserError, note, say
-from sancho.files import existing_file, locked
-from sancho.shell import command
-from sancho.text import beginning, clean_text, codec_name, read_text, what_is_odd, without_licence
-from sancho.tokenizer import CharTokenizer
+from sancho.corpus import Corpus, digest
+from sancho.errors import MissingFile, UserError, note
+from sancho.files import atomic_write, existing_file, locked
+from sancho.text import clean_text, read_text, without_licence
 
-DATA = Path(__file__).resolve().parent.parent / "data"
-"""The folder of prepared texts."""
+if TYPE_CHECKING:
+    from sancho.checkpoint import Checkpoint
+
+PROJECT = Path(__file__).resolve().parent.parent
+INCLUDED = "apocrifo"
+"""The text that comes with the project."""
+DATA = PROJECT / "data" if (PROJECT / "data" / f"{INCLUDED}.txt").is_file() else Path("data")
+"""The folder of texts that have a name: the project's, or with an installed package that of the
+current folder."""
+CORPUS = "corpus.txt"
+"""The file beside its checkpoints in which a run keeps its text."""
 BOOK = "quijote"
-WAIT_SECONDS = 600.0  # to wait for another process that prepares the same text
+WAIT_SECONDS = 600.0  # to wait for another process that downloads the same text
 ANSWER_SECONDS = 30.0  # to wait for a silent server
+LONGEST_NAME = 60  # characters of the name of a text
 USER_AGENT = "sancho-mini (a small language model that learns Spanish; Python urllib)"
 
 
@@ -74,52 +75,94 @@ class FetchError(UserError):
     """A text could not be downloaded, or was not the right one."""
 
 
-def corpus_of(data: str | Path, options: CorpusConfig) -> Corpus:
-    """Return the corpus that the options ask for, prepared on the way where it has to be.
+def corpus_of(words: str | Path | Sequence[str | Path] = BOOK, encoding: str = "UTF-8") -> Corpus:
+    """Return the text that one word, or several in this order, stand for.
 
-    A text file FILE.txt is prepared in data/FILE-1a2b3c4d. The eight digits are those of the sha256
-    of its encoding and bytes (of several files, with their lengths), so that no other text is ever
-    prepared in that folder.
+    A word is a name of ONLINE, whose text is downloaded if it is not in DATA yet, or else a path:
+    of a file, of a folder, which stands for its *.txt files, or a pattern. Where there is no such
+    path, it is the name of a file in DATA, without its .txt.
+
+    encoding: of the files; a text of ONLINE is kept in UTF-8. If Don Quijote can't be downloaded,
+    the text that comes with the project takes its place, with a note.
+    Raises MissingFile, FetchError, or UserError for a file that can't be read as text.
     """
-    text_file = options.corpus
-    if text_file is None:
-        return find_corpus(data, options.dataset)
-    _require_no_name(data, text_file)
-    digest = hashlib.sha256(codec_name(options.encoding).encode())
-    paths = text_files(text_file)
-    for path in paths:
-        raw = path.read_bytes()
-        if len(paths) > 1:  # the same text, divided into other files, is another corpus
-            digest.update(f"{len(raw)} ".encode())
-        digest.update(raw)
-    stem = re.sub(r"[^\w.-]+", "_", text_file.stem)[:60]
-    folder = folder_of(data, f"{stem}-{digest.hexdigest()[:8]}")
-    return _open_or_prepare(folder, lambda: prepare_files(paths, folder, options.encoding))
+    names = []
+    texts: list[tuple[str, str]] = []
+    for word in [words] if isinstance(words, str | Path) else words:
+        if str(word) in ONLINE:
+            name, path = _kept_online(str(word))
+            texts.append(_read_file(path, encoding=""))
+        else:
+            name = _name_of(str(word))
+            texts += [_read_file(path, encoding) for path in _files_of(str(word))]
+        names.append(name)
+    _tell_repetitions(texts)
+    return Corpus.of(_shortened(", ".join(names)), [text for _, text in texts])
 
 
-def _require_no_name(data: str | Path, path: Path) -> None:
-    """Raise UserError if a file is missing, but data/ has a text of that name."""
-    of_that_name = (Path(data, f"{path}.txt"), Path(data, path, "meta.json"))
-    is_name = str(path) in ONLINE or any(each.is_file() for each in of_that_name)
-    if is_name and not path.exists():
-        advice = f"a text of data/ is given as --dataset {path}"
-        raise UserError(f"--corpus {path}: there is no such file; {advice}")
+def kept_corpus(path: Path, saved: "Checkpoint") -> Corpus | None:
+    """Return the text that a checkpoint learned from if it is on this computer, or else None.
 
-
-def unprepared(data: str | Path, path: Path, encoding: str) -> Corpus:
-    """Return the whole text of a file, or of several, as a validation part; write nothing.
-
-    Raises MissingFile or UserError if there is no text, or too little to predict any of it.
+    It is CORPUS beside the checkpoint at `path`, which is read as it stands, or a text of ONLINE.
+    Raises UserError if CORPUS is another text.
     """
-    _require_no_name(data, path)
-    texts = [_read_file(each.name, each.read_bytes(), encoding) for each in text_files(path)]
-    text = "".join(texts)
-    if len(text) < 2:
-        raise UserError(f"{path} has {len(text)} characters; give a text with at least 2")
-    tokenizer = CharTokenizer.from_text(text)
-    ids = tokenizer.look_up(text).astype(tokenizer.id_type)
-    digest = hashlib.sha256(text.encode()).hexdigest()
-    return Corpus(path.name, tokenizer, train=ids[:0], val=ids, sha256=digest)
+    beside = path.with_name(CORPUS)
+    if beside.exists():
+        return _read_kept(existing_file(beside, "the text"), path, saved)
+    if saved.corpus_name in ONLINE and Path(DATA, f"{saved.corpus_name}.txt").is_file():
+        found = corpus_of(saved.corpus_name)
+        return found if found.sha256 == saved.corpus_sha256 else None
+    return None
+
+
+def learned_corpus(path: Path, saved: "Checkpoint") -> Corpus:
+    """Return the text that a checkpoint learned from; one of ONLINE is downloaded if it is missing.
+
+    Raises UserError if CORPUS beside the checkpoint is another text, and MissingFile, which asks
+    for --corpus, if the text is not here. A text of ONLINE may have changed since.
+    """
+    found = kept_corpus(path, saved)
+    if found is None and saved.corpus_name in ONLINE:
+        return corpus_of(saved.corpus_name)
+    if found is None:
+        learned = f"{path} learned from {saved.corpus_name or 'a text without a name'}"
+        raise MissingFile(f"{learned}, but {CORPUS} is not beside it; give its text as --corpus")
+    return found
+
+
+def _read_kept(beside: Path, path: Path, saved: "Checkpoint") -> Corpus:
+    """Return the corpus of the text that a run keeps, divided as it was."""
+    raw = beside.read_bytes()
+    text = raw.decode(errors="replace")
+    lengths = saved.corpus_lengths
+    if sum(lengths) != len(text) or digest(raw, lengths) != saved.corpus_sha256:
+        advice = "put that text back, or move this one away and give the text as --corpus"
+        raise UserError(f"{beside} is not the text that {path} learned from; {advice}")
+    texts = []
+    begin = 0
+    for length in lengths:
+        texts.append(text[begin : begin + length])
+        begin += length
+    return Corpus.of(saved.corpus_name, texts)
+
+
+def _name_of(word: str) -> str:
+    """Return the name of the text of a path: the last part, without .txt and odd characters."""
+    last = Path(word).absolute().name.removesuffix(".txt")
+    return _shortened(re.sub(r"[^\w.,*?+ -]+", "_", last))
+
+
+def _shortened(name: str) -> str:
+    return name if len(name) <= LONGEST_NAME else f"{name[: LONGEST_NAME - 1]}…"
+
+
+def _files_of(word: str) -> list[Path]:
+    """Return the files that a path stands for, or that of the text in DATA with this name."""
+    path = Path(word).expanduser()
+    named = DATA / f"{word}.txt"
+    if named.is_file() and not path.exists():
+        return [named]
+    return text_files(path)
 
 
 def text_files(path: str | Path) -> list[Path]:
@@ -143,9 +186,17 @@ def text_files(path: str | Path) -> list[Path]:
         if not found:
             raise UserError(f"the folder {path} has no .txt file; give the path of a text")
     elif not found:
-        return [existing_file(path, "the text")]
+        return [_existing_text(path)]
     note(f"{path}: {len(found):,} files, read as one text in the order of their names")
     return found
+
+
+def _existing_text(path: Path) -> Path:
+    """Return `path` if it is a file. Raises UserError, or MissingFile with the names in DATA."""
+    if path.exists():
+        return existing_file(path, "the text")
+    names = ", ".join(sorted({*ONLINE, *(each.stem for each in DATA.glob("*.txt"))}))
+    raise MissingFile(f"the text {path} does not exist; check the path, or give a name: {names}")
 
 
 def _natural(path: Path) -> list[tuple[bool, int, str]]:
@@ -154,99 +205,30 @@ def _natural(path: Path) -> list[tuple[bool, int, str]]:
     return [(part.isdecimal(), int(part) if part.isdecimal() else 0, part) for part in parts]
 
 
-def folder_of(data: str | Path, name: str) -> Path:
-    """Return the folder data/NAME; if data/ can't be written, data/NAME in the current folder."""
-    data = Path(data)
-    folder = data / name
-    if is_prepared(folder) or os.access(data if data.exists() else data.parent, os.W_OK):
-        return folder
-    here = Path("data", name)
-    if not here.exists():
-        note(f"{data} can't be written; the prepared text goes to {here}")
-    return here
+def _kept_online(name: str) -> tuple[str, Path]:
+    """Return name and file of a text of ONLINE, downloaded if it is not there yet.
 
-
-def _open_or_prepare(folder: Path, make: Callable[[], Corpus]) -> Corpus:
-    """Open a prepared folder; if it is missing, make it, or wait for a process that makes it."""
-    if not is_prepared(folder):
-        with locked(folder, WAIT_SECONDS):
-            if not is_prepared(folder):
-                return make()
-    return read_corpus(folder)
-
-
-def is_folder_name(name: str) -> bool:
-    """Return whether `name` is valid text, and the name of a folder rather than a path."""
-    is_text = not re.search("[\ud800-\udfff]", name)  # else no checkpoint could name it
-    return is_text and Path(name).name == name and name not in ("", "..")
-
-
-def find_corpus(data: str | Path, name: str) -> Corpus:
-    """Return the corpus data/NAME, and prepare it first if it is not prepared yet.
-
-    Its text is data/NAME.txt, or one of ONLINE. If Don Quijote can't be downloaded, the corpus that
-    comes with the project takes its place, with a note.
-    Raises MissingFile if there is no such corpus, and UserError if another text can't be downloaded
-    or data/NAME.txt is no longer the text that was prepared.
+    For Don Quijote, they may be those of the included text. Raises FetchError.
     """
-    if not is_folder_name(name):
-        rule = "the name of a folder under data/; a file is given as --corpus FILE"
-        raise UserError(f"--dataset is {name!r}; it must be {rule}")
-    data = Path(data)
-    folder = folder_of(data, name)
-    text = data / f"{name}.txt"
+    kept = DATA / f"{name}.txt"
+    if kept.is_file():
+        return name, kept
     try:
-        if name in ONLINE or text.is_file():
-            corpus = _open_or_prepare(folder, lambda: prepare_named(data, name))
-        else:
-            corpus = read_corpus(folder)
+        with locked(DATA, WAIT_SECONDS):
+            if not kept.is_file():  # another process may have downloaded it meanwhile
+                text = fetch(name)
+                with atomic_write(kept) as out:
+                    out.write(text.encode())
     except FetchError as error:
-        if name != BOOK:
+        included = DATA / f"{INCLUDED}.txt"
+        if name != BOOK or not included.is_file():
             raise
         note(
-            f"DON QUIJOTE COULD NOT BE DOWNLOADED ({error}). Using {data.name}/apocrifo.txt "
-            "instead, a tenth as long; get the book later with data/prepare.py"
+            f"DON QUIJOTE COULD NOT BE DOWNLOADED ({error}). Using {DATA.name}/{included.name} "
+            "instead, a tenth as long"
         )
-        return find_corpus(data, "apocrifo")
-    is_its_text = corpus.source == text.name and text.is_file()
-    if is_its_text and corpus.file_sha256 != hashlib.sha256(text.read_bytes()).hexdigest():
-        again = command("data/prepare.py", "--input", text, "--name", name, "--overwrite")
-        raise UserError(
-            f"{text} has changed since {folder} was prepared from it; prepare it again ({again}), "
-            f"or move {text.name} away to go on with the text as it was"
-        )
-    return corpus
-
-
-def learned_corpus(data: str | Path, name: str, sha256: str) -> Corpus | None:
-    """Return the text that a checkpoint says its model learned from, or None if it is not here.
-
-    If its folder is damaged, a note says so.
-    """
-    folder = Path(data, Path(name).name)  # a name from a checkpoint leads to no other folder
-    try:
-        found = read_corpus(folder)
-        if found.sha256 == sha256:
-            found.check()
-            return found
-    except (MissingFile, OSError):
-        return None
-    except UserError as why:
-        note(str(why))
-    return None
-
-
-def prepare_named(data: str | Path, name: str) -> Corpus:
-    """Prepare data/NAME from data/NAME.txt or from the network, even if it is prepared already.
-
-    Raises FetchError if the text can't be downloaded; the folder is then left as it was.
-    """
-    folder = folder_of(data, name)
-    text = Path(data) / f"{name}.txt"
-    if text.is_file():
-        return prepare_files([text], folder, encoding="")  # --encoding is not for data/NAME.txt
-    with locked(folder):
-        return write_corpus(fetch(name), folder, ONLINE[name].addresses[0])
+        return INCLUDED, included
+    return name, kept
 
 
 def fetch(name: str) -> str:
@@ -269,68 +251,26 @@ def fetch(name: str) -> str:
         except (OSError, http.client.HTTPException, UserError) as error:
             why = f"{host}: {str(error) or 'no answer'}"
     raise FetchError(
-        f"{name} could not be downloaded ({why}); get {online.addresses[0]} yourself, then run "
-        f"data/prepare.py --input FILE --name {name}, or train.py --corpus FILE"
+        f"{name} could not be downloaded ({why}); get {online.addresses[0]} yourself, and give the "
+        f"file as --corpus, or keep it as {DATA / name}.txt"
     )
 
 
-def prepare_files(
-    inputs: Iterable[str | Path],
-    folder: str | Path,
-    encoding: str = "UTF-8",
-    *,
-    overwrite: bool = True,
-) -> Corpus:
-    """Prepare text files, read one after the other, as one corpus; "-" is standard input.
+def _read_file(path: Path, encoding: str) -> tuple[str, str]:
+    """Return the name of a file and its clean text; say what is left out of it.
 
-    Raises MissingFile or UserError if a path is not a readable file, if `write_corpus` does, or if
-    the folder holds a corpus already and `overwrite` is False.
+    encoding: empty if only UTF-8 is possible.
     """
-    raws: list[tuple[str, bytes]] = []
-    for path in inputs:
-        if str(path) == "-":
-            raws.append(("standard input", sys.stdin.buffer.read()))
-        else:
-            raws += [(each.name, each.read_bytes()) for each in text_files(path)]
-    digest = hashlib.sha256(raws[0][1]).hexdigest() if len(raws) == 1 else ""
-    texts = [_read_file(name, raw, encoding) for name, raw in raws]
-    names = [name for name, _ in raws]
-    _tell_repetitions(names, texts)
-    files = [(name, len(text)) for name, text in zip(names, texts, strict=True)]
-    text = "".join(texts)
-    with locked(folder):
-        if not overwrite:
-            require_unprepared(folder)  # another process may have made it since
-        several = files if len(files) > 1 else []
-        corpus = write_corpus(text, folder, ", ".join(names), digest, several)
-    say(f"{corpus.name} begins with {beginning(text)}")
-    if odd := what_is_odd(text):
-        note(f"{corpus.name} has {odd}")
-    return corpus
-
-
-def _read_file(name: str, raw: bytes, encoding: str) -> str:
-    """Return the clean text of a file; say what is left out of it."""
-    whole = read_text(raw, name, encoding)
+    whole = read_text(path.read_bytes(), path.name, encoding)
     if left_out := len(whole) - len(without_licence(whole)):
-        note(f"{name}: {left_out:,} characters around Project Gutenberg's marks are left out")
-    return clean_text(whole)
+        note(f"{path.name}: {left_out:,} characters around Project Gutenberg's marks are left out")
+    return path.name, clean_text(whole)
 
 
-def _tell_repetitions(names: Sequence[str], texts: Sequence[str]) -> None:
+def _tell_repetitions(texts: Sequence[tuple[str, str]]) -> None:
     """Note which files have the same text, because repeated text makes the loss too low."""
     first: dict[str, str] = {}
-    for name, text in zip(names, texts, strict=True):
+    for name, text in texts:
         if text in first:
             note(f"{name} is the same text as {first[text]}; it is read twice")
         first.setdefault(text, name)
-
-
-def require_unprepared(folder: str | Path) -> None:
-    """Raise UserError if a folder holds a corpus."""
-    folder = Path(folder)
-    if is_prepared(folder):
-        there = f"there is a corpus in {folder.parent.name}/{folder.name} already"
-        raise UserError(
-            f"--name {folder.name}: {there}; choose another name, or replace it (--overwrite)"
-        )

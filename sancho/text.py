@@ -203,7 +203,7 @@ def _in_order(marks: str) -> str:
     return "".join(sorted(marks, key=unicodedata.combining))
 
 
-def what_is_odd(text: str) -> str:
+def what_is_odd(text: str, characters: str = "") -> str:
     """Return a line that counts the invisible or suspicious characters of a text, or ""."""
     counts = {name: sum(1 for _ in re.finditer(x, text)) for name, x in SUSPICIOUS.items()}
     return ", ".join(f"{count:,} {name}" for name, count in counts.items() if count)

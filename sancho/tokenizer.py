@@ -26,6 +26,9 @@ _SPELLED_OUT = {"œ": "oe", "æ": "ae", "ø": "o", "ł": "l", "ß": "ss"}
 _SPELLED_OUT |= {letter.upper(): letters.upper() for letter, letters in _SPELLED_OUT.items()}
 
 
+PIECE = 2**20  # characters that are looked up at once
+
+
 class CharTokenizer:
     """A vocabulary of single characters; the id of each is its position.
 
@@ -67,10 +70,9 @@ class CharTokenizer:
         is none).
         """
         text = nfc(text)
-        ids = self.look_up(text)
-        if ids.min(initial=0) < 0:
-            ids = self.look_up(self._replace_unknown(text, unknown))
-        return ids.astype(self.id_type)
+        if not self._known.issuperset(text):
+            text = self._replace_unknown(text, unknown)
+        return self.ids_of(text)
 
     def require_known(self, text: str, what: str) -> None:
         """Raise UserError if `text`, which the message calls `what`, has unknown characters."""
@@ -84,6 +86,14 @@ class CharTokenizer:
         """Return the id of each character as it stands, (len(text),) int32; -1 if unknown."""
         codes = np.frombuffer(text.encode("utf-32-le", "surrogatepass"), dtype="<u4")
         return self._id_of_code.take(codes, mode="clip")
+
+    def ids_of(self, text: str) -> np.ndarray:
+        """Return the ids of known characters as they stand, (len(text),) of `id_type`."""
+        ids = np.empty(len(text), self.id_type)
+        for first in range(0, len(text), PIECE):  # a character takes 20 bytes meanwhile
+            piece = text[first : first + PIECE]
+            ids[first : first + PIECE] = self.look_up(piece)
+        return ids
 
     def decode(self, ids: ArrayLike) -> str:
         """Return the text of a sequence of ids. Raises ValueError for an id out of range."""

@@ -16,7 +16,7 @@ from torch import Tensor
 from sancho import optim
 from sancho.checkpoint import Checkpoint, Progress
 from sancho.config import EVALUATED, ModelConfig, TrainConfig
-from sancho.corpus import Corpus, require_ids, require_length
+from sancho.corpus import Corpus, require_length
 from sancho.device import Device, torch_seed
 from sancho.distributed import World
 from sancho.dropout import Dropout
@@ -155,6 +155,7 @@ class TrainingState:
             progress=deepcopy(self.progress),
             corpus_name=corpus.name,
             corpus_sha256=corpus.sha256,
+            corpus_lengths=corpus.lengths,
             weights=self.model.arrays(),
             optimizer=optimizer,
             proof=model_proof(self.model),
@@ -217,7 +218,6 @@ class Batches:
         self.epoch = -1
         self.starts = np.empty(0, np.int64)
         self.offsets = torch.arange(block_size + 1, device=device)
-        # On the CPU the text stays on disk; a GPU holds it in its own memory.
         # torch indexes no uint16: get() undoes the sign.
         self.ids = torch.from_numpy(ids if ids.dtype == np.uint8 else ids.view(np.int16))
         self.ids = self.ids.to(device)
@@ -289,9 +289,6 @@ class TrainingLoop:
         self.device = self.state.device
         block_size = self.state.model.config.block_size
         self.batches = Batches(self.corpus.train, block_size, config, self.device.torch_device)
-        if not self.device.on_cpu:  # on a GPU the ids of batches are not checked
-            require_ids(self.corpus.train, self.corpus)
-        require_ids(self.corpus.val, self.corpus)
         self.parameters = list(objective.parameters())
         objective.train()
         objective.zero_grad()
@@ -432,9 +429,6 @@ class TrainingLoop:
             return reported.detach() * fraction, found
 
         ids, targets = self.batches.get(step, micro_step)
-        if self.device.on_cpu:
-            for part in (ids, targets):
-                require_ids(part.numpy(), self.corpus)
         numbers = torch.arange(len(ids))
         parts = [each.tensor_split(self.threads) for each in (ids, targets, numbers)]
         losses, by_thread = zip(*self.parallel_map(gradients, *parts), strict=True)

@@ -37,13 +37,14 @@ from sancho.convert.page.packing import (
     rounded,
     stored_shapes,
 )
-from sancho.convert.page.passages import find_passages
+from sancho.convert.page.passages import passages_of
 from sancho.convert.page.scripts import FOLDER
 from sancho.errors import UserError
 from sancho.files import atomic_write, existing_file
 from sancho.metrics import read_metrics
 from sancho.presets import LESS_DROPPED, MINI, MOST_DROPPED, SCALED
 from sancho.proof import in_base64, proof_of
+from sancho.sources import kept_corpus
 from sancho.text import A_WEB_PAGE, BYTE_ORDER_MARKS, E_BOOK, SIGNATURES, SUSPICIOUS, WEB_PAGE
 from sancho.text import MARK as GUTENBERG
 from sancho.tokenizer import CharTokenizer
@@ -122,18 +123,19 @@ class ToPageOptions(CheckpointOption):
 def to_page(options: ToPageOptions, data: str | Path) -> list[str]:
     """Write the page; return the lines to tell the user.
 
-    data: the folder of the prepared texts. One of them measures the cost of packing; if it is the
-    model's own, the page has a game with its passages.
+    The text that the model learned from, if it is here, measures the cost of packing, and the page
+    has a game with its passages. data: the folder of the sample text, which measures it otherwise.
     """
     path = checkpoint.find_checkpoint(options.checkpoint)
     saved = checkpoint.load(path)
+    own = kept_corpus(path, saved)
     links = Links.to_repository(options.repository) if options.repository else NOWHERE
-    passages = find_passages(saved, data)
+    passages = passages_of(own.tokenizer.decode(own.val)) if own else []
     size, cost = write_page(
         saved,
         options.output,
         precision=options.precision,
-        text=measuring_text(saved, data),
+        text=measuring_text(saved, own, data),
         metrics=read_metrics(path.with_name("metrics.jsonl")),
         links=links,
         passages=passages,
@@ -147,7 +149,7 @@ def to_page(options: ToPageOptions, data: str | Path) -> list[str]:
         )
     if not passages:
         lines.append(
-            f"the page has no game: the model's text is not in {data}, or has no passages for it"
+            "the page has no game: the model's text is not here, or has no passages for it"
         )
     return [*lines, "open it with a double click, or send it to a friend: it needs no network"]
 
@@ -270,8 +272,8 @@ def text_rules() -> dict:
 
 
 def title(corpus: str) -> str:
-    """Return the title of a text: its name without the digits at the end of its folder's name."""
-    return TITLES.get(corpus) or re.sub(r"-[0-9a-f]{8}$", "", corpus)
+    """Return the title of a text."""
+    return TITLES.get(corpus, corpus)
 
 
 def nearest_known(tokenizer: CharTokenizer) -> dict[str, str]:

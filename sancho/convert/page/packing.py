@@ -16,8 +16,8 @@ import numpy as np
 
 from sancho.checkpoint import Checkpoint
 from sancho.config import ModelConfig
+from sancho.corpus import Corpus
 from sancho.errors import UserError
-from sancho.sources import learned_corpus
 from sancho.weights import NGRAM_KEYS, weight_shapes
 
 PagePrecision = Literal["float16", "float32"]
@@ -119,12 +119,14 @@ def _cross_entropy(logits: np.ndarray, targets: np.ndarray) -> float:
     return float((normaliser - logits[np.arange(len(targets)), targets]).sum())
 
 
-def measuring_text(saved: Checkpoint, data: str | Path) -> tuple[str, np.ndarray] | None:
-    """Return a name and ids, (n,): of the model's own validation part if its text is in `data`.
+def measuring_text(
+    saved: Checkpoint, own: Corpus | None, data: str | Path
+) -> tuple[str, np.ndarray] | None:
+    """Return a name and ids, (n,): of the validation part of the model's own text if that is here.
 
-    Else of the sample text there; None where that is missing too.
+    Else of the sample text in `data`; None where that is missing too.
     """
-    if own := learned_corpus(data, saved.corpus_name, saved.corpus_sha256):
+    if own is not None:
         text = own.tokenizer.decode(own.val[:MEASURED])
         # The model may have its characters in another order than its text.
         return own.name, saved.tokenizer.look_up(text)

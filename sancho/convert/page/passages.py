@@ -1,10 +1,6 @@
 """Passages for the page's game, of the validation part: the model has not read them."""
 
 import re
-from pathlib import Path
-
-from sancho.checkpoint import Checkpoint
-from sancho.sources import learned_corpus
 
 MOST = 12
 PIECE = 500
@@ -20,17 +16,6 @@ KINDS = ((SENTENCES, 200, True), (LINES, 100, True), (LINES, 100, False))
 they have to begin as a sentence does, as the lines of a book that were cut to a width do not."""
 OPENINGS = '—–-¿¡«“"( '
 """What may stand before the capital letter of a sentence."""
-
-
-def find_passages(saved: Checkpoint, data: str | Path) -> list[tuple[str, str]]:
-    """Return up to 12 passages, spread evenly, each after the text before it; always the same ones.
-
-    Empty where the model's own text is not in `data`, or has no such sentences.
-    """
-    own = learned_corpus(data, saved.corpus_name, saved.corpus_sha256)
-    if own is None:
-        return []
-    return passages_of(own.tokenizer.decode(own.val))
 
 
 def passages_of(text: str) -> list[tuple[str, str]]:

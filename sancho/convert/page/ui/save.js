@@ -160,7 +160,7 @@ async function checkpointOf(weights, config, content) {
     parts.push(array);
     offset = end;
   }
-  const metadata = { format: 'sancho-mini', version: '4', content: json, sha256: await sealOf(hashed) };
+  const metadata = { format: 'sancho-mini', version: '5', content: json, sha256: await sealOf(hashed) };
   const header = new TextEncoder().encode(JSON.stringify({ __metadata__: metadata, ...tensors }));
   const padded = new Uint8Array(Math.ceil(header.length / 8) * 8).fill(32);
   padded.set(header);
@@ -248,7 +248,8 @@ async function learnedCheckpoint({ text, plan, memory, weights }) {
     device: {},
     progress: { step: memory.step },
     characters: text.characters.join(''),
-    corpus: { name: '', sha256: '' },
+    corpus: { name: '', sha256: '', lengths: [] },
+    run: '',
     proof: await proofOf(new GPT(plan.config, { ...weights })),
   };
   return checkpointOf(weights, plan.config, content);
