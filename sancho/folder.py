@@ -128,12 +128,15 @@ class RunFolder(ExitStack):
             return checkpoint.load(self.last)
 
     def record(self, report: Report) -> None:
-        """Append a line to metrics.jsonl if the report has losses; a refused line is lost."""
+        """Append a line to metrics.jsonl if the report has losses.
+
+        A line that is refused is lost, and so is one for a folder that is gone until the next save.
+        """
         has_losses = report.train_loss is not None or report.val_loss is not None
         if not (self.writes and has_losses):
             return
         record = metrics.as_record(report)
-        self._try(lambda: metrics.append_record(self.metrics, record), report.step)
+        self._try(lambda: self._is_in_place and metrics.append_record(self.metrics, record))
         if self._writer:
             for name in metrics.METRICS:
                 if record[name] is not None:
@@ -154,7 +157,7 @@ class RunFolder(ExitStack):
         if not self.writes:
             return
         self._is_refused = False
-        self._try(lambda: self._write(state), state.progress.step)
+        self._try(lambda: self._write(state))
         self._last_save = time.monotonic()
 
     def retry_save(self, state: TrainingState) -> None:
@@ -164,26 +167,26 @@ class RunFolder(ExitStack):
         """
         if not self._is_refused:
             return
-        step = state.progress.step
         try:
-            self._require_place(step)
             self._write(state)
         except (OSError, MemoryError) as error:
             raise UserError(
-                f"the run could not be saved at step {step} ({reason(error)}); once that is fixed, "
-                f"go on with --resume --out_dir {self.path}: what was saved before is intact"
+                f"the run could not be saved at step {state.progress.step} ({reason(error)}); once "
+                f"that is fixed, go on with --resume --out_dir {self.path}: what was saved before "
+                "is intact"
             ) from None
 
-    def _try(self, write: Callable[[], None], step: int) -> None:
+    def _try(self, write: Callable[[], object]) -> None:
         """Write something; what the system refuses, or has no memory for, becomes a note."""
         try:
-            self._require_place(step)
             write()
         except (OSError, MemoryError) as error:
             self._is_refused = True
             note(f"not saved ({reason(error)}); the run goes on, and the next save tries again")
 
     def _write(self, state: TrainingState) -> None:
+        if not self._is_in_place:
+            self._make_again(state.progress)
         saved = self._checkpoint(state)
         loss = saved.progress.val_loss
         if saved.progress.is_evaluated and loss is not None and loss < self._best_loss:
@@ -267,35 +270,34 @@ class RunFolder(ExitStack):
         if self._lock:
             self._lock.release()
 
-    def _require_place(self, step: int) -> None:
-        """Make the folder again if it is gone.
+    @property
+    def _is_in_place(self) -> bool:
+        """Whether the folder is still this run's: it has its last checkpoint."""
+        return self.last.exists() and self._is_own(self.last)
 
-        Raises UserError if the folder, or a file in it, is now another run's or somebody's.
+    def _make_again(self, progress: Progress) -> None:
+        """Make the folder again, which was moved or removed.
+
+        Raises UserError if another folder took its place: one that is another run's, or that has
+        files in the way.
         """
-        if self.last.exists() and self._is_own(self.last):
-            return
-        try:
-            if self.last.exists():
-                raise UserError(f"{self.last} is another run's")
-            self._take_anew()
-        except UserError as why:
-            raise UserError(
-                f"the run ends at step {step}, because its folder was moved or replaced: {why}. "
-                "Nothing there was overwritten; what the run saved lies where its folder is now"
-            ) from None
-        self._write_beside(Progress(step=step, is_evaluated=True))
-        if not self.best.exists():
-            self._best_loss = math.inf
-        note(f"{self.path} is gone; it is made again, to hold the run from this step on")
-
-    def _take_anew(self) -> None:
-        """Lock the folder of this name that is there now, or make it."""
         if self._lock:
             self._lock.release(is_lost=True)
         self._lock = FolderLock(self.path)
-        self._lock.acquire()
-        for path in self._strangers():
-            raise UserError(f"{path} is not this run's")
+        try:
+            self._lock.acquire()
+            for path in self._strangers():
+                raise UserError(f"{path} is not this run's")
+        except UserError as why:
+            raise UserError(
+                f"the run ends at step {progress.step}, because its folder was moved or replaced: "
+                f"{why}. Nothing there was overwritten; what the run saved lies where its folder is "
+                "now"
+            ) from None
+        self._write_beside(progress)
+        if not self.best.exists():
+            self._best_loss = math.inf
+        note(f"{self.path} is gone; it is made again, to hold the run from this step on")
 
 
 def reason(error: OSError | MemoryError) -> str:

@@ -1,6 +1,5 @@
 """What several test files share: `from conftest import …`, or a fixture by its name."""
 
-import importlib
 import io
 import json
 import multiprocessing
@@ -32,12 +31,11 @@ import sample
 import train
 from sancho import checkpoint, cli, sources, terminal
 from sancho.config import BeginOptions, FolderConfig, ModelConfig, TrainOptions
-from sancho.corpus import Corpus, write_corpus
+from sancho.corpus import Corpus
 from sancho.device import Device, choose_device
 from sancho.folder import RunFolder
 from sancho.model import GPT
 from sancho.plan import default_options
-from sancho.sources import prepare_files
 from sancho.text import clean_text
 from sancho.training import Report
 
@@ -104,37 +102,34 @@ def assert_same_arrays(ours: dict[str, np.ndarray], theirs: dict[str, np.ndarray
         assert array.tobytes() == other.tobytes(), name
 
 
-def prepared(text: str, folder: Path) -> Corpus:
-    return write_corpus(clean_text(text), folder, "a test")
+def corpus_from(text: str, name: str = "tiny") -> Corpus:
+    return Corpus.of(name, [clean_text(text)])
 
 
 @pytest.fixture(scope="session")
-def corpus(tmp_path_factory) -> Corpus:
-    text = "La razón de la sinrazón que a mi razón se hace.\n" * 20
-    return prepared(text, tmp_path_factory.mktemp("data") / "tiny")
+def corpus() -> Corpus:
+    return corpus_from("La razón de la sinrazón que a mi razón se hace.\n" * 20)
 
 
 SCRIPTS = {f"{each.__name__}.py": each for each in (train, sample, evaluate, convert)}
-with pytest.MonkeyPatch.context() as data_first:  # which is no package
-    data_first.syspath_prepend(ROOT / "data")
-    SCRIPTS["prepare.py"] = importlib.import_module("prepare")
 
 
 def make_project(folder: Path) -> Path:
-    """Write tiny.txt and prepare it as data/tiny in a folder, and return the folder."""
-    (folder / "tiny.txt").write_text(TEXT, encoding="utf-8")
-    prepare_files([folder / "tiny.txt"], folder / "data" / "tiny")
+    """Write tiny.txt into a folder and into its data/, and return the folder."""
+    (folder / "data").mkdir()
+    for path in (folder / "tiny.txt", folder / "data" / "tiny.txt"):
+        path.write_text(TEXT, encoding="utf-8")
     return folder
 
 
 def use_data(patch: pytest.MonkeyPatch, data: Path) -> None:
-    """Let the scripts keep their corpora in another folder."""
+    """Let the scripts find and keep their texts in another folder."""
     patch.setattr(sources, "DATA", data)
 
 
 @pytest.fixture
 def project(tmp_path, monkeypatch) -> Path:
-    """A folder to work in, with a data/tiny that is used, where no network answers."""
+    """A folder to work in, with a data/tiny.txt that is used, where no network answers."""
     monkeypatch.setenv("https_proxy", "http://127.0.0.1:9")
     use_data(monkeypatch, tmp_path / "data")
     monkeypatch.chdir(tmp_path)
@@ -168,14 +163,10 @@ def succeed(name: str, *args: str | Path, stdin: bytes = b"") -> SimpleNamespace
 
 
 def assert_refused(result: SimpleNamespace, name: str, *parts: str) -> None:
-    """Assert status 2, nothing on stdout, and one line on stderr that holds `parts`.
-
-    Before it a text that was prepared may have been shown.
-    """
+    """Assert status 2, nothing on stdout, and one line on stderr that holds `parts`."""
     assert (result.status, result.out) == (2, ""), result.err
     assert result.err.endswith("\n")
-    *before, said = result.err.splitlines(keepends=True)
-    assert all(" begins with «" in line for line in before), result.err
+    (said,) = result.err.splitlines(keepends=True)
     assert said.startswith(f"{name}: error: ")
     for part in parts:
         assert part in said
@@ -222,11 +213,10 @@ def parse_train(args: Sequence[str]) -> TrainOptions:
 
 @pytest.fixture(scope="session")
 def book() -> Path:
-    """A file with Don Quijote: SANCHO_BOOK, or what data/quijote holds."""
-    quijote = ROOT / "data" / "quijote"
-    paths = ROOT / os.environ.get("SANCHO_BOOK", ""), quijote / "pg2000.txt", quijote / "input.txt"
+    """A file with Don Quijote: SANCHO_BOOK, or data/quijote.txt."""
+    paths = ROOT / os.environ.get("SANCHO_BOOK", ""), ROOT / "data" / "quijote.txt"
     found = next((path for path in paths if path.is_file()), None)
-    return found or pytest.skip("no Don Quijote: SANCHO_BOOK names no file, data/quijote is empty")
+    return found or pytest.skip("no Don Quijote: SANCHO_BOOK names no file, nor is it in data/")
 
 
 @pytest.fixture(scope="session")
@@ -250,7 +240,7 @@ def start_process(target: Callable, *args: object) -> multiprocessing.Process:
 
 # All that has a state: dropout, parts of a step, both optimizers and the table.
 ARGS = (
-    "--dataset tiny --n_layer 1 --n_head 2 --n_embd 8 --block_size 8 --ngram_rows 16 --batch_size 2"
+    "--corpus tiny --n_layer 1 --n_head 2 --n_embd 8 --block_size 8 --ngram_rows 16 --batch_size 2"
     " --dropout 0.1 --gradient_accumulation_steps 2 --eval_interval 1 --log_interval 1 --device cpu"
 ).split()
 
@@ -312,7 +302,7 @@ def what_was_saved(out: Path) -> list[checkpoint.Checkpoint]:
 
 def metrics_of(out: Path) -> list[dict]:
     """Read metrics.jsonl without what depends on the clock."""
-    lines = folder_at(out).metrics.read_text("utf-8").splitlines()
+    _, *lines = folder_at(out).metrics.read_text("utf-8").splitlines()  # the first names the run
     clock = {"seconds", "tokens_per_second"}
     return [{k: v for k, v in json.loads(line).items() if k not in clock} for line in lines]
 

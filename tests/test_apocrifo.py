@@ -5,7 +5,7 @@ import re
 import pytest
 from conftest import ROOT
 
-from sancho.sources import prepare_files
+from sancho.sources import corpus_of
 from sancho.text import clean_text
 
 ALPHABET_OF_THE_BOOK = (
@@ -32,11 +32,11 @@ def test_it_is_long_clean_and_repeats_nothing(sample):
     assert len(set(paragraphs)) == len(paragraphs)
 
 
-def test_it_has_the_alphabet_of_the_book_and_copies_nothing_from_it(sample, book, tmp_path):
-    quijote = prepare_files([book], tmp_path / "quijote")
+def test_it_has_the_alphabet_of_the_book_and_copies_nothing_from_it(sample, book):
+    quijote = corpus_of(book)
     assert quijote.tokenizer.characters == ALPHABET_OF_THE_BOOK
     ours = on_one_line(sample)
-    theirs = on_one_line((tmp_path / "quijote" / "input.txt").read_text(encoding="utf-8"))
+    theirs = on_one_line(quijote.text)
     n = 40  # no passage of so many is in both; shorter ones are the phrases of a whole century
     passages = {ours[i : i + n] for i in range(len(ours) - n + 1)}
     assert [theirs[i : i + n] for i in range(len(theirs)) if theirs[i : i + n] in passages] == []

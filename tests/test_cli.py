@@ -22,10 +22,10 @@ from test_files import somebody
 
 import evaluate
 import train
-from sancho import checkpoint, cli, corpus, sources, terminal
+from sancho import checkpoint, cli, sources, terminal
 from sancho import folder as run_folder
 from sancho import generate as sancho_generate
-from sancho.config import CorpusConfig, DeviceConfig, SampleConfig, TrainOptions
+from sancho.config import DeviceConfig, SampleConfig, TrainOptions
 from sancho.device import choose_device
 from sancho.errors import UserError
 from sancho.loss import validation_loss
@@ -40,7 +40,13 @@ SHAPE = {"n_layer": 1, "n_head": 2, "n_embd": 8, "block_size": 8, "ngram_rows": 
 SHAPE |= {"ngram_dropout": 0.1}  # or it follows the text
 TINY = [f"--{name}={value}" for name, value in SHAPE.items()] + ["--batch_size=2", "--device=cpu"]
 OTHER = "Otro texto, que no es aquel.\n" * 30
-RUN_FILES = ["best.safetensors", "curve.svg", "last.safetensors", "metrics.jsonl"]
+RUN_FILES = [
+    "best.safetensors",
+    "corpus.txt",
+    "curve.svg",
+    "last.safetensors",
+    "metrics.jsonl",
+]
 MODEL = ROOT / "tests" / "golden" / "mini.safetensors"
 slow = pytest.mark.slow
 posix = pytest.mark.skipif(sys.platform == "win32", reason="here: no signals and pipes of POSIX")
@@ -64,7 +70,7 @@ def trained(project, trained_files) -> Path:
 
 def train_tiny(*args: str | Path) -> SimpleNamespace:
     """Train a tiny model, on the tiny text if `args` say nothing else."""
-    return succeed("train.py", *TINY, "--dataset=tiny", *args)
+    return succeed("train.py", *TINY, "--corpus=tiny", *args)
 
 
 def steps_in(out: Path) -> list[int]:
@@ -101,7 +107,6 @@ OPTIONS = {
     "train.py": TrainOptions(),
     "sample.py": SampleOptions(),
     "evaluate.py": SCRIPTS["evaluate.py"].EvaluateOptions(),
-    "prepare.py": SCRIPTS["prepare.py"].PrepareOptions(),
 }
 
 
@@ -163,7 +168,6 @@ BAD_LINES = [
     ("train.py", "spare", "spare belongs to no option; each value comes after its option"),
     ("train.py", "tiny.txt", "tiny.txt belongs to no option; give it as --corpus tiny.txt"),
     ("train.py", "data", "give it as --out_dir data"),
-    ("prepare.py", "tiny.txt", "give it as --input tiny.txt"),
     ("sample.py", "tiny.txt", "give it as --start FILE:tiny.txt"),
     ("evaluate.py", "x.safetensors", "give it as --checkpoint x.safetensors"),
     ("sample.py", "--start En un", "un belongs to no option; put a text with spaces in quotation"),
@@ -176,23 +180,13 @@ BAD_LINES = [
     ("train.py", "--max_iters 3.000", "invalid int value: '3.000'; give a whole number, written"),
     ("train.py", "--init_from resume", "--resume continues a run"),
     ("train.py", "--corpus https://x/y.txt", "is an address; download it"),
-    ("train.py", "--corpus=", "the path is empty"),
-    ("train.py", "--dataset tiny.txt/", "a file is given as --corpus FILE"),
-    (
-        "train.py",
-        "--corpus a --corpus=b",
-        "--corpus is given twice, as a and as b; for several files",
-    ),
+    ("train.py", "--corpus=", "--corpus is ('',); it must be names or paths, none of them empty"),
+    ("train.py", "--dataset tiny", "unknown option --dataset; here it is called --corpus"),
     ("train.py", "--preset midi --seed 1 --preset base", "--preset is given twice, as midi and as"),
     (
         "train.py",
         "--seed 1 --seed 2 --seed 1",
         "--seed is given twice, as 1 and as 2; give it once",
-    ),
-    (
-        "train.py",
-        "--dataset tiny --corpus tiny.txt",
-        "--dataset tiny and --corpus tiny.txt name two",
     ),
     ("train.py", "--qk_norm --no-qk_norm", "--qk_norm and --no-qk_norm are both given; leave one"),
     ("sample.py", "--start En --start=un", "--start is given twice, as En and as un; each call"),
@@ -225,24 +219,15 @@ BAD_LINES = [
     ("train.py", "--n_layer four", "--n_layer: invalid int value: 'four'"),
     ("train.py", "--n_layer", "--n_layer: expected one argument; give a value that begins with -"),
     ("train.py", "--resume --overwrite", "--resume is True; ", "--overwrite"),
-    ("train.py", "--dataset nobody", "nobody", "prepare.py --input"),
-    ("train.py", "--dataset Tiny", "data/Tiny (only tiny); prepare a text"),
     ("train.py", "--corpus missing.txt", "missing.txt", "does not exist"),
-    ("train.py", "--corpus tiny", "a text of data/ is given as --dataset tiny"),
+    ("train.py", "--corpus Tiny", "the text Tiny does not exist;", "quijote, shakespeare, tiny"),
     ("train.py", "--threads auto", "invalid int value: 'auto'; leave the option out to have"),
-    ("train.py", "--dataset tiny --out_dir tiny.txt", "tiny.txt can't be written (", "choose"),
-    ("train.py", "--dataset tiny --encoding latin-1", "--encoding is 'latin-1'", "--corpus"),
+    ("train.py", "--corpus tiny --out_dir tiny.txt", "tiny.txt can't be written (", "choose"),
+    ("train.py", "--encoding latin-1", "--encoding is 'latin-1'", "--corpus"),
     ("sample.py", "--stop=", "--stop"),
-    ("sample.py", "--checkpoint data", "the folder data has no checkpoint (yet)"),
-    ("evaluate.py", "--checkpoint MODEL", "no prepared corpus in ", "golden"),
-    (
-        "prepare.py",
-        "--encoding=latin-1",
-        "--encoding latin-1 needs --input, the file that has this",
-    ),
-    ("prepare.py", "--name other", "--input; only quijote and shakespeare can be downloaded"),
-    ("prepare.py", "--name .. --input tiny.txt", "--name is '..'; it must be the name of a folder"),
-    ("prepare.py", "--name tiny --input tiny.txt", "--name tiny", "data/tiny already", "--overwri"),
+    ("sample.py", "--checkpoint data", "the folder data has no checkpoint;"),
+    ("evaluate.py", "--checkpoint MODEL", "learned from golden, but corpus.txt is not beside it"),
+    ("train.py", "--corpus tiny --out_dir PRETRAINED", "is the pretrained model's; choose another"),
     (
         "convert.py",
         "",
@@ -263,15 +248,6 @@ def test_the_same_value_twice_is_one_and_what_takes_several_keeps_all(project):
     assert_refused(odd, "sample.py", rf"as 'a\nb' and as {'x' * 59}…; each call")
 
 
-def test_a_text_in_data_keeps_its_name_to_itself(project):
-    """Or training would find the prepared text to differ from it."""
-    text = project / "data" / "mine.txt"
-    text.write_text(OTHER, encoding="utf-8")
-    result = run("prepare.py", "--name=mine", "--input", "tiny.txt")
-    assert_refused(result, "prepare.py", f"--name mine: {text} has that name already; choose")
-    succeed("prepare.py", "--name=mine", "--input", text)
-
-
 @pytest.mark.parametrize(
     ("name", "line", "parts"),
     [(name, line, parts) for name, line, *parts in BAD_LINES],
@@ -279,7 +255,8 @@ def test_a_text_in_data_keeps_its_name_to_itself(project):
 )
 def test_a_line_that_cannot_be_used(project, name, line, parts):
     before = conftest.everything(project)
-    args = [word.replace("MODEL", str(MODEL)) for word in line.split()]
+    places = {"MODEL": MODEL, "PRETRAINED": checkpoint.PRETRAINED.parent}
+    args = [str(places.get(word, word)) for word in line.split()]
     assert_refused(run(name, *args), name, *parts)
     assert conftest.everything(project) == before
 
@@ -322,7 +299,7 @@ def test_train_from_beginning_to_end(project):
     assert f"{count_parameters(best.model_config):,} parameters" in result.err
     assert result.err.splitlines()[-1].endswith("sample.py")  # out is where it looks
     assert "step 6 of 6: loss" in result.err
-    read = 6 * 2 * 8 / len(corpus.read_corpus("data/tiny").train)
+    read = 6 * 2 * 8 / len(sources.corpus_of("tiny").train)
     assert f"6 steps, which read the text {read:,.1f} times" in result.err
     assert "the length of the text decides: eval_interval 6" in result.err
     assert steps_in(out) == [2, 4, 6]
@@ -356,7 +333,7 @@ def test_resume_with_more_steps_and_another_dropout(trained):
 
 @pytest.mark.parametrize("more", [(), ("--init_from=out/best.safetensors",)])
 def test_resume_where_there_is_no_run_begins_one(trained, more):
-    line = [*TINY, "--dataset=tiny", "--preset=auto", "--resume", "--out_dir=new", *more]
+    line = [*TINY, "--corpus=tiny", "--preset=auto", "--resume", "--out_dir=new", *more]
     assert first_line(succeed("train.py", *line, "--max_iters=2")) == "a new run in new"
     rate = last_of("new").train_config.learning_rate
     assert rate == pytest.approx(PRESETS["mini"].train.learning_rate * (0.2 if more else 1))
@@ -380,19 +357,28 @@ def test_a_run_that_patience_ended_says_so_and_how_to_go_on(project):
 
 
 def test_what_others_keep_in_out_dir_stays(project):
-    """As an export for Hugging Face, which has a config.json, and another program's events."""
+    """As an export for Hugging Face, which has a config.json."""
     foreign = ["config.json", "best.safetensors.bak", "tensorboard/mine", "tensorboard/events.out"]
     paths = [project / "out" / name for name in foreign]
-    events = project / "out" / "tensorboard" / "events.out.tfevents.17.host.1.0"
-    for path in [*paths, events, project / "out" / "metrics.jsonl"]:
+    for path in paths:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(path.name)
-    train_tiny("--max_iters=1")  # without a checkpoint there is nothing to lose
+    train_tiny("--max_iters=1")
     assert sorted(contents(project / "out")) == sorted([*foreign[:2], *RUN_FILES])
-    assert not events.exists()
     train_tiny("--max_iters=1", "--overwrite")
     train_tiny("--resume", "--max_iters=2")
     assert [path.read_text() for path in paths] == [path.name for path in paths]
+
+
+def test_a_file_of_somebodys_is_in_the_way_before_a_text_is_read(project, monkeypatch):
+    monkeypatch.delattr(sources, "corpus_of")
+    path = project / "out" / "metrics.jsonl"
+    path.parent.mkdir()
+    path.write_text('{"step": 1}')
+    for more in ([], ["--overwrite"], ["--resume"]):
+        done = run("train.py", *TINY, "--corpus=tiny", *more)
+        assert_refused(done, "train.py", "out/metrics.jsonl is in the way: no checkpoint in out sa")
+    assert contents(project / "out") == {"metrics.jsonl": b'{"step": 1}'}
 
 
 def test_resume_of_a_run_that_is_done_shows_its_result_again(project):
@@ -416,16 +402,14 @@ def test_resume_of_a_run_that_is_done_shows_its_result_again(project):
     ],
 )
 def test_a_run_that_is_refused_changes_nothing(project, trained, monkeypatch, line, words):
-    """And where the folder is the reason, no text is prepared before, and no model built."""
+    """And where the folder is the reason, no text is read before, and no model built."""
     with open(trained / "metrics.jsonl", "a", encoding="utf-8") as file:
         file.write('{"step": 7, "tok')
     if words == ["damaged"]:
         path = trained / "last.safetensors"
         path.write_bytes(path.read_bytes()[:-1])
     (project / "other.txt").write_text(OTHER, encoding="utf-8")
-    if line.startswith("--resume"):
-        sources.corpus_of("data", CorpusConfig(corpus=Path("other.txt")))
-    else:
+    if not line.startswith("--resume"):
         monkeypatch.delattr(sources, "corpus_of")
         monkeypatch.delattr(train, "make_plan")
     # But for the lock, which Python 3.10 opens for writing.
@@ -482,16 +466,65 @@ def test_a_run_that_was_stopped_at_an_evaluation_goes_on_to_the_same_bits(
     conftest.assert_same_run(project / "it's new", project / "whole")
 
 
-def test_a_run_on_a_text_of_ones_own_goes_on_without_it(project):
+def edited(path: Path) -> None:
+    path.write_text(OTHER, encoding="utf-8")
+
+
+@pytest.mark.parametrize("harm", [edited, Path.unlink, lambda path: path.rename("moved.txt")])
+def test_a_run_on_a_text_of_ones_own_goes_on_without_it(project, monkeypatch, harm):
+    """It is measured and becomes a page, too, in whatever folder it lies."""
+    monkeypatch.setattr(evaluate, "SAMPLE_LENGTH", 30)
     raw = (TEXT + "ñ").encode("windows-1252")
     (project / "mine.txt").write_bytes(raw)
     line = [*TINY, "--max_iters=1", "--corpus=mine.txt"]
     assert_refused(run("train.py", *line), "train.py", "it may be --encoding windows-1252")
-    succeed("train.py", *line, "--encoding=windows-1252")
-    (project / "mine.txt").unlink()  # what was prepared is enough
-    succeed("train.py", "--resume", "--max_iters=2")
-    assert last_of("out").progress.step == 2
-    assert "ñ" in last_of("out").characters
+    begun = succeed("train.py", *line, "--encoding=windows-1252")
+    assert "mine begins with «En un lugar de la Mancha, de cuyo" in begun.err
+    assert "out keeps the text (corpus.txt): who gets the folder gets the text\n" in begun.err
+    assert (project / "out" / "corpus.txt").read_text("utf-8") == f"{TEXT}ñ\n"
+    harm(project / "mine.txt")
+    (project / "out").rename("elsewhere")
+    resumed = succeed("train.py", "--resume", "--out_dir=elsewhere", "--max_iters=2")
+    assert "begins with" not in resumed.err and "keeps the text" not in resumed.err
+    assert last_of("elsewhere").progress.step == 2
+    assert "ñ" in last_of("elsewhere").characters
+    measured = succeed("evaluate.py", "--checkpoint=elsewhere")
+    assert measured.err == "" and f"over {len(TEXT) // 10:,} characters" in measured.out
+    page = succeed("convert.py", "to-page", "--checkpoint=elsewhere")
+    assert "characters of mine" in page.err
+
+
+def test_a_checkpoint_that_lies_alone_asks_for_its_text(trained):
+    (trained / "corpus.txt").unlink()
+    words = ["learned from tiny, but corpus.txt is not beside it; give its text as --corpus"]
+    for line in ("train.py --resume", "evaluate.py --checkpoint out"):
+        name, *args = line.split()
+        assert_refused(run(name, *args), name, *words)
+    said = succeed("evaluate.py", "--checkpoint=out", "--corpus=tiny.txt").err
+    assert said == "note: the model learned from tiny: its validation part is scored\n"
+    succeed("train.py", "--resume", "--corpus=tiny.txt", "--max_iters=7")
+    assert (trained / "corpus.txt").read_text("utf-8") == TEXT
+    succeed("train.py", "--resume", "--max_iters=8")
+
+
+@pytest.mark.parametrize("name", ["train.py", "evaluate.py"])
+def test_a_text_that_is_not_the_runs_is_an_error(trained, name):
+    path = trained / "corpus.txt"
+    path.write_text(TEXT.replace("Mancha", "mancha"), encoding="utf-8")
+    before = contents(trained)
+    line = ["--resume", "--max_iters=9"] if name == "train.py" else []
+    assert_refused(run(name, *line), name, "out/corpus.txt is not the text that out/")
+    assert contents(trained) == before
+
+
+def test_what_is_odd_in_a_text_is_told_when_a_run_begins_and_not_again(project):
+    text = "Sancho\n" * 300 + "\ufeff\0\n" + "Sancho\n" * 300 + "\xad\n"
+    (project / "long.txt").write_text(text, encoding="utf-8")
+    line = [*TINY, "--corpus=long.txt", "--max_iters=1"]
+    odd = "note: long has 1 NUL, 1 byte order marks (U+FEFF), 1 soft hyphens (U+00AD)\n"
+    assert odd in succeed("train.py", *line).err
+    assert "long has" not in succeed("train.py", "--resume", "--max_iters=2").err
+    assert "long has" not in succeed("convert.py", "to-page").err
 
 
 # --- sample.py ------------------------------------------------------------------------------
@@ -580,24 +613,13 @@ def test_a_text_that_is_interrupted_is_no_error_with_a_traceback(trained, monkey
 # --- the other scripts ----------------------------------------------------------------------
 
 
-def test_prepare_says_what_came_of_it(project):
-    odd = os.fsdecode(b"\xf1.txt") if sys.platform == "linux" else "ñ.txt"
-    (project / odd).write_text("Dulcinea\n", encoding="utf-8")
-    result = succeed("prepare.py", "--name=new", "--input", odd, "-", stdin=b"Sancho\n")
-    assert result.out == ""
-    assert "data/new: 16 characters, 12 different; 16 to train on and 0 to vali" in result.err
-    assert (project / "data" / "new" / "input.txt").read_text("utf-8") == "Dulcinea\nSancho\n"
-
-
-@pytest.mark.parametrize("line", ["train.py --dataset", "prepare.py --name"])
-def test_without_a_network_there_is_no_shakespeare(project, line):
-    name, option = line.split()
-    result = run(name, option, "shakespeare")
+def test_without_a_network_there_is_no_shakespeare(project):
+    result = run("train.py", "--corpus", "shakespeare")
     said, result.err = result.err.splitlines(keepends=True)
     assert said == "note: downloading shakespeare from raw.githubusercontent.com\n"
-    todo = "then run data/prepare.py --input FILE --name shakespeare, or train.py --corpus FILE"
-    assert_refused(result, name, "not be downloaded (raw.githubusercontent.com: ", todo)
-    assert contents(project / "data" / "shakespeare") == {}
+    todo = "and give the file as --corpus, or keep it as "
+    assert_refused(result, "train.py", "not be downloaded (raw.githubusercontent.com: ", todo)
+    assert not (project / "data" / "shakespeare.txt").exists()
 
 
 def test_evaluate_tells_a_reader_or_a_program(trained, monkeypatch):
@@ -616,19 +638,6 @@ def test_evaluate_tells_a_reader_or_a_program(trained, monkeypatch):
     assert json.loads(result.out)["loss"] == pytest.approx(loss, abs=1e-5)
 
 
-def test_evaluate_on_another_text(project, trained, monkeypatch):
-    monkeypatch.setattr(evaluate, "SAMPLE_LENGTH", 30)
-    other = "".join(sorted(set(TEXT))) * 20
-    for name, text in (("other", other), ("strange", "ψ" + TEXT), ("short", TEXT[:17])):
-        (project / "data" / f"{name}.txt").write_text(text, encoding="utf-8")
-    said = succeed("evaluate.py", "--dataset", "other").err
-    assert "\nnote: the model learned from another text than other; what" in said
-    assert_refused(run("evaluate.py", "--dataset=strange"), "evaluate.py", "does not know", "'ψ'")
-    result = run("evaluate.py", "--dataset=short")
-    assert_refused(result, "evaluate.py", "has 18 characters, but a text needs at least 20")
-    assert "--block_size" not in result.err  # it has no such option
-
-
 def test_evaluate_scores_all_of_a_text_of_ones_own_and_writes_nothing(
     project, trained, monkeypatch
 ):
@@ -644,23 +653,21 @@ def test_evaluate_scores_all_of_a_text_of_ones_own_and_writes_nothing(
     loss = validation_loss(saved.build_model(), saved.tokenizer.encode(text))
     assert result.out.startswith(f"validation loss {loss:.4f} nats")
     assert f", over {len(text):,} characters, in windows of 8\n" in result.out
-    trained_on = len(corpus.read_corpus("data/tiny").train)
+    trained_on = len(sources.corpus_of("tiny").train)
     assert f"{len(text):,} of the author's and {trained_on:,} of the training part" in result.out
     line = ["--corpus=short.txt", "--encoding=utf-16", "--json"]
     short = json.loads(succeed("evaluate.py", *line).out)
     assert short["characters"]["validation"] == 1000
     refused = run("evaluate.py", "--corpus=strange.txt")
-    assert_refused(refused, "evaluate.py", "does not know these characters of strange.txt: ['ψ']")
+    assert_refused(refused, "evaluate.py", "does not know these characters of strange: ['ψ']")
     refused = run("evaluate.py", "--corpus=empty.txt")
-    assert_refused(refused, "evaluate.py", "empty.txt has 0 characters; give a text with at l")
+    assert_refused(refused, "evaluate.py", "empty contains no text; give a file that does")
     assert_refused(run("evaluate.py", "--encoding=utf-16"), "evaluate.py", "--corpus names a file")
-    result = run("evaluate.py", "--corpus=tiny")
-    assert_refused(result, "evaluate.py", "a text of data/ is given as --dataset tiny")
     assert conftest.everything(project) == before
-    shutil.rmtree("data/tiny")
+    (trained / "corpus.txt").unlink()
     said = succeed("evaluate.py", "--corpus", "own.txt").out
     assert f"validation loss {loss:.4f} nats" in said
-    assert "to compare it with: the text that the model learned from is not prepared here." in said
+    assert "to compare it with: the text that the model learned from is not here." in said
 
 
 # --- as processes of their own --------------------------------------------------------------
@@ -698,7 +705,6 @@ def test_a_path_after_an_equals_sign_may_begin_at_home(project, monkeypatch):
     succeed("train.py", *TINY, "--corpus=~/mine.txt", "--out_dir=~/x", "--max_iters=1")
     for line in (["--checkpoint=~/x"], ["--out_dir=~/x", "--start=FILE:~/mine.txt"]):
         succeed("sample.py", "--max_new_tokens=1", *line)
-    succeed("prepare.py", "--name=mine", "--input", "~/mine.txt")
     assert not (project / "~").exists()
 
 
@@ -706,7 +712,7 @@ def test_a_run_can_be_read_but_not_touched_while_it_goes_on(trained, server_of_p
     before = contents(trained)
     with somebody(trained):
         for mode in ("--overwrite", "--resume", "--seed=1"):
-            result = run("train.py", mode, "--dataset=tiny", "--device=cpu")
+            result = run("train.py", mode, "--corpus=tiny", "--device=cpu")
             assert_refused(result, "train.py", "out is in use by another process; wait for it")
         assert len(succeed("sample.py", "--start=En", "--max_new_tokens=9").out) == 12
     assert contents(trained) == before
@@ -744,8 +750,8 @@ def test_text_is_utf8_whatever_the_terminal_is(project):
     assert (process.returncode, err) == (0, b"")
     written = out.decode().replace(os.linesep, "\n")
     assert written.startswith("«ñandú") and len(written) == 6 + 99 + 1
-    _, err = start_python("data/prepare.py", "--nañe", "x").communicate(timeout=120)
-    assert err.decode().startswith("prepare.py: error: unknown option --nañe; did you mean --name?")
+    _, err = start_python("sample.py", "--stañt", "x").communicate(timeout=120)
+    assert err.decode().startswith("sample.py: error: unknown option --stañt; did you mean --sta")
 
 
 @slow
@@ -764,7 +770,7 @@ def test_a_reader_that_goes_away_is_no_error(trained, seen):
 def test_no_screen_that_goes_away_ends_a_run(project, way):
     """A reader that has seen enough (| head), or a terminal that is closed, with SIGHUP ignored."""
     reading, writing = os.pipe() if way == "pipe" else os.openpty()
-    command = [sys.executable, "-c", RUN_TRAIN, *TINY, "--dataset=tiny", "--max_iters=40"]
+    command = [sys.executable, "-c", RUN_TRAIN, *TINY, "--corpus=tiny", "--max_iters=40"]
     environment = os.environ | {"PYTHONPATH": os.pathsep.join([str(ROOT), str(ROOT / "tests")])}
     screen = {"stdin": writing, "stdout": writing, "stderr": writing}
     process = subprocess.Popen(command, env=environment, start_new_session=True, **screen)

@@ -140,18 +140,19 @@ def test_so_many_processes_agree_with_one_to_rounding(project, size, threads, pr
     assert ours["step"] == 20
 
 
-def test_a_text_is_prepared_once_and_one_process_speaks(project):
-    (project / "mine.txt").write_text(TEXT, encoding="utf-8")
-    args = [*instead(FOUR, "--dataset=")[:-1], "--max_iters=2", "--corpus=mine.txt"]
+def test_each_process_reads_the_text_and_one_speaks(project):
+    (project / "mine.txt").write_text(TEXT + "\0\n", encoding="utf-8")
+    args = instead(FOUR, "--max_iters=2", "--corpus=mine.txt")
     statuses, (said, nothing) = run_together(2, project, *args)
     assert statuses == [0, 0], said
     assert "2 processes" in said and "validation loss" in said
+    assert "note: mine has 1 NUL" in said
     assert nothing == ""
-    assert checkpoint.load("out/last.safetensors").corpus_name.startswith("mine-")
+    assert checkpoint.load("out/last.safetensors").corpus_name == "mine"
 
 
 def read_another_text(rank: int) -> None:
-    """As on a second machine, where data/tiny is prepared from another text."""
+    """As on a second machine, where data/tiny.txt is another text."""
     if rank:
         text = TEXT.replace("Mancha", "Mancho")
         Path("elsewhere").mkdir()

@@ -145,6 +145,6 @@ def test_the_blocks_of_a_page_run(name, copy):
         pytest.importorskip("onnxruntime")
         pytest.importorskip("transformers")
     if not any("train.py" in code for _, code in blocks):
-        run_block("bash", "python train.py --dataset apocrifo\n", copy)
+        run_block("bash", "python train.py --corpus apocrifo\n", copy)
     for kind, code in blocks:
         run_block(kind, code, copy)

@@ -27,7 +27,7 @@ from conftest import (
 )
 from tqdm import tqdm
 
-from sancho import checkpoint, ngrams, sources, terminal
+from sancho import checkpoint, ngrams, terminal
 from sancho.config import TrainConfig
 from sancho.counting import kneser_ney_losses
 from sancho.distributed import World, process_group
@@ -113,22 +113,6 @@ def test_ngrams_of_all_of_a_book_are_counted():
     assert wanted[0, 0] in keys
 
 
-def test_what_is_odd_anywhere_in_a_long_text_is_told_when_it_is_prepared(project):
-    text = "Sancho\n" * 3000 + "\ufeff\0\n" + "Sancho\n" * 3000 + "\xad\n"
-    (project / "long.txt").write_text(text, encoding="utf-8")
-    done = succeed("prepare.py", "--name", "new", "--input", "long.txt")
-    odd = "1 NUL, 1 byte order marks (U+FEFF), 1 soft hyphens (U+00AD)"
-    assert f"note: new has {odd}\n" in done.err
-
-
-def test_the_note_on_a_licence_says_how_many_characters_go(project):
-    before = "Title\n*** START OF THE PROJECT GUTENBERG EBOOK X ***\n"
-    after = "*** END OF THE PROJECT GUTENBERG EBOOK X ***\nlicence\n"
-    (project / "book.txt").write_text(before + "Sancho\n" * 20 + after, encoding="utf-8")
-    done = succeed("prepare.py", "--name", "new", "--input", "book.txt")
-    assert f"book.txt: {len(before + after)} characters around Project Gutenberg's" in done.err
-
-
 def test_a_stop_text_may_be_typed_with_an_accent_of_its_own():
     line = ["--checkpoint=pretrained", "--start=no tenía la raz", "--max_new_tokens=12"]
     assert succeed("sample.py", *line).out.startswith("no tenía la razón, ")
@@ -162,21 +146,6 @@ def test_a_folder_that_cannot_be_written_is_an_error_and_no_note(project, monkey
     words = f"out can't be written ({os.strerror(number)}); choose another folder"
     assert_refused(done, "train.py", words)
     assert contents(project / "out") == {}
-
-
-def test_preparing_a_text_locks_its_folder(project, monkeypatch):
-    seen = []
-    write_corpus = sources.write_corpus
-
-    def watched(*args: object) -> object:
-        code = "from sancho.files import FolderLock; FolderLock('data/new').acquire()"
-        command = [sys.executable, "-c", f"import sys; sys.path.insert(0, {str(ROOT)!r}); {code}"]
-        seen.append(subprocess.run(command, capture_output=True, text=True).stderr)
-        return write_corpus(*args)
-
-    monkeypatch.setattr(sources, "write_corpus", watched)
-    succeed("prepare.py", "--name", "new", "--input", "tiny.txt")
-    assert "in use by another process" in seen[0]
 
 
 def wait_for(*paths: Path) -> None:

@@ -4,25 +4,49 @@ import errno
 import json
 import os
 import shutil
+import subprocess
+import sys
 from collections.abc import Callable
+from contextlib import nullcontext, suppress
 from dataclasses import replace
+from itertools import count
 from pathlib import Path
 
 import pytest
 import torch
-from conftest import ARGS, CPU, contents, everything, folder_at, run
+from conftest import (
+    ARGS,
+    CPU,
+    ROOT,
+    assert_refused,
+    contents,
+    corpus_from,
+    everything,
+    folder_at,
+    run,
+    watch_reports,
+)
+from test_files import somebody
 
 from sancho import checkpoint
-from sancho.checkpoint import Progress
+from sancho.checkpoint import PRETRAINED, Progress
 from sancho.config import ModelConfig, TrainConfig
+from sancho.corpus import Corpus
 from sancho.errors import UserError
 from sancho.folder import RunFolder
 from sancho.generate import generate
 from sancho.training import Report, TrainingState, fit
 
+posix = pytest.mark.skipif(sys.platform == "win32", reason="here: Windows moves no open folder")
 FIGURES = ["train_loss", "val_loss", "val_bpc", "lr", "tokens_per_second"]
 METRICS = ["step", "tokens", "seconds", *FIGURES, "sample"]
-FILES = ["best.safetensors", "curve.svg", "last.safetensors", "metrics.jsonl"]
+FILES = [
+    "best.safetensors",
+    "corpus.txt",
+    "curve.svg",
+    "last.safetensors",
+    "metrics.jsonl",
+]
 
 
 @pytest.fixture(scope="module")
@@ -33,11 +57,11 @@ def finished(tmp_path_factory, corpus) -> Path:
     train = TrainConfig(max_iters=6, batch_size=2, eval_interval=3, log_interval=2)
     state = TrainingState.start(model, train, CPU, corpus.train)
     with folder_at(tmp_path_factory.mktemp("runs") / "deeper" / "out") as folder:
-        folder.begin(state.progress, tensorboard=False)
+        folder.begin(state, corpus, tensorboard=False)
         for report in fit(state, corpus):
             folder.record(report)
             if report.val_loss is not None:
-                folder.save(state, corpus)
+                folder.save(state)
     return folder.path
 
 
@@ -46,17 +70,26 @@ def out(finished, tmp_path) -> Path:
     return shutil.copytree(finished, tmp_path / "out")
 
 
-def going_on(out: Path) -> tuple[RunFolder, TrainingState]:
-    """Return the folder and the state of the run, ready for three steps more."""
-    folder = folder_at(out, resume=True)
-    last = folder.beginning().checkpoint
-    state = TrainingState.restore(last, replace(last.train_config, max_iters=9), CPU)
-    folder.begin(state.progress, tensorboard=False)
-    return folder, state
+@pytest.fixture
+def going_on(corpus):
+    """Return the folder and the state of a run, ready for three steps more."""
+
+    def go_on(out: Path) -> tuple[RunFolder, TrainingState]:
+        folder = folder_at(out, resume=True)
+        last = folder.beginning().checkpoint
+        state = TrainingState.restore(last, replace(last.train_config, max_iters=9), CPU)
+        folder.begin(state, corpus, tensorboard=False)
+        return folder, state
+
+    return go_on
 
 
 def lines_of(out: Path) -> list[dict]:
-    return [json.loads(line) for line in (out / "metrics.jsonl").read_text("utf-8").splitlines()]
+    """Return the lines of the metrics, but for the first one, which names the run."""
+    lines = (out / "metrics.jsonl").read_text("utf-8").splitlines()
+    first, *others = map(json.loads, lines)
+    assert list(first) == ["run", "sha256", "lengths"]
+    return others
 
 
 def report_at(step: int, **losses) -> Report:
@@ -64,7 +97,7 @@ def report_at(step: int, **losses) -> Report:
     return Report(step=step, tokens=16 * step, **rest, **losses)
 
 
-def test_the_best_model_is_not_replaced_by_a_worse_one(out, corpus):
+def test_the_best_model_is_not_replaced_by_a_worse_one(out, going_on):
     assert sorted(contents(out)) == FILES
     folder, state = going_on(out)
     best = checkpoint.load(folder.best)
@@ -77,16 +110,16 @@ def test_the_best_model_is_not_replaced_by_a_worse_one(out, corpus):
         state.progress.val_loss = loss
         with torch.no_grad():
             state.model.head.weight.add_(1)
-        folder.save(state, corpus)
+        folder.save(state)
         assert (folder.best.read_bytes() != before) == is_better
         assert checkpoint.load(folder.last).progress.step == step
     state.progress.is_evaluated = False  # the loss is that of another step
     state.progress.val_loss = 0.0
-    folder.save(state, corpus)
+    folder.save(state)
     assert checkpoint.load(folder.best).progress.step == 98
 
 
-def test_the_best_model_is_written_before_the_last_that_speaks_of_it(out, corpus, monkeypatch):
+def test_the_best_model_is_written_before_the_last_that_speaks_of_it(out, going_on, monkeypatch):
     folder, state = going_on(out)
     replace_file = Path.replace
     names = []
@@ -97,11 +130,11 @@ def test_the_best_model_is_written_before_the_last_that_speaks_of_it(out, corpus
 
     monkeypatch.setattr(Path, "replace", watched)
     state.progress.val_loss = 0.0
-    folder.save(state, corpus)
+    folder.save(state)
     assert names == ["best.safetensors", "last.safetensors", "curve.svg"]
 
 
-def test_metrics_hold_every_figure_of_a_run_and_what_it_wrote(out, corpus):
+def test_metrics_hold_every_figure_of_a_run_and_what_it_wrote(out, corpus, going_on):
     lines = lines_of(out)
     assert [line["step"] for line in lines] == [2, 3, 4, 6]
     for line in lines:
@@ -111,7 +144,7 @@ def test_metrics_hold_every_figure_of_a_run_and_what_it_wrote(out, corpus):
     model = checkpoint.load(out / "last.safetensors").build_model()
     ids = generate(model, corpus.val[:1], max_new_tokens=80, seed=1605)
     assert lines[-1]["sample"] == corpus.tokenizer.decode([new for (new,) in ids])
-    folder = folder_at(out)
+    folder, _ = going_on(out)
     folder.record(report_at(7))
     folder.record(report_at(8, train_loss=1 / 3, val_loss=2 / 3))
     *before, line = lines_of(out)
@@ -131,48 +164,137 @@ def test_a_run_that_is_there_is_claimed_by_nobody_else(out):
     for options in ({}, {"resume": True}):  # there is none to go on with
         with pytest.raises(UserError, match=r"already; begin with its model \(--init_from"):
             folder_at(out, **options).require_free()
-    (out / "best.safetensors").unlink()
-    folder_at(out).require_free()  # nothing to lose
-    assert sorted(contents(out)) == ["curve.svg", "metrics.jsonl"]
 
 
-@pytest.mark.parametrize("name", ["tensorboard/events.out.tfevents.mine", "curve.svg"])
-def test_overwrite_loses_no_checkpoint_where_a_folder_is_in_the_way(out, name):
-    (out / "curve.svg").unlink()
-    (out / name).mkdir(parents=True)
+@pytest.mark.parametrize(
+    "name",
+    ["corpus.txt", "curve.svg", "metrics.jsonl", "tensorboard/events.out.tfevents.1.host.2.0"],
+)
+@pytest.mark.parametrize("beside", [True, False])
+def test_a_file_of_somebodys_is_in_the_way_of_a_run(out, name, beside):
+    """Whether a run is there too, which may be replaced, or not."""
+    if not beside:
+        shutil.rmtree(out)
+    (out / name).parent.mkdir(parents=True, exist_ok=True)
+    (out / name).write_text("mine")
     before = everything(out)
-    with pytest.raises(OSError, match=Path(name).name):
-        folder_at(out, overwrite=True).begin(Progress(), tensorboard=False)
+    words = rf"^\S*{Path(name).name} is in the way: no checkpoint in \S*out says that a run wrote"
+    for how in ("resume", "overwrite"):
+        with folder_at(out, **{how: True}) as folder, pytest.raises(UserError, match=words):
+            folder.require_free()
     assert everything(out) == before
+
+
+@pytest.mark.parametrize("name", ["last.safetensors", "best.safetensors"])
+@pytest.mark.parametrize("content", [b"", b"mine", (8).to_bytes(8, "little") + b'{"a": 1}'])
+def test_a_file_that_is_no_checkpoint_is_in_the_way_of_a_run(tmp_path, name, content):
+    path = tmp_path / "out" / name
+    path.parent.mkdir()
+    path.write_bytes(content)
+    folder = folder_at(path.parent, overwrite=True)
+    with folder, pytest.raises(UserError, match=f"{name} is in the way: "):
+        folder.require_free()
+    assert path.read_bytes() == content
+
+
+def test_the_folder_of_the_pretrained_model_is_refused():
+    for path in (PRETRAINED.parent, Path(os.path.relpath(PRETRAINED.parent))):
+        with pytest.raises(UserError, match="is the pretrained model's; choose another"):
+            folder_at(path)
+    assert not (PRETRAINED.parent / ".lock").exists()
+
+
+def begin_another(out: Path, corpus: Corpus, seed: int = 7) -> None:
+    """Begin a run that replaces the one in a folder."""
+    last = checkpoint.load(out / "last.safetensors")
+    train = replace(last.train_config, seed=seed)
+    state = TrainingState.start(last.model_config, train, CPU, corpus.train)
+    with folder_at(out, overwrite=True) as folder:
+        folder.begin(state, corpus, tensorboard=False)
+
+
+def test_a_run_has_its_step_0_and_its_text_before_its_first_step(out, corpus):
+    (out / "mine.txt").write_text("mine")
+    begin_another(out, corpus)
+    assert sorted(contents(out)) == ["corpus.txt", "last.safetensors", "metrics.jsonl", "mine.txt"]
+    saved = checkpoint.load(out / "last.safetensors")
+    assert (saved.progress, saved.train_config.seed) == (Progress(), 7)
+    assert (saved.corpus_name, saved.corpus_sha256) == (corpus.name, corpus.sha256)
+    assert (out / "corpus.txt").read_text("utf-8") == corpus.text
+    assert lines_of(out) == []
+
+
+class Killed(BaseException):
+    """The end of a process."""
+
+
+@pytest.mark.parametrize("failing", range(1, 20))
+def test_a_run_that_is_killed_as_it_replaces_another_goes_on(
+    out, corpus, going_on, monkeypatch, failing
+):
+    """Until its step 0 is saved the old run is whole; from then on the new one goes on."""
+    before = contents(out)
+    other = corpus_from(2 * corpus.text)
+    calls = count(1)
+
+    def killing(act: Callable) -> Callable:
+        def acting(*args: object, **options: object) -> object:
+            if next(calls) == failing:
+                raise Killed
+            result = act(*args, **options)
+            if next(calls) == failing:
+                raise Killed
+            return result
+
+        return acting
+
+    with monkeypatch.context() as patch:
+        for name in ("replace", "unlink"):
+            patch.setattr(Path, name, killing(getattr(Path, name)))
+        with suppress(Killed):
+            begin_another(out, other)
+    last = checkpoint.load(out / "last.safetensors")
+    if last.progress.step:  # the old one
+        assert {name: contents(out)[name] for name in FILES} == before
+        going_on(out)
+        return
+    state = TrainingState.restore(last, last.train_config, CPU)
+    with folder_at(out, resume=True) as folder:
+        folder.require_free()
+        folder.begin(state, other, tensorboard=False)
+    assert {*contents(out)} - {".lock"} == {"corpus.txt", "last.safetensors", "metrics.jsonl"}
+    assert (out / "corpus.txt").read_text("utf-8") == other.text
+    assert lines_of(out) == []
+    begin_another(out, corpus)  # and it can be replaced in its turn
 
 
 @pytest.mark.parametrize(
     "tail",
     [
         b'{"step": 7, "val_loss": null}\n{"step": 100, "val_loss": null}\n',
-        b'{"step": 6, "val_loss": 1.0}\n',  # an evaluation that was not saved
         b'{"step": 7, "tok',
         *(b"\0\0\n", b"{}\n", b"[]\n", b"7\n", b"\n", b"\xff\xfe\x80"),
     ],
 )
-def test_later_steps_and_incomplete_lines_are_dropped(out, tail):
-    folder = folder_at(out, resume=True)
-    folder.metrics.unlink()
-    for step in (5, 6):
-        folder.record(report_at(step, train_loss=1.0))
-    before = folder.metrics.read_bytes()
-    folder.metrics.write_bytes(before + tail)
-    folder.begin(Progress(step=6), tensorboard=False)
-    assert folder.metrics.read_bytes() == before
+def test_later_steps_and_incomplete_lines_are_dropped(out, going_on, tail):
+    metrics = out / "metrics.jsonl"
+    before = metrics.read_bytes()
+    metrics.write_bytes(before + tail)
+    last = checkpoint.load(out / "last.safetensors")
+    progress = replace(last.progress, is_evaluated=True)
+    checkpoint.save(out / "last.safetensors", replace(last, progress=progress))
+    going_on(out)
+    assert metrics.read_bytes() == before
 
 
-def test_a_run_goes_on_without_metrics_and_best_model(out, corpus):
+def test_a_run_goes_on_without_metrics_and_best_model(out, going_on):
     """A kill before the first line, a resume, another kill."""
-    for path in (out / "best.safetensors", out / "curve.svg", out / "metrics.jsonl"):
-        path.unlink()
+    for name in ("best.safetensors", "curve.svg", "metrics.jsonl", "corpus.txt"):
+        (out / name).unlink()
     folder, state = going_on(out)
-    folder.save(state, corpus)
-    assert sorted(contents(out)) == ["best.safetensors", "last.safetensors", "metrics.jsonl"]
+    folder.save(state)
+    names = ["best.safetensors", "corpus.txt", "last.safetensors", "metrics.jsonl"]
+    assert sorted(contents(out)) == names
 
 
 def refuse(patch: pytest.MonkeyPatch, number: int, is_refused: Callable[[Path], bool]) -> None:
@@ -203,14 +325,14 @@ def refuse_to_sync(patch: pytest.MonkeyPatch, number: int, path: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "way", "number"),
     [
-        *((name, "replace", errno.ENOSPC) for name in FILES[:3]),
+        *((name, "replace", errno.ENOSPC) for name in [FILES[0], *FILES[2:4]]),
         ("last.safetensors", "replace", errno.EIO),
         ("best.safetensors", "fsync", errno.EIO),
         ("last.safetensors", "fsync", errno.ENOSPC),
     ],
 )
 def test_a_save_that_is_refused_is_a_note_and_made_up_for(
-    out, corpus, monkeypatch, caplog, name, way, number
+    out, going_on, monkeypatch, caplog, name, way, number
 ):
     """A best model that was refused does not keep a worse one out that is better than the saved."""
     folder, state = going_on(out)
@@ -223,10 +345,10 @@ def test_a_save_that_is_refused_is_a_note_and_made_up_for(
             refuse_to_sync(patch, number, out / name)
         else:
             refuse(patch, number, lambda path: path.name == name)
-        folder.save(state, corpus)
+        folder.save(state)
         assert (out / name).read_bytes() == before
         with pytest.raises(UserError, match=rf"at step 7 \({os.strerror(number)}.*--resume"):
-            folder.retry_save(state, corpus)
+            folder.retry_save(state)
     (said,) = caplog.messages
     assert said.startswith(
         f"note: not saved ({os.strerror(number)}: {out / name}); the run goes on"
@@ -234,27 +356,96 @@ def test_a_save_that_is_refused_is_a_note_and_made_up_for(
     assert sorted(contents(out)) == FILES
     state.progress.step = 8
     state.progress.val_loss = lowest - 0.1
-    folder.save(state, corpus)
+    folder.save(state)
     assert checkpoint.load(folder.last).progress.step == 8
     best = checkpoint.load(folder.best).progress
     assert best.step == (8 if name == "best.safetensors" else 7)
-    folder.retry_save(state, corpus)  # nothing is left to do
+    folder.retry_save(state)  # nothing is left to do
 
 
-def test_a_folder_that_is_moved_or_removed_under_a_run_is_made_again(out, corpus, caplog):
+def test_a_folder_that_is_moved_or_removed_under_a_run_is_made_again(out, going_on, caplog):
     folder, state = going_on(out)
     out.rename(out.with_name("elsewhere"))
     folder.record(report_at(7, train_loss=1.0))
     state.progress.val_loss = 9.0  # the best model is gone, too: this one is better than none
-    folder.save(state, corpus)
+    folder.save(state)
     (said,) = caplog.messages
     assert said == f"note: {out} is gone; it is made again, to hold the run from this step on"
+    folder.record(report_at(8, train_loss=1.0))
+    folder.save(state)
     assert sorted(contents(out)) == FILES
+    assert [line["step"] for line in lines_of(out)] == [8]
     assert checkpoint.load(folder.best).progress.val_loss == 9.0
 
 
+@posix
+@pytest.mark.parametrize("way", ["another run", "a stranger's file", "a lock", "a link"])
+def test_a_folder_that_was_replaced_under_a_run_is_left_alone(
+    out, going_on, corpus, server_of_processes, way
+):
+    """As after Ctrl+Z, a move, another run in the same folder, and fg."""
+    other = shutil.copytree(out, out.with_name("other"))
+    shutil.rmtree(out.with_name("other"))
+    folder, state = going_on(out)
+    out.rename(out.with_name("moved"))
+    out.mkdir()
+    holder = nullcontext()
+    if way == "a stranger's file":
+        (out / "metrics.jsonl").write_text("mine")
+    elif way == "a lock":
+        holder = somebody(out)
+    else:
+        place = other if way == "a link" else out
+        begin_alone(place, corpus)
+        if way == "a link":
+            out.rmdir()
+            out.symlink_to(other)
+    before = everything(out)
+    with holder:
+        folder.record(report_at(7, val_loss=1.0))
+        with pytest.raises(UserError, match=r"^the run ends at step 6, because its folder was mo"):
+            folder.save(state)
+    assert everything(out) == before
+    assert sorted(contents(out.with_name("moved"))) == FILES
+    folder.close()
+
+
+def begin_alone(out: Path, corpus: Corpus) -> None:
+    """Begin a run of its own in a new folder."""
+    model = ModelConfig(vocab_size=corpus.tokenizer.vocab_size, block_size=8, n_layer=1, n_embd=4)
+    train = TrainConfig(max_iters=6, batch_size=2)
+    state = TrainingState.start(replace(model, ngram_size=1), train, CPU, corpus.train)
+    with folder_at(out) as folder:
+        folder.begin(state, corpus, tensorboard=False)
+
+
+@posix
+def test_a_folder_that_is_made_again_is_locked(out, going_on):
+    folder, state = going_on(out)
+    shutil.rmtree(out)
+    folder.save(state)
+    code = f"from sancho.files import FolderLock; FolderLock({str(out)!r}).acquire()"
+    command = [sys.executable, "-c", code]
+    environment = os.environ | {"PYTHONPATH": str(ROOT)}
+    done = subprocess.run(command, env=environment, capture_output=True, text=True)
+    assert "out is in use by another process" in done.stderr
+    folder.close()
+
+
+@posix
+def test_a_lock_that_somebody_removed_drives_no_run_away(out, going_on, caplog):
+    folder, state = going_on(out)
+    (out / ".lock").unlink()
+    folder.save(state)
+    assert caplog.messages == []
+    folder.close()
+
+
 def test_where_every_save_is_refused_the_run_goes_on_and_its_end_is_an_error(project, monkeypatch):
-    refuse(monkeypatch, errno.ENOSPC, lambda path: path.parent.name == "out")
+    def refuse_from_now_on(report: Report) -> None:
+        refuse(monkeypatch, errno.ENOSPC, lambda path: path.parent.name == "out")
+
+    watch_reports(monkeypatch, refuse_from_now_on)
     result = run("train.py", *ARGS, "--max_iters=3")
     *notes, last = [line for line in result.err.splitlines() if "No space left" in line]
     assert result.status == 2
@@ -263,14 +454,21 @@ def test_where_every_save_is_refused_the_run_goes_on_and_its_end_is_an_error(pro
     assert [line["step"] for line in lines_of(project / "out")] == [1, 2, 3]
 
 
+def test_a_run_that_can_save_nothing_does_not_begin(project, monkeypatch):
+    refuse(monkeypatch, errno.ENOSPC, lambda path: path.parent.name == "out")
+    assert_refused(run("train.py", *ARGS, "--max_iters=3"), "train.py", "last.safetensors: No sp")
+    assert contents(project / "out") == {}
+
+
 @pytest.mark.filterwarnings("ignore")
-def test_tensorboard_shows_what_metrics_hold_after_a_resume_too(out):
+def test_tensorboard_shows_what_metrics_hold_after_a_resume_too(out, corpus):
     module = pytest.importorskip("tensorboard.backend.event_processing.event_accumulator")
-    (out / "metrics.jsonl").unlink()
-    for first, stop, options in ((1, 6, {"overwrite": True}), (3, 9, {"resume": True})):
-        with folder_at(out, **options) as folder:
-            folder.resumes = first > 1
-            folder.begin(Progress(step=first - 1, is_evaluated=True), tensorboard=True)
+    last = checkpoint.load(out / "last.safetensors")
+    for first, stop, how in ((1, 6, "overwrite"), (3, 9, "resume")):
+        state = TrainingState.restore(last, last.train_config, CPU)
+        state.progress = Progress(step=first - 1, is_evaluated=True)
+        with folder_at(out, **{how: True}) as folder:
+            folder.begin(state, corpus, tensorboard=True)
             for step in range(first, stop):
                 val_loss = 1 + step if step % 3 else None
                 folder.record(report_at(step, train_loss=first / step, val_loss=val_loss))
@@ -282,3 +480,5 @@ def test_tensorboard_shows_what_metrics_hold_after_a_resume_too(out):
         expected = [(line["step"], line[name]) for line in lines if line[name] is not None]
         seen = [(event.step, event.value) for event in found.Scalars(name)]
         assert seen == [(step, pytest.approx(value, rel=1e-6)) for step, value in expected]
+    begin_another(out, corpus)  # it removes the events, which are those of the run that it replaces
+    assert [*folder.events.iterdir()] == []

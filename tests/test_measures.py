@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from conftest import ROOT, prepared, random_gpt
+from conftest import ROOT, corpus_from, random_gpt
 
 import evaluate
 from evaluate import SAMPLINGS, Measures, as_text
@@ -32,7 +32,7 @@ BOOK = (
 @pytest.fixture(scope="module")
 def corpus(tmp_path_factory) -> Corpus:
     text = (ROOT / "data" / "apocrifo.txt").read_text(encoding="utf-8")[:12_000]
-    return prepared(text, tmp_path_factory.mktemp("data") / "tiny")
+    return corpus_from(text)
 
 
 @pytest.fixture(scope="module")
@@ -103,7 +103,7 @@ def test_the_report_says_what_counts_as_copied_and_how_far_counting_looks_back(t
     text = random_text(10_000, 7, "abcdefghijklmnop")
     train, val = text[:9000], text[9000:]
     val = f"{train[500:531]}q{val[32:500]}q{train[700:732]}q{val[534:999]}\n"
-    corpus = prepared(train + val, tmp_path / "letters")
+    corpus = corpus_from(train + val, "letters")
     shape = SMALL | {"ngram_size": 1, "embedding_skip": False}
     model = random_gpt(ModelConfig(vocab_size=corpus.tokenizer.vocab_size, **shape))
     with pytest.MonkeyPatch.context() as patch:
@@ -122,7 +122,7 @@ def test_the_report_says_what_counts_as_copied_and_how_far_counting_looks_back(t
     ("val", "train", "words"),
     [
         (999, 9000, "999 characters are too few; a comparison needs 1,000"),
-        (1000, 0, "not prepared here"),
+        (1000, 0, "learned from is not here"),
     ],
 )
 def test_too_little_is_compared_with_nothing(corpus, model, val, train, words):

@@ -8,14 +8,13 @@ from typing import Any, Literal, get_args, get_origin
 import numpy as np
 import pytest
 import torch
-from conftest import CPU, TEXT, instead, prepared
+from conftest import CPU, TEXT, corpus_from, instead
 from runs import bits
 
 from sancho import cli, ngrams
 from sancho.checkpoint import Checkpoint, Progress
 from sancho.config import (
     BeginOptions,
-    CorpusConfig,
     DeviceConfig,
     FolderConfig,
     ModelConfig,
@@ -37,7 +36,7 @@ SMALL += "--batch_size=2 --threads=1 --max_iters=6".split()
 
 @pytest.fixture(scope="module")
 def corpus(tmp_path_factory) -> Corpus:
-    return prepared(TEXT[:-200] + 20 * "otra razón\n", tmp_path_factory.mktemp("data") / "tiny")
+    return corpus_from(TEXT[:-200] + 20 * "otra razón\n")
 
 
 def plan(
@@ -73,7 +72,6 @@ def test_a_run_that_goes_on_has_its_own_options(corpus, initial):
     options = default_options(BeginOptions(), CPU, Beginning(saved, resumes=True))
     assert (options.model, options.train) == (saved.model_config, saved.train_config)
     assert options.device == saved.device_config
-    assert options.data == CorpusConfig(dataset="tiny")
     found = plan(corpus, "--max_iters=9", "--dropout=0.5", initial=initial, resumes=True)
     assert found.state.train_config == replace(initial.train_config, max_iters=9)
     assert found.state.model.config == replace(initial.model_config, dropout=0.5)
@@ -224,10 +222,10 @@ def test_the_vocabulary_is_learned_from_the_part_to_train_on(corpus):
     assert not np.array_equal(expected, other)
 
 
-def test_a_new_character_begins_like_the_nearest_or_else_as_the_mean(tmp_path, corpus, initial):
+def test_a_new_character_begins_like_the_nearest_or_else_as_the_mean(corpus, initial):
     """The others keep the ids that the weights know them by, and all else begins anew."""
     text = "Razön 8 œ\n" * 30
-    found = plan(prepared(text, tmp_path / "other"), "--init_from=x", initial=initial)
+    found = plan(corpus_from(text, "other"), "--init_from=x", initial=initial)
     known = corpus.tokenizer.characters
     assert found.corpus.tokenizer.characters == known + "8Röœ"  # œ would be two characters, oe
     assert found.corpus.tokenizer.decode([*found.corpus.train, *found.corpus.val]) == text
@@ -244,11 +242,11 @@ def test_a_new_character_begins_like_the_nearest_or_else_as_the_mean(tmp_path, c
 
 
 @pytest.mark.parametrize("tied", ["tie_embeddings", "no-tie_embeddings"])
-def test_more_than_256_characters(tmp_path, corpus, tied):
+def test_more_than_256_characters(corpus, tied):
     """The ids of a text of few characters take two bytes where the model knows many."""
     initial = trained(plan(corpus, *SMALL, f"--{tied}"))
     text = 3 * ("".join(map(chr, range(0x4E00, 0x4E00 + 250))) + "\n")
-    other = prepared(text, tmp_path / "other")
+    other = corpus_from(text, "other")
     found = plan(other, "--init_from=x", "--max_iters=9", initial=initial)
     assert found.corpus.train.dtype == found.corpus.val.dtype == np.dtype("<u2")
     assert found.corpus.tokenizer.decode([*found.corpus.train, *found.corpus.val]) == text

@@ -2,7 +2,6 @@
 
 import re
 from dataclasses import asdict, replace
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -13,7 +12,7 @@ from sample import SampleOptions
 from sancho import checkpoint, sources
 from sancho.checkpoint import PRETRAINED, Checkpoint
 from sancho.config import SampleConfig, with_values
-from sancho.corpus import read_corpus
+from sancho.corpus import Corpus
 from sancho.generate import continue_texts
 from sancho.loss import validation_loss
 from sancho.plan import shape_options
@@ -50,23 +49,23 @@ def test_it_is_a_plain_gpt_with_the_losses_that_are_stated(box):
     assert abs(stated(ROUNDED) - box.progress.val_loss) < 0.002
 
 
-def loss_on(box: Checkpoint, path: Path, folder: Path) -> float:
+def loss_on(box: Checkpoint, text: Corpus) -> float:
     """Return the loss on the last tenth of a text."""
-    text = sources.prepare_files([path], folder)
     ids = box.tokenizer.encode(text.tokenizer.decode(np.asarray(text.val)))
     return validation_loss(box.build_model(), ids)
 
 
 @pytest.mark.slow
-def test_its_loss_on_the_sample_text(box, tmp_path):
-    found = loss_on(box, ROOT / "data" / "apocrifo.txt", tmp_path)
+def test_its_loss_on_the_sample_text(box):
+    found = loss_on(box, sources.corpus_of(ROOT / "data" / "apocrifo.txt"))
     assert found == pytest.approx(stated(OTHER_TEXT), abs=1e-3)
 
 
 @pytest.mark.slow
-def test_its_loss_on_the_book(box, book, tmp_path):
-    found = loss_on(box, book, tmp_path)
-    assert read_corpus(tmp_path).sha256 == box.corpus_sha256
+def test_its_loss_on_the_book(box, book):
+    text = sources.corpus_of(book)
+    found = loss_on(box, text)
+    assert (text.sha256, text.lengths) == (box.corpus_sha256, box.corpus_lengths)
     assert found == pytest.approx(stated(ROUNDED), abs=2e-4)
 
 
@@ -91,7 +90,7 @@ def test_the_first_page_that_it_writes(box, name):
 
 
 def test_a_run_can_begin_with_it(project, box):
-    line = "--dataset tiny --max_iters 1 --batch_size 1 --device cpu --out_dir new --init_from"
+    line = "--corpus tiny --max_iters 1 --batch_size 1 --device cpu --out_dir new --init_from"
     succeed("train.py", *line.split(), "pretrained")
     tuned = checkpoint.load(project / "new" / "best.safetensors")
     assert tuned.characters == box.characters

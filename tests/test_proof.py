@@ -2,7 +2,7 @@
 
 import json
 from copy import deepcopy
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -10,19 +10,18 @@ import safetensors.numpy
 import torch
 import torch.nn.functional as F
 from architectures import SMALL, every_architecture
-from conftest import CPU, assert_refused, assert_same_arrays, contents, random_gpt, run, succeed
+from conftest import CPU, assert_refused, contents, random_gpt, run, succeed
 from runs import corpus_of, start, train_config
 from safetensors import safe_open
 
 from sancho import checkpoint, proof
 from sancho import model as model_module
-from sancho.checkpoint import Checkpoint, Progress
-from sancho.config import DeviceConfig, ModelConfig, TrainConfig, from_dict
+from sancho.checkpoint import Checkpoint
 from sancho.errors import OtherFunction, UserError
 from sancho.generate import numpy_implementation
 from sancho.model import GPT, MultiHeadAttention, NgramEmbedding
 from sancho.numpy_model import NumpyGPT
-from sancho.proof import UNPROVEN, model_proof, proof_of, proof_window, require_proof, torch_logits
+from sancho.proof import model_proof, proof_of, proof_window, require_proof, torch_logits
 from sancho.training import TrainingState, fit
 
 LONG = replace(SMALL, block_size=300, n_embd=32)
@@ -158,57 +157,10 @@ def rewritten(path, change) -> None:
     path.write_bytes(safetensors.numpy.save(tensors, metadata))
 
 
-@dataclass
-class OldProgress(Progress):
-    """As it was in the program that wrote no proofs."""
-
-    numpy_agrees: bool = True
-
-
-def old_read(metadata: dict[str, str], tensors: dict[str, np.ndarray]) -> Checkpoint:
-    """A copy of `_read` of that program."""
-    if checkpoint._digest(metadata["content"], tensors) != metadata.get("sha256"):
-        raise ValueError("its checksum does not match its content")
-    content = json.loads(metadata["content"])
-    parts: dict[str, dict[str, np.ndarray]] = {"model": {}, "optimizer": {}}
-    for name, tensor in tensors.items():
-        part, _, own_name = name.partition(".")
-        is_half = part == "model" and tensor.dtype == np.float16
-        parts[part][own_name] = tensor.astype(np.float32) if is_half else tensor
-    found = Checkpoint(
-        model_config=from_dict(ModelConfig, content["model"]),
-        characters=checkpoint._text(content["characters"]),
-        train_config=from_dict(TrainConfig, content["train"]),
-        device_config=from_dict(DeviceConfig, content["device"]),
-        progress=from_dict(OldProgress, content["progress"]),
-        corpus_name=checkpoint._text(content["corpus"]["name"]),
-        corpus_sha256=checkpoint._text(content["corpus"]["sha256"]),
-        weights=parts["model"],
-        optimizer=parts["optimizer"],
-    )
-    checkpoint._check_weights(found)
-    return found
-
-
-def test_a_program_of_before_proofs_reads_the_file(tmp_path, saved):
-    with safe_open(written(tmp_path, proven(saved)), "numpy") as file:
-        tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
-        metadata = file.metadata()
-    found = old_read(metadata, tensors)
-    assert_same_arrays(found.weights, saved.weights)
-    assert (metadata["version"], found.progress.step) == ("4", 3)
-
-
-@pytest.mark.parametrize(
-    ("numpy_agrees", "expected"), [(None, None), (True, None), (False, UNPROVEN)]
-)
-def test_what_an_older_file_says_of_numpy_holds(tmp_path, saved, numpy_agrees, expected):
-    path = written(tmp_path, saved)
-    if numpy_agrees is not None:
-        rewritten(path, lambda content: content["progress"].update(numpy_agrees=numpy_agrees))
-    found = checkpoint.load(path)
-    assert found.proof is None if expected is None else len(found.proof) == 0
-    assert isinstance(found.build_implementation(), NumpyGPT if expected is None else GPT)
+def test_a_file_without_a_proof_is_not_checked(tmp_path, saved):
+    found = checkpoint.load(written(tmp_path, saved))
+    assert found.proof is None
+    assert isinstance(found.build_implementation(), NumpyGPT)
 
 
 @pytest.mark.filterwarnings("ignore:overflow")
@@ -293,13 +245,13 @@ def test_without_pytorch_what_differs_is_one_line(tmp_path, leaky, saved, monkey
 def test_who_goes_on_with_another_function_is_told(project, tmp_path, leaky, how):
     size = "--n_layer=1 --n_head=1 --n_embd=8 --block_size=8 --ngram_rows=16 --threads=1".split()
     out = tmp_path / "out"
-    args = ["--dataset", "tiny", "--max_iters", "4", "--device", "cpu", *size]
+    args = ["--corpus", "tiny", "--max_iters", "4", "--device", "cpu", *size]
     succeed("train.py", *args, "--muon_learning_rate", "1", "--out_dir", out)
     leaky()
     if how == "resume":
         done = succeed("train.py", "--resume", "--max_iters", "6", "--out_dir", out)
     elif how == "init_from":
-        options = ["--dataset", "tiny", "--max_iters", "4", "--init_from", out]
+        options = ["--corpus", "tiny", "--max_iters", "4", "--init_from", out]
         done = succeed("train.py", *options, "--out_dir", tmp_path / "new")
     else:
         done = succeed("evaluate.py", "--checkpoint", out)
@@ -318,7 +270,7 @@ def test_numpy_refuses_a_name_that_it_does_not_know(saved, monkeypatch):
 def test_a_checkpoint_of_a_run_holds_its_proof(tmp_path, project):
     out = tmp_path / "out"
     size = "--n_layer=1 --n_head=1 --n_embd=8 --block_size=8 --ngram_rows=16 --threads=1".split()
-    succeed("train.py", "--dataset", "tiny", "--max_iters", "4", *size, "--out_dir", out)
+    succeed("train.py", "--corpus", "tiny", "--max_iters", "4", *size, "--out_dir", out)
     assert {"best.safetensors", "last.safetensors"} <= contents(out).keys()
     for name in ("best.safetensors", "last.safetensors"):
         found = checkpoint.load(out / name)

@@ -1,39 +1,26 @@
 """Nothing ends in silence: what fails is told with status 2, and nobody's data is replaced."""
 
 import errno
-import json
 import os
-import shutil
 import signal
 import subprocess
 import sys
-from multiprocessing import Pipe
 from pathlib import Path
 
-import numpy as np
 import pytest
 from conftest import (
     ARGS,
-    CPU,
     ROOT,
     assert_refused,
     contents,
-    everything,
-    folder_at,
-    names_in,
     run,
-    start_process,
     succeed,
     train_quietly,
     watch_reports,
 )
-from runs import corpus_of, start, train_config
 
-from sancho import checkpoint, corpus, sources
-from sancho.config import CorpusConfig
-from sancho.errors import UserError
-from sancho.files import FolderLock
-from sancho.training import Batches, TrainingState, fit
+from sancho import checkpoint, sources
+from sancho.corpus import Corpus
 
 TRAIN = [*ARGS, "--max_iters", "2"]
 BEST, LAST = "best.safetensors", "last.safetensors"
@@ -46,20 +33,6 @@ def failing(*_: object) -> None:
 
 
 # --- a disk that fails ----------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("number", [errno.EIO, errno.EINVAL, errno.ENOSPC], ids=errno.errorcode.get)
-def test_a_run_that_can_save_nothing_ends_with_an_error(project, monkeypatch, number):
-    def refusing(*_: object) -> None:
-        raise OSError(number, os.strerror(number))
-
-    monkeypatch.setattr(os, "fsync", refusing)
-    done = run("train.py", *TRAIN)
-    *notes, said = [line for line in done.err.splitlines() if os.strerror(number) in line]
-    assert (done.status, done.out) == (2, "")
-    assert notes and all(line.startswith("note: not saved (") for line in notes)
-    assert said.startswith("train.py: error: the run could not be saved at step 2 (")
-    assert "start the run again: nothing of it is saved" in said
 
 
 def test_a_refused_save_after_others_says_how_to_go_on(project, monkeypatch):
@@ -75,7 +48,6 @@ def test_a_refused_save_after_others_says_how_to_go_on(project, monkeypatch):
 @pytest.mark.parametrize(
     "line",
     [
-        "prepare.py --name new --input tiny.txt",
         "convert.py to-huggingface --checkpoint MODEL --output new",
         "convert.py to-page --checkpoint MODEL --output new.html",
     ],
@@ -87,13 +59,12 @@ def test_a_disk_that_fails_at_a_write_is_no_reader_who_went_away(project, monkey
     done = run(name, *args)
     assert_refused(done, name, os.strerror(errno.EIO))
     assert not (project / "new").exists() and not (project / "new.html").exists()
-    assert contents(project / "data" / "new") == {}
 
 
 @pytest.mark.parametrize(
     "line",
     [
-        "prepare.py --name new --input tiny.txt",
+        "train.py --corpus tiny.txt",
         "sample.py --checkpoint pretrained --start FILE:tiny.txt",
     ],
 )
@@ -129,7 +100,7 @@ def test_a_text_that_fills_the_disk_is_an_error():
 def test_a_run_that_was_made_while_another_began_stays(project, monkeypatch):
     corpus_of = sources.corpus_of
 
-    def meanwhile(*args: object) -> corpus.Corpus:
+    def meanwhile(*args: object) -> Corpus:
         monkeypatch.setattr(sources, "corpus_of", corpus_of)
         train_quietly(project, Path("out"), 3)
         meanwhile.made = contents(Path("out"))
@@ -139,212 +110,6 @@ def test_a_run_that_was_made_while_another_began_stays(project, monkeypatch):
     done = run("train.py", *TRAIN)
     assert_refused(done, "train.py", "out holds a run already; go on with it (--resume)")
     assert contents(Path("out")) == meanwhile.made
-
-
-def test_a_text_that_was_prepared_while_another_was_read_stays(project, monkeypatch):
-    read = sources._read_file
-
-    def meanwhile(*args: object) -> str:
-        monkeypatch.setattr(sources, "_read_file", read)
-        sources.prepare_files([project / "tiny.txt"], project / "data" / "new")
-        return read(*args)
-
-    monkeypatch.setattr(sources, "_read_file", meanwhile)
-    done = run("prepare.py", "--name", "new", "--input", "-", stdin=b"another text\n" * 9)
-    assert done.status == 2
-    assert "there is a corpus in data/new already" in done.err.splitlines()[-1]
-    assert b"another" not in (project / "data" / "new" / "input.txt").read_bytes()
-
-
-# --- a folder that is moved, removed or replaced --------------------------------------------
-
-
-@pytest.fixture
-def runs(project):
-    """Two runs that are done: `first` and `second`."""
-    train_quietly(project, Path("first"), 3)
-    train_quietly(project, Path("second"), 2, "--seed", "7")
-    return project
-
-
-def hold(folder: str, pipe: object) -> None:
-    """Hold the lock of a folder until told to let go."""
-    lock = FolderLock(folder)
-    lock.acquire()
-    pipe.send("held")
-    pipe.recv()
-
-
-def begun(out: Path) -> tuple:
-    """Return the folder of a run that goes on, its state and its text."""
-    folder = folder_at(out, resume=True)
-    saved = folder.beginning().checkpoint
-    state = TrainingState.restore(saved, saved.train_config, CPU)
-    folder.begin(state.progress, tensorboard=False)
-    return folder, state, corpus.read_corpus("data/tiny")
-
-
-@posix
-def test_a_run_whose_folder_became_another_runs_goes_on_beside_it(runs, caplog):
-    """As after Ctrl+Z, a move, another run in the same folder, and fg."""
-    folder, state, text = begun(Path("first"))
-    Path("first").rename("moved")
-    shutil.copytree("second", "first")
-    before = everything(Path("first"))
-    folder.save(state, text)
-    folder.save(state, text)
-    assert everything(Path("first")) == before
-    (said,) = caplog.messages
-    assert said == "note: first now belongs to another run; this run goes on in first-2"
-    assert folder.path == Path("first-2") and {LAST} <= set(names_in(Path("first-2")))
-    assert checkpoint.load("first-2/last.safetensors").progress.step == 3
-    folder.close()
-
-
-@posix
-def test_a_folder_that_another_process_has_locked_meanwhile_is_left_to_it(
-    runs, server_of_processes
-):
-    folder, state, text = begun(Path("first"))
-    Path("first").rename("moved")
-    ours, theirs = Pipe()
-    process = start_process(hold, str(runs / "first"), theirs)
-    assert ours.recv() == "held"
-    folder.save(state, text)
-    ours.send("let go")
-    process.join(30)
-    assert folder.path == Path("first-2") and LAST in names_in(Path("first-2"))
-    assert names_in(Path("first")) == [".lock"]
-    folder.close()
-
-
-@posix
-def test_a_folder_that_is_made_again_is_locked(runs):
-    folder, state, text = begun(Path("first"))
-    shutil.rmtree("first")
-    folder.save(state, text)
-    assert folder.path == Path("first")
-    done = subprocess.run(
-        [
-            sys.executable,
-            "-c",
-            "from sancho.files import FolderLock; FolderLock('first').acquire()",
-        ],
-        env=os.environ | {"PYTHONPATH": str(ROOT)},
-        capture_output=True,
-        text=True,
-    )
-    assert "first is in use by another process" in done.stderr
-    folder.close()
-
-
-@posix
-def test_a_link_that_was_turned_to_another_run_is_left_to_it(runs, caplog):
-    """As by ln -sfn second out, while the run in first goes on by the name out."""
-    Path("out").symlink_to("first")
-    folder, state, text = begun(Path("out"))
-    Path("out").unlink()
-    Path("out").symlink_to("second")
-    before = everything(Path("second"))
-    folder.save(state, text)
-    assert everything(Path("second")) == before
-    assert caplog.messages == ["note: out now belongs to another run; this run goes on in out-2"]
-    assert LAST in names_in(Path("out-2"))
-    folder.close()
-
-
-@posix
-def test_a_run_that_went_on_beside_may_have_to_move_again(runs, caplog):
-    folder, state, text = begun(Path("first"))
-    Path("first").rename("moved")
-    shutil.copytree("second", "first")
-    folder.save(state, text)
-    for name in ("first", "first-2"):
-        shutil.rmtree(name)
-    folder.save(state, text)
-    assert folder.path == Path("first-2") and LAST in names_in(folder.path)
-    *_, said = caplog.messages
-    assert said.startswith("note: first-2 is gone; it is made again")
-    folder.close()
-
-
-@posix
-def test_a_lock_that_somebody_removed_drives_no_run_away(runs, caplog):
-    folder, state, text = begun(Path("first"))
-    Path("first/.lock").unlink()
-    folder.save(state, text)
-    assert folder.path == Path("first") and caplog.messages == []
-    folder.close()
-
-
-# --- a prepared corpus is not believed ------------------------------------------------------
-
-
-def change(name: str, act) -> None:
-    path = Path("data/tiny", name)
-    path.write_bytes(act(path.read_bytes()))
-
-
-def meta(**changes: object):
-    return lambda raw: json.dumps(json.loads(raw) | changes).encode()
-
-
-@pytest.mark.parametrize(
-    ("name", "act"),
-    [
-        ("train.bin", lambda raw: bytes(len(raw))),
-        ("train.bin", lambda raw: raw[:9] + b"\5" + raw[10:]),
-        ("val.bin", lambda raw: b"\1\2\3" + raw[3:]),
-        ("train.bin", lambda raw: raw[:-1] + b"\xff"),
-        ("train.bin", lambda raw: raw[:-1]),
-        ("meta.json", meta(counts=None)),
-        ("meta.json", meta(counts=[1, 2])),
-        ("meta.json", meta(sha256="")),
-        ("meta.json", meta(sha256=None)),
-        ("meta.json", meta(characters=[[]])),
-        ("meta.json", lambda raw: b"[" * 100_000),
-        ("meta.json", lambda raw: b"[]"),
-    ],
-)
-@pytest.mark.parametrize("script", ["train.py", "evaluate.py"])
-def test_a_prepared_corpus_that_was_changed_is_refused(project, script, name, act):
-    change(name, act)
-    args = TRAIN if script == "train.py" else ["--checkpoint=pretrained", "--dataset=tiny"]
-    done = run(script, *args)
-    assert_refused(done, script, "the corpus in ", " is damaged (", "prepare the text again")
-    assert not Path("out", LAST).exists()
-
-
-@pytest.mark.parametrize("name", ["train.bin", "val.bin"])
-def test_in_a_corpus_too_long_to_be_counted_ids_are_looked_at_as_they_are_read(
-    project, monkeypatch, name
-):
-    monkeypatch.setattr(corpus, "MOST_COUNTED", 10)
-    change(name, lambda raw: b"\xff" * len(raw))
-    done = run("train.py", *TRAIN)
-    assert done.status == 2
-    assert "its ids go up to 255, but it has no such character" in done.err.splitlines()[-1]
-
-
-def test_the_first_id_of_a_window_is_looked_at_too():
-    """No target of its window is that id."""
-    text = corpus_of("En un lugar de la Mancha, de cuyo nombre no quiero acordarme.\n" * 9)
-    config = train_config(batch_size=1, threads=1)
-    state = start(text, config)
-    batches = Batches(text.train, state.model.config.block_size, config, CPU.torch_device)
-    text.train[batches.window_start(0)] = 255
-    with pytest.raises(UserError, match="its ids go up to 255, but it has no such character"):
-        next(fit(state, text))
-
-
-def test_counting_takes_pieces(project, monkeypatch):
-    monkeypatch.setattr(corpus, "PIECE", 7)
-    found = corpus.read_corpus("data/tiny")
-    found.check()
-    assert found.counts.sum() == len(found.train) + len(found.val)
-    found.train[3] = (found.train[3] + 1) % found.tokenizer.vocab_size  # a copy in memory
-    with pytest.raises(UserError, match="does not occur as often"):
-        found.check()
 
 
 # --- best.safetensors and metrics.jsonl -----------------------------------------------------
@@ -419,9 +184,7 @@ INTERRUPTED = "import os, signal, time; os.kill(os.getpid(), signal.SIGINT); tim
 
 
 @posix
-@pytest.mark.parametrize(
-    "script", ["train.py", "sample.py", "evaluate.py", "convert.py", "data/prepare.py"]
-)
+@pytest.mark.parametrize("script", ["train.py", "sample.py", "evaluate.py", "convert.py"])
 def test_an_interrupt_while_packages_are_imported_is_one_line(tmp_path, script):
     (tmp_path / "numpy.py").write_text(INTERRUPTED)
     command = [sys.executable, ROOT / script, *(["to-page"] if script == "convert.py" else [])]
@@ -436,62 +199,6 @@ def test_an_interrupt_while_packages_are_imported_is_one_line(tmp_path, script):
         preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
     )
     assert (done.returncode, done.stdout, done.stderr) == (130, b"", b"\ninterrupted\n")
-
-
-# --- of several files each has a validation part --------------------------------------------
-
-
-def prepared(texts: dict[str, str], name: str = "mine") -> corpus.Corpus:
-    for file, text in texts.items():
-        path = Path(name, file)
-        path.parent.mkdir(exist_ok=True)
-        path.write_text(text, encoding="utf-8")
-    return sources.corpus_of("data", CorpusConfig(corpus=Path(name)))
-
-
-def test_the_last_tenth_of_each_file_validates(project):
-    found = prepared({"10.txt": "a" * 99 + "\n", "2.txt": "b" * 59 + "\n", "x.txt": "short\n"})
-    decode = found.tokenizer.decode
-    assert decode(found.val) == "b" * 5 + "\n" + "a" * 9 + "\n"  # 2 comes before 10
-    assert decode(found.train) == "b" * 54 + "a" * 90 + "short\n"
-    text = Path("data", found.name, "input.txt").read_text(encoding="utf-8")
-    assert text == "b" * 59 + "\n" + "a" * 99 + "\nshort\n"
-    written = json.loads(Path("data", found.name, "meta.json").read_text(encoding="utf-8"))
-    assert written["split"] == "by file"
-    assert written["files"] == [
-        {"name": "2.txt", "characters": 60},
-        {"name": "10.txt", "characters": 100},
-        {"name": "x.txt", "characters": 6},
-    ]
-
-
-def test_one_text_that_is_cut_in_two_ways_is_two_texts(project):
-    first = prepared({"1.txt": "abc\n" * 30, "2.txt": "abc\n" * 60}, "one")
-    again = prepared({"1.txt": "abc\n" * 60, "2.txt": "abc\n" * 30}, "other")
-    Path("other").rename("two")
-    shutil.rmtree("one")
-    Path("two").rename("one")
-    changed = sources.corpus_of("data", CorpusConfig(corpus=Path("one")))
-    assert first.name != changed.name and first.sha256 != changed.sha256 == again.sha256
-    assert np.array_equal(np.sort(first.train), np.sort(again.train))
-
-
-def test_the_same_text_twice_is_told(project, caplog):
-    prepared({"a.txt": "una\n" * 30, "b.txt": "otra\n" * 30, "c.txt": "una\n" * 30})
-    assert "note: c.txt is the same text as a.txt; it is read twice" in caplog.messages
-
-
-def test_a_folder_of_the_old_rule_is_opened_as_it_is_and_said_so(project, caplog):
-    found = prepared({"a.txt": "una\n" * 30, "b.txt": "otra\n" * 30})
-    path = Path("data", found.name, "meta.json")
-    old = json.loads(path.read_text(encoding="utf-8"))
-    del old["split"], old["files"]
-    path.write_text(json.dumps(old), encoding="utf-8")
-    caplog.clear()
-    again = corpus.read_corpus(path.parent)
-    assert np.array_equal(again.val, found.val) and again.n_files == 1
-    (said,) = caplog.messages
-    assert "was prepared by an earlier version" in said
 
 
 def test_a_run_says_what_validates_and_whether_the_first_evaluation_was_the_best(project):

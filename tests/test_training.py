@@ -12,7 +12,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 from architectures import SMALL, ReadByTorch, assert_close
-from conftest import CPU, ROOT, assert_same_arrays, prepared, randomise
+from conftest import CPU, ROOT, assert_same_arrays, corpus_from, randomise
 from runs import (
     ALL_PRESETS,
     CPU_BFLOAT16,
@@ -64,7 +64,7 @@ def short_samples(monkeypatch) -> None:
 @pytest.fixture(scope="module")
 def corpus(tmp_path_factory) -> Corpus:
     text = (ROOT / "data" / "apocrifo.txt").read_text(encoding="utf-8")[:2000]
-    return prepared(text, tmp_path_factory.mktemp("data") / "tiny")
+    return corpus_from(text)
 
 
 # --- one seed, one run ----------------------------------------------------------------------

@@ -18,16 +18,17 @@ import numpy as np
 import pytest
 import torch
 from architectures import checkpoint_of, exact_logits
-from conftest import ROOT, TEXT, prepared, run, succeed
+from conftest import ROOT, TEXT, corpus_from, run, succeed
 from golden.make import FAMILIES, FOLDER
 
 from docs.make_page import PAGE, facts_anew
-from sancho import checkpoint, corpus
+from sancho import checkpoint
 from sancho.checkpoint import Checkpoint, Progress
 from sancho.config import DEFAULT_SAMPLING
 from sancho.convert import page
 from sancho.convert.page import packing, scripts
 from sancho.convert.page.passages import passages_of
+from sancho.corpus import Corpus
 from sancho.errors import UserError
 from sancho.generate import continue_texts
 from sancho.loss import validation_loss
@@ -132,13 +133,20 @@ BEST = Path("out/best.safetensors")
 
 @pytest.fixture
 def here(project) -> Checkpoint:
-    """A folder to work in: a text in data/, and in out/ the model that has read it."""
-    tiny = corpus.read_corpus(project / "data" / "tiny")
+    """A folder to work in: in out/ a model, and the text that it has read."""
+    tiny = corpus_from(TEXT)
     # A tuned model may have its characters in another order than its text.
     saved = small_checkpoint(characters=tiny.tokenizer.characters[::-1])
-    saved = replace(saved, corpus_name="tiny", corpus_sha256=tiny.sha256)
     BEST.parent.mkdir()
+    return saved_with(saved, tiny)
+
+
+def saved_with(saved: Checkpoint, text: Corpus) -> Checkpoint:
+    """Save a checkpoint that learned from a text, with that text beside it."""
+    identity = {"corpus_sha256": text.sha256, "corpus_lengths": text.lengths}
+    saved = replace(saved, corpus_name=text.name, **identity)
     checkpoint.save(BEST, saved)
+    BEST.with_name("corpus.txt").write_text(text.text, encoding="utf-8")
     return saved
 
 
@@ -173,7 +181,7 @@ def test_to_page_says_what_it_made_and_what_packing_costs(here):
     links, name = made("--repository=ana/sancho")["links"], "ana/sancho"
     assert links["chapter"] == f"https://github.com/{name}/blob/main/notebooks/{{file}}.ipynb"
     assert "give it as OWNER/NAME" in run("convert.py", "to-page", "--repository=sancho").err
-    assert page.title("mis_cartas-01ab89ef") == "mis_cartas"
+    assert [page.title(name) for name in ("quijote", "mis cartas")] == ["Don Quijote", "mis cartas"]
     # It is measured on the model's own text, or else on the sample text.
     cost = made()["cost"]
     text = TEXT[-cost["characters"] - 1 :]
@@ -182,7 +190,7 @@ def test_to_page_says_what_it_made_and_what_packing_costs(here):
         assert cost[name] == pytest.approx(loss, abs=1e-5)
     assert cost["text"] == "tiny"
     assert 0 < abs(cost["after"] - cost["before"]) < 0.002
-    checkpoint.save(BEST, replace(here, corpus_sha256=""))
+    BEST.with_name("corpus.txt").unlink()
     assert made()["cost"] is None
     Path("data/apocrifo.txt").write_text(TEXT, encoding="utf-8")
     assert made("--precision=float32")["cost"]["text"] == "apocrifo"
@@ -204,15 +212,14 @@ def test_the_curve_lies_beside_the_checkpoint_and_keeps_every_evaluation(here):
 def test_passages_are_sentences_of_the_validation_part_and_no_titles(here):
     story = "Dijo {0} que no. Y volvió a decir " + "una y otra vez " * 14 + "que no.\n\n"
     book = "".join(f"Capítulo {n}. Qué pasó.\n\n{story.format(n)}" for n in range(1000))
-    own = prepared(book, Path("data/libro"))
-    saved = replace(here, corpus_name="libro", corpus_sha256=own.sha256)
-    checkpoint.save(BEST, saved)
+    own = corpus_from(book, "libro")
+    saved_with(here, own)
     passages = made()["passages"]
     assert len(passages) == 12
     for before, passage in passages:  # and before them whole words
         assert len(re.findall(rf"\s{before}{passage}", own.tokenizer.decode(own.val))) == 1
         assert re.fullmatch(r"Y volvió .{200,300} que no\.", passage)
-    checkpoint.save(BEST, replace(saved, corpus_sha256=""))  # of another text
+    BEST.with_name("corpus.txt").unlink()
     assert made()["passages"] == []
 
 
