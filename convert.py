@@ -18,7 +18,7 @@ from sancho.convert.page import ToPageOptions, to_page
 from sancho.errors import UserError, say
 
 Command = tuple[Any, Callable[[Any], list[str]]]
-COMMANDS: dict[str, Command] = {  # Python 2 stops at this line: 3.10 or later is needed
+COMMANDS: dict[str, Command] = {
     "to-page": (ToPageOptions(), lambda options: to_page(options, sources.DATA)),
     "to-huggingface": (ToHuggingFaceOptions(), to_huggingface),
     "to-onnx": (ToOnnxOptions(), to_onnx),

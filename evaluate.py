@@ -66,7 +66,7 @@ NOT_TOLD = "vocab_size preset max_iters eval_interval log_interval threads".spli
 class Measures:
     """The measures of a model; losses are in nats per character."""
 
-    loss: float  # Python 2 stops at this line: 3.10 or later is needed
+    loss: float
     """The loss over the whole validation part, or over a text of one's own."""
     bits_per_character: float
     """The loss in bits."""

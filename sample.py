@@ -41,7 +41,7 @@ SAMPLES_AT_ONCE = 8
 class Number(int):
     """A whole number; the word "random" draws one."""
 
-    is_drawn: bool  # Python 2 stops at this line: 3.10 or later is needed
+    is_drawn: bool
 
     def __new__(cls, number: str | int) -> "Number":
         """Return the number that a word stands for. Raises ValueError if it is neither."""

@@ -25,7 +25,7 @@ from sancho.shell import command, resume_command
 from sancho.training import TrainingState, fit
 
 
-def main(args: Sequence[str]) -> int:  # Python 2 stops at this line: 3.10 or later is needed
+def main(args: Sequence[str]) -> int:
     """Options → folder → text → plan → run → fit → result. Returns the exit status."""
     with process_group() as world:
         begin = cli.parse_known(BeginOptions(), args)  # which decide the defaults of all others

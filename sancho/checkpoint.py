@@ -24,6 +24,7 @@ from sancho.config import DeviceConfig, ModelConfig, TrainConfig, from_dict
 from sancho.errors import MissingFile, OtherFunction, UserError, note
 from sancho.files import atomic_write, existing_file
 from sancho.ngrams import NO_KEY
+from sancho.preflight import problem
 from sancho.proof import (
     from_base64,
     in_base64,
@@ -31,7 +32,6 @@ from sancho.proof import (
     require_proof,
     torch_logits,
 )
-from sancho.require import problem
 from sancho.tokenizer import CharTokenizer
 from sancho.weights import NGRAM_KEYS, weight_shapes
 

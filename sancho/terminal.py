@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from tqdm import tqdm
 
-from sancho import preflight, require
+from sancho import preflight
 from sancho.errors import LOG, UserError, say
 
 if TYPE_CHECKING:
@@ -51,7 +51,8 @@ def run_script(main: Callable[[Sequence[str]], int | None]) -> None:
     except UserError as error:
         _fail(str(error))
     except ModuleNotFoundError as error:
-        require.require([error.name] if error.name == "torch" else [])
+        if error.name == "torch":
+            preflight.require("torch")
         raise
     except ReaderGone:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -10,7 +10,7 @@ import zipfile
 import pytest
 from conftest import HERE, ROOT
 
-from sancho.require import LEAST
+from sancho.preflight import LEAST
 
 tomllib = pytest.importorskip("tomllib", reason=f"{HERE}Python has it since 3.11")
 

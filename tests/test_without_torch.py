@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from golden.writing import assert_is_golden
 
-from sancho import checkpoint, require
+from sancho import checkpoint, preflight
 
 ROOT = Path(__file__).resolve().parent.parent
 GOLDEN = ROOT / "tests" / "golden"
@@ -71,6 +71,15 @@ def test_all_that_is_missing_is_named_in_one_line(tmp_path, line):
     assert " lacks numpy tqdm" in said and " -m pip install numpy tqdm" in said
 
 
+@pytest.mark.parametrize("line", NEEDING[:2])
+def test_what_trains_names_torch_with_all_else_that_is_missing(tmp_path, line):
+    hidden = MISSING.replace("sys.modules['torch']", "sys.modules['tqdm'] = sys.modules['torch']")
+    done = run(tmp_path, line, "-c", hidden)
+    assert (done.returncode, done.stdout) == (2, "")
+    (said,) = done.stderr.splitlines()
+    assert " lacks tqdm torch; " in said and " -m pip install tqdm torch --extra-index-" in said
+
+
 BROKEN = {
     "raise OSError(126, 'The specified module could not be found', 'fbgemm.dll')": "fbgemm.dll",
     "raise ImportError('libtorch.so: cannot\\nopen it')": "(libtorch.so: cannot open it)",
@@ -124,24 +133,34 @@ def test_what_is_mistyped_is_told_before_torch_is_loaded(tmp_path, line, words):
     assert words in said
 
 
-@pytest.mark.parametrize("version", ["2.7", "3.6", "3.8", "3.9"])
-def test_a_python_that_is_too_old_says_so(tmp_path, version):
-    python = shutil.which(f"python{version}")
-    if python is None or subprocess.run([python, "-V"], capture_output=True).returncode:
-        pytest.skip(f"here: there is no Python {version}")
-    code = "import sys; sys.argv[0] = 'sample.py'; from sancho import preflight; "
-    command = [python, "-c", f"{code}preflight.check_writing()"]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
-    assert (done.returncode, done.stdout) == (2, "")
-    assert done.stderr.startswith("sample.py: error: this needs Python 3.10 or later, and ")
-    assert f" is Python {version}" in done.stderr and done.stderr.count("\n") == 1
+def old_python(version):
+    """Return how a Python calls itself, or skip the test; pyenv keeps its own in a folder."""
+    pyenv = Path(os.environ.get("PYENV_ROOT", Path.home() / ".pyenv"))
+    of_pyenv = sorted(pyenv.glob(f"versions/{version}.*/bin/python"))
+    for python in filter(None, [shutil.which(f"python{version}"), *of_pyenv]):
+        command = [python, "-c", "import sys; print(sys.executable)"]
+        done = subprocess.run(command, capture_output=True, encoding="utf-8")
+        if done.returncode == 0:  # a command of pyenv may be for a Python that is not chosen
+            return done.stdout.strip()
+    pytest.skip(f"here: there is no Python {version}")
+
+
+@pytest.mark.parametrize("version", ["3.6", "3.7", "3.8", "3.9"])
+def test_a_python_that_is_too_old_says_so(version):
+    python = old_python(version)
+    for script in ("train.py", "sample.py", "evaluate.py", "convert.py", "data/prepare.py"):
+        command = [python, "-B", ROOT / script, "--help"]
+        done = subprocess.run(command, capture_output=True, encoding="utf-8", timeout=120)
+        assert (done.returncode, done.stdout) == (2, "")
+        said = f"{Path(script).name}: error: this needs Python 3.10 or later, and {python} is "
+        assert done.stderr == f"{said}Python {version}; start it with a newer one\n"
 
 
 def test_a_python_of_the_system_is_told_to_have_an_environment(monkeypatch, capsys):
     """Debian's pip refuses to install packages into it."""
-    monkeypatch.setattr(require, "_is_managed", lambda: True)
+    monkeypatch.setattr(preflight, "_is_managed", lambda: True)
     with pytest.raises(SystemExit) as stop:
-        require.require(["numpy", "no_such_package"])
+        preflight.require("numpy", "no_such_package")
     said = capsys.readouterr().err
     assert (stop.value.code, said.count("\n")) == (2, 1)
     assert "lacks no_such_package, and the system does not let you install" in said
