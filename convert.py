@@ -27,15 +27,6 @@ COMMANDS: dict[str, Command] = {
 
 
 DESCRIPTION = "Export a trained model to other programs, or import one that nanoGPT trained."
-NO_GGUF = (
-    "models can't be exported as GGUF, for llama.cpp or Ollama; to-huggingface is "
-    "for transformers, to-onnx for onnxruntime, to-page for a browser"
-)
-ELSEWHERE = {
-    **dict.fromkeys(("to-gguf", "to-ollama", "to-llama-cpp", "to-llama.cpp", "gguf"), NO_GGUF),
-    "info": "evaluate.py says what a checkpoint learned from, and with which options",
-}
-"""Words that people try and that are no commands, and what to use instead."""
 
 
 def parse_command(commands: Mapping[str, Any], args: Sequence[str]) -> tuple[str, Any]:
@@ -51,10 +42,9 @@ def parse_command(commands: Mapping[str, Any], args: Sequence[str]) -> tuple[str
         usage = f"usage: {Path(sys.argv[0]).name} COMMAND [--help]"
         print(usage, "", DESCRIPTION, "", "commands:", *lines, sep="\n")
         sys.exit(0)
-    if name in ELSEWHERE:
-        raise UserError(f"unknown command {args[0]}; {ELSEWHERE[name]}")
     first = "the command comes first; " if name.startswith("-") else ""
-    hint = cli.nearest(name, commands, otherwise=f"{first}the commands are {', '.join(commands)}")
+    otherwise = f"{first}the commands are {', '.join(commands)}"
+    hint = cli.nearest(name, {each: each for each in commands}, otherwise)
     raise UserError(f"{f'unknown command {args[0]}' if args else 'give a command'}; {hint}")
 
 

@@ -6,7 +6,7 @@ import difflib
 import inspect
 import re
 import sys
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import Field, fields, is_dataclass, replace
 from functools import cache
@@ -20,32 +20,28 @@ from sancho.shell import quoted
 Options = TypeVar("Options")
 DASHES = "-\u2010\u2011\u2012\u2013\u2014\u2212"  # the last ones come from word processors
 OTHER_NAMES = {
-    "--start": "prompt prefix text",
-    "--start FILE:PATH": "input file input_file",
-    "--corpus": "text texts input file input_file train_file data",
-    "--input": "corpus text file input_file data",
-    "--dataset": "data data_dir corpus name",
-    "--name": "dataset data",
-    "--max_new_tokens": "length n_predict max_length max_tokens num_tokens tokens chars",
-    "--num_samples": "nsamples n_samples samples",
+    "--start": "prompt prefix",
+    "--start FILE:PATH": "file",
+    "--corpus": "dataset data data_dir text texts input file input_file train_file",
+    "--max_new_tokens": "length max_length predict n_predict",
+    "--num_samples": "num_return_sequences",
     "--temperature": "temp",
-    "--max_iters": "epochs num_epochs steps num_steps max_steps iters iterations",
-    "--learning_rate": "lr max_lr",
-    "--batch_size": "bs batch",
-    "--block_size": "seq_length seq_len context context_length ctx",
-    "--n_layer": "layers num_layers depth",
-    "--n_head": "heads num_heads",
-    "--n_embd": "hidden_size rnn_size d_model width",
-    "--checkpoint": "model ckpt model_path checkpoint_dir load",
-    "--init_from": "checkpoint model ckpt load start",
-    "--output": "out",
-    "--out_dir": "out output output_dir save_dir checkpoint_dir",
-    "--device": "gpu cuda cpu",
-    "--stop": "stop_token end",
+    "--max_iters": "max_steps epochs num_train_epochs",
+    "--learning_rate": "lr",
+    "--batch_size": "per_device_train_batch_size",
+    "--block_size": "ctx_size n_positions max_position_embeddings",
+    "--n_layer": "num_hidden_layers",
+    "--n_head": "num_attention_heads",
+    "--n_embd": "hidden_size",
+    "--checkpoint": "model model_name_or_path",
+    "--init_from": "checkpoint model model_name_or_path",
+    "--output": "outfile output_file output_dir",
+    "--out_dir": "output_dir",
+    "--device": "use_cpu",
+    "--stop": "stop_token stop_strings reverse_prompt",
 }
-"""Our options and their names in other programs; the first one that the script has is suggested."""
-NOT_HERE = "eval_iters vocab_size min_lr lr_decay_iters wandb_log eval_only".split()
-"""Options of other programs that have no counterpart here."""
+"""Our options and their names elsewhere, mostly in nanoGPT, transformers and llama.cpp; the first
+option that the script has is suggested."""
 ADVICE = {
     "validation validation_file validation_split validation_fraction val val_file val_data "
     "val_corpus val_dataset val_fraction val_split test_file test_size": (
@@ -55,26 +51,11 @@ ADVICE = {
     "save_interval save_every save_steps save_freq always_save_checkpoint checkpoint_interval": (
         "train.py saves by itself every minute and at evaluations"
     ),
-    "repetition_penalty frequency_penalty presence_penalty no_repeat_ngram_size": (
-        "in sample.py a smaller --min_p and a higher --temperature make repetitions rarer"
-    ),
-    "info": "evaluate.py says what a checkpoint learned from, and with which options",
-    "lowercase lower lower_case": (
-        "the model learns a text exactly as it is; change it to lower case in an editor first"
-    ),
-    "prompts starts": "sample.py --start takes one text; call it once for each",
-    "last": "give the last checkpoint of a run as --checkpoint out/last.safetensors",
 }
 """Words that people look for and that are no options here, and what to do instead."""
-SEVERAL = {
-    "--corpus": (
-        "for several files, give their folder, or make them one text with data/prepare.py --input "
-        "a.txt b.txt"
-    ),
-    "--dataset": "for several files, make them one text with data/prepare.py --input a.txt b.txt",
-    "--start": "each call continues one text",
-}
-"""Options that people give twice to name several texts, and how to name several."""
+PLACES = {".txt": ("--corpus ", "--start FILE:"), ".safetensors": ("--checkpoint ", "--init_from ")}
+"""Options that may be left out before the name of such a file."""
+HELP = "--help lists all options"
 SWITCH = "a switch takes no value: give --NAME to turn it on, or --no-NAME to turn it off"
 LONGEST_SHOWN = 60  # characters of a value in an error line
 WRONG_VALUES = {  # what argparse says of a value, and what to do
@@ -82,7 +63,6 @@ WRONG_VALUES = {  # what argparse says of a value, and what to do
     "ignored explicit argument": SWITCH,
     "invalid .* value: 'auto'": "leave the option out to have its value chosen for you",
     "invalid float value: '.*,.*'": "write the number with a decimal point, not a comma",
-    "invalid int value: 'random'": "give a whole number, such as $RANDOM in bash",
     r"invalid (int|Number) value: '\d[\d.,e]*'": "give a whole number, written with digits only",
 }
 
@@ -153,9 +133,6 @@ class _Parser(argparse.ArgumentParser):
             raise UserError(f"unknown option {options[0]}; {self._hint(options[0])}")
         if unknown:
             raise UserError(f"{unknown[0]} belongs to no option; {self._hint_at_word(unknown[0])}")
-        if "dataset" in found and "corpus" in found:
-            both = f"--dataset {_shown(found.dataset)} and --corpus {_shown(found.corpus)}"
-            raise UserError(f"{both} name two texts; give only one of them")
         return vars(found)
 
     def take(self, place: str, option: str, value: object) -> None:
@@ -169,38 +146,32 @@ class _Parser(argparse.ArgumentParser):
             both = f"{first} {_shown(other)} and {option} {_shown(value)}"
             raise UserError(f"{both} are two values of one option; give one of them")
         both = f"as {_shown(other)} and as {_shown(value)}"
-        raise UserError(f"{option} is given twice, {both}; {SEVERAL.get(option, 'give it once')}")
+        raise UserError(f"{option} is given twice, {both}; give it once")
 
     def _hint(self, name: str) -> str:
         word = name.strip(DASHES).replace("-", "_")
-        meant = [option for option, others in OTHER_NAMES.items() if word in others.split()]
-        if f"--{word}" in self.known:
-            return f"did you mean --{word}?"
-        for option in meant:
-            if option.split()[0] in self.known:
-                return f"here it is called {option}"
         for words, advice in ADVICE.items():
             if word in words.split():
                 return advice
-        if meant or word in NOT_HERE:
-            return "--help lists all options"
-        return nearest(word, self.known, otherwise="--help lists all options")
+        names: dict[str, str] = {}
+        for option, others in reversed(OTHER_NAMES.items()):  # the first one that is here wins
+            if option.split()[0] in self.known:
+                names |= dict.fromkeys(others.split(), option)
+        names |= {option.strip(DASHES): option for option in self.known}
+        option = names.get(word, "")
+        if option not in ("", f"--{word}"):
+            return f"here it is called {option}"
+        return nearest(word, names, otherwise=HELP)
 
     def _hint_at_word(self, word: str) -> str:
-        if word.lower() in ("true", "false", "yes", "no", "1", "0"):
+        if word.lower() in ("true", "false"):
             return SWITCH
-        path = Path(word)
-        wanted: list[str] = []
-        if path.suffix.lower() == ".txt":
-            wanted = ["--corpus ", "--input ", "--start FILE:"]
-        elif path.suffix in (".safetensors", ".pt") or path.is_dir():
-            wanted = ["--checkpoint ", "--out_dir "]
-        for option in wanted:
+        for option in PLACES.get(Path(word).suffix.lower(), ()):
             if option.split()[0] in self.known:
                 return f"give it as {option}{quoted(word)}"
         if "--start" in self.known:
             return 'put a text with spaces in quotation marks, as in --start "En un lugar"'
-        return "each value comes after its option; --help lists all options"
+        return f"each value comes after its option; {HELP}"
 
     def error(self, message: str) -> NoReturn:
         """Raise UserError: a value is missing, of the wrong type, or given to a switch."""
@@ -263,7 +234,9 @@ def _add(target: argparse._ActionsContainer, option: Field[Any], default: Any, t
         default = "auto"
     while type(None) in get_args(kind) or get_origin(kind) is Annotated:
         kind = get_args(kind)[0]  # without its range, or its None
-    if default not in ((), None, ""):
+    if isinstance(default, tuple):
+        default = " ".join(map(str, default))
+    if default not in (None, ""):
         text += f" (default: {default if str(default).isprintable() else repr(default)})"
     how: dict[str, Any] = {"help": text.replace("%", "%%")}
     if kind is bool:
@@ -310,8 +283,7 @@ def _shown(value: object) -> str:
     return shown if len(shown) <= LONGEST_SHOWN else f"{shown[: LONGEST_SHOWN - 1]}…"
 
 
-def nearest(name: str, known: Iterable[str], otherwise: str) -> str:
-    """Return a hint with the name that is most like `name`, or `otherwise` if none is."""
-    words = {each.strip(DASHES): each for each in known}
-    near = difflib.get_close_matches(name.strip(DASHES).lower(), words, n=1, cutoff=0.65)
-    return f"did you mean {words[near[0]]}?" if near else otherwise
+def nearest(word: str, names: Mapping[str, str], otherwise: str) -> str:
+    """Return a hint with what the name that is most like `word` stands for, or `otherwise`."""
+    near = difflib.get_close_matches(word.strip(DASHES).lower(), names, n=1, cutoff=0.7)
+    return f"did you mean {names[near[0]]}?" if near else otherwise
