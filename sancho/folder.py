@@ -136,7 +136,7 @@ class RunFolder(ExitStack):
         if not (self.writes and has_losses):
             return
         record = metrics.as_record(report)
-        self._try(lambda: self._is_in_place and metrics.append_record(self.metrics, record))
+        self._try(lambda: self._append(record))
         if self._writer:
             for name in metrics.METRICS:
                 if record[name] is not None:
@@ -176,7 +176,11 @@ class RunFolder(ExitStack):
                 "is intact"
             ) from None
 
-    def _try(self, write: Callable[[], object]) -> None:
+    def _append(self, record: dict) -> None:
+        if self._is_in_place:
+            metrics.append_record(self.metrics, record)
+
+    def _try(self, write: Callable[[], None]) -> None:
         """Write something; what the system refuses, or has no memory for, becomes a note."""
         try:
             write()
@@ -291,8 +295,7 @@ class RunFolder(ExitStack):
         except UserError as why:
             raise UserError(
                 f"the run ends at step {progress.step}, because its folder was moved or replaced: "
-                f"{why}. Nothing there was overwritten; what the run saved lies where its folder is "
-                "now"
+                f"{why}. Nothing there was overwritten; what was saved lies where that folder is now"
             ) from None
         self._write_beside(progress)
         if not self.best.exists():

@@ -529,13 +529,20 @@ def test_a_checkpoint_that_lies_alone_asks_for_its_text(trained):
     succeed("train.py", "--resume", "--max_iters=8")
 
 
-@pytest.mark.parametrize("name", ["train.py", "evaluate.py"])
-def test_a_text_that_is_not_the_runs_is_an_error(trained, name):
+@pytest.mark.parametrize(
+    ("line", "words"),
+    [
+        ("train.py --resume --max_iters=9", "out/corpus.txt is in the way: "),
+        ("evaluate.py", "out/corpus.txt is not the text that out/best.safetensors learned from"),
+        ("convert.py to-page", "out/corpus.txt is not the text that out/best.safetensors learned"),
+    ],
+)
+def test_a_text_that_is_not_the_runs_is_an_error(trained, line, words):
     path = trained / "corpus.txt"
     path.write_text(TEXT.replace("Mancha", "mancha"), encoding="utf-8")
     before = contents(trained)
-    line = ["--resume", "--max_iters=9"] if name == "train.py" else []
-    assert_refused(run(name, *line), name, "out/corpus.txt is not the text that out/")
+    name, *args = line.split()
+    assert_refused(run(name, *args), name, words)
     assert contents(trained) == before
 
 

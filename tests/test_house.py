@@ -15,16 +15,16 @@ EXPORTS = sorted(
     if path.parent.name != "convert" or path.stem != "__init__"
 )
 LIBRARY = [*(f"sancho/{name}.py" for name in MODULES), *EXPORTS]
-SCRIPTS = ["train.py", "sample.py", "evaluate.py", "convert.py", "data/prepare.py"]
+SCRIPTS = ["train.py", "sample.py", "evaluate.py", "convert.py"]
 # From the ground up. A module, or the folder convert, imports what is below it, or beside it
 # without a circle.
 FLOORS = (
     {"errors", "shell"},
     {"tokenizer", "config", "device", "distributed", "seeds", "threads", "files", "text"},
     {"corpus", "ngrams", "weights", "presets", "numpy_model", "dropout", "counting"},
-    {"sources", "model"},
+    {"model"},
     {"cli", "preflight"},
-    {"loss", "optim", "checkpoint", "generate", "proof"},
+    {"loss", "optim", "checkpoint", "sources", "generate", "proof"},
     {"training"},
     {"plan", "run", "metrics", "folder", "measures", "curve", "convert"},
     {"terminal"},

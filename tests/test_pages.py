@@ -38,7 +38,6 @@ COMMANDS = {name: options for name, (options, _) in SCRIPTS["convert.py"].COMMAN
 OPTIONS = {
     "sample.py": SampleOptions(),
     "evaluate.py": EvaluateOptions(),
-    "data/prepare.py": SCRIPTS["prepare.py"].PrepareOptions(),
 }
 PARSERS = {name: partial(cli.parse, options) for name, options in OPTIONS.items()} | {
     "train.py": parse_train,

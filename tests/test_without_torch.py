@@ -21,7 +21,6 @@ WRITING = {
     "sample.py --checkpoint MODEL --start en --device cpu --dtype float32 --num_samples 2": "",
     "convert.py to-page --checkpoint MODEL": "sancho.html",
     "convert.py to-huggingface --checkpoint MODEL": "sancho-huggingface/model.safetensors",
-    "data/prepare.py --help": "",
 }
 NEEDING = [
     "train.py --help",
@@ -148,7 +147,7 @@ def old_python(version):
 @pytest.mark.parametrize("version", ["3.6", "3.7", "3.8", "3.9"])
 def test_a_python_that_is_too_old_says_so(version):
     python = old_python(version)
-    for script in ("train.py", "sample.py", "evaluate.py", "convert.py", "data/prepare.py"):
+    for script in ("train.py", "sample.py", "evaluate.py", "convert.py"):
         command = [python, "-B", ROOT / script, "--help"]
         done = subprocess.run(command, capture_output=True, encoding="utf-8", timeout=120)
         assert (done.returncode, done.stdout) == (2, "")

@@ -20,8 +20,8 @@ sys.path.insert(0, str(ROOT))
 
 from sancho import checkpoint  # noqa: E402
 from sancho.checkpoint import PRETRAINED, Checkpoint, Progress  # noqa: E402
-from sancho.corpus import read_corpus  # noqa: E402
 from sancho.loss import validation_loss  # noqa: E402
+from sancho.sources import corpus_of  # noqa: E402
 
 # All that decides a run stands here, so that no default of today changes it.
 MODEL = (
@@ -71,7 +71,7 @@ SCALE = 0.83
 
 def options_of(run: Run, begin: Path) -> list[str]:
     """Return the options of train.py for a run; `begin` holds its first weights, if it has any."""
-    line = f"--dataset quijote --max_iters {run.steps} {MODEL} {TRAINING} {run.options}"
+    line = f"--corpus quijote --max_iters {run.steps} {MODEL} {TRAINING} {run.options}"
     options = line.split()
     if run.begins_with:
         options += ["--init_from", str(begin)]
@@ -123,7 +123,7 @@ def main() -> None:
         train(options.out_dir, number)
     made = mean(options.out_dir, SAVED)
     made.weights["head.weight"] *= SCALE
-    loss = validation_loss(made.build_model(), read_corpus(ROOT / "data" / "quijote").val)
+    loss = validation_loss(made.build_model(), corpus_of("quijote").val)
     runs = [best(options.out_dir, number).progress for number in range(len(RUNS))]
     progress = Progress(
         step=sum(run.step for run in runs),
