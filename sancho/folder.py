@@ -295,7 +295,7 @@ class RunFolder(ExitStack):
         except UserError as why:
             raise UserError(
                 f"the run ends at step {progress.step}, because its folder was moved or replaced: "
-                f"{why}. Nothing there was overwritten; what was saved lies where that folder is now"
+                f"{why}. Nothing there was overwritten; what it saved lies where that folder is now"
             ) from None
         self._write_beside(progress)
         if not self.best.exists():
