@@ -124,11 +124,10 @@ def scored_corpus(options: EvaluateOptions, path: Path, saved: Checkpoint) -> Co
     else:
         corpus = sources.corpus_of(options.corpus, options.encoding)
         if corpus.sha256 != saved.corpus_sha256:
-            corpus = remap_ids(corpus.all_validation(), saved.tokenizer)
+            ids = saved.tokenizer.encode(corpus.text, options.unknown)
             learned = sources.kept_corpus(path, saved)
-            if learned is None:
-                return corpus
-            return replace(corpus, train=remap_ids(learned, saved.tokenizer).train)
+            train = remap_ids(learned, saved.tokenizer).train if learned else ids[:0]
+            return replace(corpus, tokenizer=saved.tokenizer, train=train, val=ids)
         note(f"the model learned from {corpus.name}: its validation part is scored")
     require_length(corpus, 1)
     return remap_ids(corpus, saved.tokenizer)

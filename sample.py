@@ -95,6 +95,10 @@ def main(args: Sequence[str]) -> None:
     prompt = read_prompt(options, saved.tokenizer)
     for text in options.stop:
         saved.tokenizer.require_known(text, "--stop")
+    block_size = saved.model_config.block_size
+    if len(prompt) > block_size:
+        read = f"the model reads the last {block_size}, as many as its context has"
+        note(f"the start has {len(prompt):,} characters; {read}")
     model, context = open_model(saved, options.device)
     with context:
         for first in range(0, options.num_samples, SAMPLES_AT_ONCE):

@@ -5,6 +5,7 @@ metadata. A file is checked before it is used, and nothing in it is ever execute
 """
 
 import hashlib
+import io
 import json
 import math
 import platform
@@ -15,13 +16,13 @@ from functools import partial
 from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, BinaryIO
 
 import numpy as np
 import safetensors.numpy
 
 from sancho.config import DeviceConfig, ModelConfig, TrainConfig, from_dict
-from sancho.errors import MissingFile, OtherFunction, UserError, note
+from sancho.errors import MissingFile, OtherFunction, UserError, note, shown
 from sancho.files import atomic_write, existing_file
 from sancho.ngrams import NO_KEY
 from sancho.preflight import problem
@@ -45,6 +46,7 @@ VERSION = "5"
 PRETRAINED = Path(__file__).parent / "pretrained" / "sancho.safetensors"
 BEST = "best.safetensors"
 LAST = "last.safetensors"
+LONGEST_NAME = 200  # characters of the name of a text
 LONGEST_HEADER = 10**8  # bytes, the most that safetensors reads
 # What reading a damaged file can raise (AttributeError for a type that NumPy does not have).
 DAMAGE = (ValueError, KeyError, TypeError, AttributeError, ArithmeticError, RecursionError)
@@ -103,11 +105,11 @@ class Checkpoint:
     """The numbers of characters of the text's files."""
     run: str = ""
     """The id of the run that saved it, which its other files carry as well; empty without a run."""
-    weights: Arrays
+    weights: Arrays = field(repr=False)
     """By the names of `weight_shapes`."""
-    optimizer: Arrays = field(default_factory=dict)
+    optimizer: Arrays = field(default_factory=dict, repr=False)
     """By "weight.state"; empty if training can't go on from this file."""
-    proof: np.ndarray | None = None
+    proof: np.ndarray | None = field(default=None, repr=False)
     """The proof of the trained model, from `proof_of`; None in a file without one."""
 
     @property
@@ -198,7 +200,7 @@ def save(path: str | Path, checkpoint: Checkpoint) -> None:
     )
     metadata = {"format": FORMAT, "version": VERSION, "content": content}
     metadata["sha256"] = _digest(content, tensors)
-    with _naming_short_memory():
+    with _naming_short_memory(sum(array.nbytes for array in tensors.values())):
         raw = safetensors.numpy.save(tensors, metadata)
     with atomic_write(path) as file:
         file.write(raw)
@@ -214,8 +216,12 @@ def _read_proof(content: dict, config: ModelConfig) -> np.ndarray | None:
 
 
 @contextmanager
-def _naming_short_memory() -> Iterator[None]:
-    """Raise MemoryError if safetensors panics, which it does only when memory is short."""
+def _naming_short_memory(size: int) -> Iterator[None]:
+    """Raise MemoryError where safetensors would need `size` bytes that are not there.
+
+    It is written in Rust, which then prints lines of its own before it panics.
+    """
+    np.empty(size, np.uint8)
     try:
         yield
     except BaseException as error:
@@ -274,39 +280,44 @@ def pretrained() -> Checkpoint:
 def load(path: str | Path) -> Checkpoint:
     """Read a checkpoint; weights in half precision become float32.
 
-    Raises MissingFile, or UserError for a file that is not an intact checkpoint.
+    Raises MissingFile, UserError for a file that is not an intact checkpoint, and OSError where the
+    system refuses to read it.
     """
     path = existing_file(path, "the checkpoint")
-    _require_safetensors(path)
+    raw = path.read_bytes()  # safetensors' own errors don't say why the system refused a file
+    _require_safetensors(path, raw)
     try:
-        with _naming_short_memory(), safetensors.safe_open(path, "numpy") as file:
-            metadata = file.metadata() or {}
-            if (metadata.get("format"), metadata.get("version")) == (FORMAT, VERSION):
-                tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
-                return _read(metadata, tensors)
+        metadata = _header(io.BytesIO(raw)).get("__metadata__", {})
+        if (metadata.get("format"), metadata.get("version")) == (FORMAT, VERSION):
+            with _naming_short_memory(len(raw)):
+                tensors = safetensors.numpy.load(raw)
+            return _read(metadata, tensors)
     except UserError as error:  # an option, or a value of one, that is unknown here
         advice = "use the sancho-mini that wrote it"
-        raise UserError(
-            f"this program can't open the checkpoint {path}: {error}; {advice}"
-        ) from None
+        why = shown(error)
+        raise UserError(f"this program can't open the checkpoint {path}: {why}; {advice}") from None
     except (safetensors.SafetensorError, *DAMAGE) as error:
-        why = f"{error} is missing" if isinstance(error, KeyError) else error
+        why = shown(f"{error} is missing" if isinstance(error, KeyError) else error)
         damage = f"the checkpoint {path} is damaged: {why}"
         raise UserError(f"{damage}; use another checkpoint") from None
     if metadata.get("format") != FORMAT:
-        raise UserError(f"{path} is not a checkpoint of sancho-mini; use one from train.py")
-    versions = f"version {metadata.get('version')}, but this program reads version {VERSION}"
+        raise UserError(f"{path} is not a checkpoint of sancho-mini; use one of a run")
+    versions = f"version {shown(metadata.get('version'))}, but this program reads version {VERSION}"
     raise UserError(f"{path} has {versions}; use the sancho-mini that wrote it")
 
 
-def _require_safetensors(path: Path) -> None:
-    with open(path, "rb") as file:
-        start = file.read(9)
-    if start[8:] != b"{":  # a header's length stands before it, which may begin like a pickle
+def _header(file: BinaryIO) -> dict:
+    """Return the header of a safetensors file: https://github.com/huggingface/safetensors."""
+    size = int.from_bytes(file.read(8), "little")
+    return json.loads(file.read(min(size, LONGEST_HEADER)))
+
+
+def _require_safetensors(path: Path, raw: bytes) -> None:
+    if raw[8:9] != b"{":  # a header's length stands before it, which may begin like a pickle
         what = "is not a safetensors file"
-        if start[:2] == b"PK" or start[:1] == b"\x80":
+        if raw[:2] == b"PK" or raw[:1] == b"\x80":
             what = "is a pickle (.pt or .pkl): it can run code when opened, so it is refused"
-        raise UserError(f"{path} {what if start else 'is empty'}; use one that train.py wrote")
+        raise UserError(f"{path} {what if raw else 'is empty'}; use one of a run")
 
 
 def _read(metadata: dict[str, str], tensors: Arrays) -> Checkpoint:
@@ -326,7 +337,7 @@ def _read(metadata: dict[str, str], tensors: Arrays) -> Checkpoint:
         train_config=from_dict(TrainConfig, content["train"]),
         device_config=from_dict(DeviceConfig, content["device"]),
         progress=from_dict(Progress, content["progress"]),
-        corpus_name=_text(content["corpus"]["name"]),
+        corpus_name=_name(content["corpus"]["name"]),
         corpus_sha256=_text(content["corpus"]["sha256"]),
         corpus_lengths=_lengths(content["corpus"]["lengths"]),
         run=_text(content["run"]),
@@ -344,12 +355,16 @@ def origin_of(path: Path) -> Origin | None:
     Raises OSError.
     """
     with suppress(*DAMAGE), open(path, "rb") as file:
-        size = int.from_bytes(file.read(8), "little")
-        metadata = json.loads(file.read(min(size, LONGEST_HEADER)))["__metadata__"]
-        content = json.loads(metadata["content"])
+        content = json.loads(_header(file)["__metadata__"]["content"])
         corpus = content["corpus"]
         return Origin(_text(content["run"]), _text(corpus["sha256"]), _lengths(corpus["lengths"]))
     return None
+
+
+def _name(value: object) -> str:
+    if not isinstance(value, str) or shown(value, LONGEST_NAME) != value:
+        raise ValueError(f"the name of its text is {value!r}")
+    return value
 
 
 def _lengths(values: object) -> tuple[int, ...]:

@@ -14,7 +14,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Annotated, Any, Literal, NoReturn, TypeVar, get_args, get_origin
 
-from sancho.errors import UserError
+from sancho.errors import UserError, shown
 from sancho.shell import quoted
 
 Options = TypeVar("Options")
@@ -126,7 +126,7 @@ class _Parser(argparse.ArgumentParser):
         """Return the values that `args` give. Raises UserError for what is no option."""
         found, unknown = self.parse_known_args(args)
         if "help" in found:
-            self.print_help()
+            sys.stdout.write(self.format_help())  # argparse would hide that it is refused
             sys.exit(0)
         options = [arg.partition("=")[0] for arg in unknown if arg.startswith(tuple(DASHES))]
         if options:
@@ -277,10 +277,9 @@ def _helps(cls: type) -> dict[str, str]:
 
 
 def _shown(value: object) -> str:
-    """Return a value for an error line: cut off if it is long, escaped if it has odd characters."""
+    """Return a value for an error line, in quotation marks if it has blanks or odd characters."""
     text = str(value)
-    shown = text if text.isprintable() and " " not in text else repr(text)
-    return shown if len(shown) <= LONGEST_SHOWN else f"{shown[: LONGEST_SHOWN - 1]}…"
+    return shown(text if text.isprintable() and " " not in text else repr(text), LONGEST_SHOWN)
 
 
 def nearest(word: str, names: Mapping[str, str], otherwise: str) -> str:

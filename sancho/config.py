@@ -336,6 +336,8 @@ class EvaluateOptions(CorpusConfig, CheckpointOption):
     corpus: tuple[str, ...] = ()
     """Another text to score, as for train.py: the whole of it (default: the validation part of the
     text that the model learned from)."""
+    unknown: UnknownPolicy = "error"
+    """What to do with characters of --corpus that the model has never seen."""
     json: bool = False
     """Print JSON instead of the report."""
     device: DeviceConfig = field(default_factory=DeviceConfig)

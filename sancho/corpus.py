@@ -64,11 +64,6 @@ class Corpus:
             lengths=lengths,
         )
 
-    def all_validation(self) -> "Corpus":
-        """Return the corpus with its whole text as the validation part."""
-        ids = self.tokenizer.ids_of(self.text)
-        return replace(self, train=ids[:0], val=ids)
-
 
 def digest(raw: bytes, lengths: Sequence[int]) -> str:
     """Return the SHA-256 of a text in UTF-8, and of the lengths of its files if it has several.
@@ -91,7 +86,7 @@ def remap_ids(corpus: Corpus, tokenizer: CharTokenizer) -> Corpus:
     if missing := sorted(set(corpus.tokenizer.characters) - set(tokenizer.characters)):
         raise UserError(
             f"the model does not know these characters of {corpus.name}: {missing[:20]}; take them "
-            "out of the text, or train the model on it first (train.py --init_from)"
+            "out of the text, or train the model on it first (--init_from)"
         )
     new_id = tokenizer.ids_of(corpus.tokenizer.characters)
     train, val = new_id[corpus.train], new_id[corpus.val]

@@ -3,7 +3,8 @@
 import logging
 
 LOG = logging.getLogger("sancho")
-"""The logger of all lines for the user; they go to stderr unless a program sets it otherwise."""
+"""The logger of all lines for the user. The scripts show all of them on stderr; elsewhere, unless a
+program sets it otherwise, notes and errors are shown, and what a run tells is not."""
 
 
 class UserError(ValueError):
@@ -23,10 +24,19 @@ class MissingFile(UserError, FileNotFoundError):
 
 
 def say(message: str) -> None:
-    """Tell the user something in a line. It is no error if nobody can read it any more."""
-    LOG.warning(message)
+    """Tell the user what a run does, in a line of the level INFO."""
+    LOG.info(message)
 
 
 def note(message: str) -> None:
-    """Tell the user something that is not an error, but important."""
-    say(f"note: {message}")
+    """Tell the user something that is not an error, but important: the level is WARNING."""
+    LOG.warning(f"note: {message}")
+
+
+def shown(words: object, longest: int = 200) -> str:
+    """Return words of a file or a server for a message: control characters escaped, the end cut
+    off."""
+    text = str(words)
+    if not text.isprintable():
+        text = "".join(c if c.isprintable() else repr(c)[1:-1] for c in text)
+    return text if len(text) <= longest else f"{text[: longest - 1]}…"

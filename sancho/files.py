@@ -83,7 +83,8 @@ class FolderLock:
 
     def release(self, *, is_lost: bool = False) -> None:
         """Let others in again. is_lost: whether the locked folder is no longer there."""
-        self._lock.release(force=is_lost)
+        with suppress(OSError):  # the system releases it at the end of the process
+            self._lock.release(force=is_lost)
 
 
 @contextmanager

@@ -198,6 +198,12 @@ class RunFolder(ExitStack):
             checkpoint.save(self.best, replace(saved, optimizer={}))
             self._best_loss = loss
         checkpoint.save(self.last, saved)
+        try:
+            self._draw()
+        except OSError as error:
+            note(f"the curve is not drawn ({reason(error)}); the run is saved")
+
+    def _draw(self) -> None:
         if records := metrics.read_metrics(self.metrics):
             with atomic_write(self.curve) as out:
                 out.write(curve.draw_curve(records, self._run).encode())

@@ -145,8 +145,10 @@ def generate(
     prompt: (T,) ids, T ≥ 1, the same for all samples. Sample number i draws from a random generator
     of its own, which depends only on (seed, i). When the context exceeds block_size characters,
     only its newest quarter is kept, so it always holds between a quarter of a block and a block.
-    Raises ValueError for an empty prompt.
+    Raises ValueError for an empty prompt, and TypeError for a text in place of ids.
     """
+    if isinstance(prompt, str):
+        raise TypeError("the prompt is a text; give its ids: tokenizer.encode(prompt)")
     if not len(prompt):
         raise ValueError("the prompt is empty")
     generators = [generator(seed, Purpose.SAMPLING, i) for i in samples]

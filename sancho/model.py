@@ -89,11 +89,16 @@ class MultiHeadAttention(nn.Module):
         return q, k, v.transpose(1, 2)
 
 
+def relu2(x: Tensor) -> Tensor:
+    """max(x, 0)²: So et al. 2021, arXiv:2109.08668."""
+    return F.relu(x).square()
+
+
 ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
     "relu": F.relu,
     "gelu": F.gelu,
     "silu": F.silu,
-    "relu2": lambda x: F.relu(x).square(),  # So et al. 2021, arXiv:2109.08668
+    "relu2": relu2,
     "geglu": F.gelu,
     "swiglu": F.silu,
 }

@@ -12,6 +12,7 @@ The result for one text does not depend on the others, to the last bit. Axes are
 """
 
 from collections.abc import Callable, Collection
+from functools import partial
 
 import numpy as np
 
@@ -28,6 +29,16 @@ from sancho.weights import (
 
 Function = Callable[[np.ndarray], np.ndarray]
 Weights = dict[str, np.ndarray]
+
+
+def relu(x: np.ndarray) -> np.ndarray:
+    """max(x, 0)"""
+    return np.maximum(x, 0)
+
+
+def relu2(x: np.ndarray) -> np.ndarray:
+    """max(x, 0)²"""
+    return np.square(np.maximum(x, 0))
 
 
 def silu(x: np.ndarray) -> np.ndarray:
@@ -51,10 +62,10 @@ def gelu(x: np.ndarray) -> np.ndarray:
 
 
 ACTIVATIONS: dict[str, Function] = {
-    "relu": lambda x: np.maximum(x, 0),
+    "relu": relu,
     "gelu": gelu,
     "silu": silu,
-    "relu2": lambda x: np.square(np.maximum(x, 0)),
+    "relu2": relu2,
     "geglu": gelu,
     "swiglu": silu,
 }
@@ -238,13 +249,18 @@ def _onto_stream(config: ModelConfig, weights: Weights, name: str) -> Function:
 def _linear(matrix: np.ndarray, bias: np.ndarray) -> Function:
     """Return x, (B, T, in) -> x · matrixᵀ + bias, (B, T, out), in float32."""
     weight = np.ascontiguousarray(matrix.T, dtype=np.float32)  # (in, out): read in order
-    if not bias.any():
-        return lambda x: x @ weight
-    shift = bias.astype(np.float32)
-    return lambda x: x @ weight + shift
+    return partial(_affine, weight, bias.astype(np.float32) if bias.any() else None)
+
+
+def _affine(weight: np.ndarray, shift: np.ndarray | None, x: np.ndarray) -> np.ndarray:
+    product = x @ weight
+    return product if shift is None else product + shift
 
 
 def _normaliser(size: int, epsilon: float) -> Function:
     """Return x -> x / |x| over the last axis, with ε added to the mean of the squares."""
-    floor = np.float32(size * epsilon)
-    return lambda x: x / np.sqrt(np.vecdot(x, x)[..., None] + floor)
+    return partial(_normalised, np.float32(size * epsilon))
+
+
+def _normalised(floor: np.float32, x: np.ndarray) -> np.ndarray:
+    return x / np.sqrt(np.vecdot(x, x)[..., None] + floor)

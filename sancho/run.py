@@ -1,6 +1,6 @@
 """The start of a run: its model and optimizers, and the lines that describe it."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -16,7 +16,8 @@ from sancho.text import beginning, what_is_odd
 from sancho.training import TrainingState
 from sancho.weights import count_parameters
 
-SHOWN = 40  # new characters that are listed
+SHOWN = 40  # characters that are listed
+MANY = 50  # characters that occur once; a book has a few
 
 
 @dataclass(frozen=True)
@@ -111,8 +112,8 @@ def describe(run: Run, out_dir: Path, processes: int = 1) -> str:
         lines.append(f"the length of the text decides: {decided}")
     new = corpus.tokenizer.characters[len(initial.characters) :] if initial else ""
     if new:
-        shown = " ".join(map(repr, new[:SHOWN])) + " …" * (len(new) > SHOWN)
-        lines.append(f"{len(new):,} characters that the model did not know: {shown}")
+        listed = " ".join(map(repr, new[:SHOWN])) + " …" * (len(new) > SHOWN)
+        lines.append(f"{len(new):,} characters that the model did not know: {listed}")
     compiled = ", compiled" if train.compile else ""
     shared = f", {processes} processes" if processes > 1 else ""
     threads = f", threads: {train.threads}" if state.device.on_cpu else ""
@@ -125,5 +126,29 @@ def describe_text(corpus: Corpus, out_dir: Path) -> str:
     lines = [f"{corpus.name} begins with {beginning(corpus.text)}"]
     if odd := what_is_odd(corpus.text, corpus.tokenizer.characters):
         lines.append(f"note: {corpus.name} has {odd}")
+    lines += [f"note: {each}" for each in _about_rare_characters(corpus)]
     lines.append(f"{out_dir} keeps the text ({CORPUS}): who gets the folder gets the text")
     return "\n".join(lines)
+
+
+def _about_rare_characters(corpus: Corpus) -> Iterator[str]:
+    """Yield what to know of characters that a model learns from one place of the text, or none."""
+    size = corpus.tokenizer.vocab_size
+    train, val = (np.bincount(part, minlength=size) for part in (corpus.train, corpus.val))
+    if only := _named(corpus, (train == 0) & (val > 0)):
+        yield (
+            f"the validation part has characters that the training part has not, which make its "
+            f"loss higher: {only}"
+        )
+    once = train + val == 1
+    if once.sum() >= MANY:
+        yield (
+            f"{once.sum():,} characters occur only once, too seldom to be learned; if they are "
+            f"strays, take them out of the text: {_named(corpus, once)}"
+        )
+
+
+def _named(corpus: Corpus, chosen: np.ndarray) -> str:
+    """Return the first of the chosen characters, (V,) bool, of a vocabulary."""
+    names = [repr(corpus.tokenizer.characters[i]) for i in np.flatnonzero(chosen)]
+    return " ".join(names[:SHOWN]) + " …" * (len(names) > SHOWN)

@@ -158,6 +158,8 @@ def _shortened(name: str) -> str:
 
 def _files_of(word: str) -> list[Path]:
     """Return the files that a path stands for, or that of the text in DATA with this name."""
+    if re.match(r"(\w{3,}:/|www\.)", word) and not Path(word).exists():
+        raise UserError(f"{word} is an address; download it, and give the path of the file")
     path = Path(word).expanduser()
     named = DATA / f"{word}.txt"
     if named.is_file() and not path.exists():
@@ -174,8 +176,6 @@ def text_files(path: str | Path) -> list[Path]:
     path = Path(path)
     if path.is_file():
         return [path]
-    if re.match(r"\w{3,}:/", str(path)):
-        raise UserError(f"{path} is an address; download it, and give the path of the file")
     root = Path(path.anchor)
     inside = path.glob("*") if path.is_dir() else root.glob(str(path.relative_to(root)))
     # macOS leaves files beside others whose names begin with a dot.
@@ -184,10 +184,12 @@ def text_files(path: str | Path) -> list[Path]:
     if path.is_dir():
         found = [each for each in found if each.suffix.lower() == ".txt"]
         if not found:
-            raise UserError(f"the folder {path} has no .txt file; give the path of a text")
+            deeper = "a pattern such as FOLDER/**/*.txt finds those in folders inside it"
+            raise UserError(f"the folder {path} has no .txt file; give another path; {deeper}")
     elif not found:
         return [_existing_text(path)]
-    note(f"{path}: {len(found):,} files, read as one text in the order of their names")
+    if len(found) > 1:
+        note(f"{path}: {len(found):,} files, read as one text in the order of their names")
     return found
 
 

@@ -12,25 +12,41 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any
 
 from tqdm import tqdm
 
 from sancho import preflight
-from sancho.errors import LOG, UserError, say
+from sancho.errors import LOG, UserError, say, shown
 
 if TYPE_CHECKING:
     from sancho.training import Report, TrainingState
 
 LINE_SECONDS = 10.0  # between lines about a run in a log file
+LONGEST_LINE = 2000  # characters
 
 
 def run_script(main: Callable[[Sequence[str]], int | None]) -> None:
     """Run a script's main(args) and exit with 0, or with 2 and one line for an error of the user.
 
-    Any other exception is a bug and keeps its traceback.
+    Any other exception is a bug and keeps its traceback. In a notebook, whose %run goes on after
+    the script, the streams are then what they were before.
     """
     preflight.hear_interrupts()
+    before = sys.stdin, sys.stdout, sys.stderr
+    _prepare_streams()
+    lines = _Lines()
+    LOG.addHandler(lines)
+    LOG.setLevel(logging.INFO)
+    try:
+        status = _status_of(main)
+    finally:
+        LOG.removeHandler(lines)
+        sys.stdin, sys.stdout, sys.stderr = before
+    sys.exit(status)
+
+
+def _prepare_streams() -> None:
     for name in ("stdin", "stdout", "stderr"):
         file = getattr(sys, name)
         if file is None:  # closed; the next file that is opened would take its place
@@ -42,40 +58,56 @@ def run_script(main: Callable[[Sequence[str]], int | None]) -> None:
             file.reconfigure(encoding="utf-8", errors="surrogateescape")
     sys.stdout = _Output(sys.stdout)
     sys.stderr = _Screen(sys.stderr)
-    if logging.lastResort:
-        LOG.addHandler(logging.lastResort)
+
+
+def _status_of(main: Callable[[Sequence[str]], int | None]) -> int:
+    """Return the exit status of main(args), and say what went wrong."""
     try:
-        status = main(sys.argv[1:])
+        status = _ended(main)
         sys.stdout.flush()  # here, where a refusal is handled
-        sys.exit(status)
+        return status
     except UserError as error:
-        _fail(str(error))
+        return _fail(str(error))
     except ModuleNotFoundError as error:
-        if error.name == "torch":
-            preflight.require("torch")
+        preflight.require(*(["torch"] if error.name == "torch" else []))
         raise
     except ReaderGone:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        sys.exit(0)
+        return 0
     except OSError as error:
         if error.strerror is None:
             raise
         where = f"{error.filename}: " if error.filename else ""
-        _fail(f"{where}{error.strerror}; nothing that was saved before is lost")
+        return _fail(f"{where}{error.strerror}; nothing that was saved before is lost")
     except (MemoryError, RuntimeError) as error:
         # PyTorch raises a plain RuntimeError; its words differ on a CPU, on Windows and on a GPU.
         words = "allocate memory|not enough memory|out of memory"
         if isinstance(error, RuntimeError) and not re.search(words, str(error)):
             raise
-        _fail("not enough memory; try a smaller model, batch or text, or fewer samples")
+        return _fail("not enough memory; try a smaller model, batch or text, or fewer samples")
     except KeyboardInterrupt:
         say("\ninterrupted")
-        sys.exit(130)
+        return 130
 
 
-def _fail(message: str) -> NoReturn:
-    say(f"{Path(sys.argv[0]).name}: error: {' '.join(message.split())}")
-    sys.exit(2)
+def _ended(main: Callable[[Sequence[str]], int | None]) -> int:
+    """Return the status with which main(args) returns, or exits as --help does."""
+    try:
+        return main(sys.argv[1:]) or 0
+    except SystemExit as end:
+        return end.code if isinstance(end.code, int) else 0
+
+
+def _fail(message: str) -> int:
+    LOG.error(f"{Path(sys.argv[0]).name}: error: {' '.join(message.split())}")
+    return 2
+
+
+class _Lines(logging.Handler):
+    """Shows lines on stderr; what a file has put into one can't control the terminal."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        lines = record.getMessage().split("\n")
+        sys.stderr.write("\n".join(shown(line, LONGEST_LINE) for line in lines) + "\n")
 
 
 class ReaderGone(Exception):
@@ -123,10 +155,18 @@ class _Output(_Stream):
             yield
         except OSError as error:
             is_file = self._is_file()
+            self._discard()
             if error.errno in (errno.EPIPE, errno.EIO, errno.EINVAL) and not is_file:
                 raise ReaderGone from None
             error.filename = "standard output"
             raise
+
+    def _discard(self) -> None:
+        """Let what is left of the text go nowhere, or Python would write it again at its end."""
+        with suppress(OSError, ValueError):  # it may have no descriptor
+            nowhere = os.open(os.devnull, os.O_WRONLY)
+            os.dup2(nowhere, self.stream.fileno())
+            os.close(nowhere)
 
     def _is_file(self) -> bool:
         with suppress(OSError, ValueError):  # it may have no descriptor
@@ -173,9 +213,15 @@ def with_progress(reports: "Iterable[Report]", state: "TrainingState") -> "Itera
     """
     losses: dict[str, str] = {}
     total = state.train_config.max_iters
+    begin = state.progress.step, state.progress.seconds
     last_line = time.monotonic()
+    in_notebook = "JPY_PARENT_PID" in os.environ  # its !command has a terminal that keeps each bar
     with tqdm(
-        total=total, initial=state.progress.step, unit="step", dynamic_ncols=True, disable=None
+        total=total,
+        initial=state.progress.step,
+        unit="step",
+        dynamic_ncols=True,
+        disable=in_notebook or None,
     ) as bar:
         for report in reports:
             bar.update(report.step - bar.n)
@@ -190,14 +236,18 @@ def with_progress(reports: "Iterable[Report]", state: "TrainingState") -> "Itera
                 is_due = time.monotonic() - last_line >= LINE_SECONDS
                 if bar.disable and (is_due or report.val_loss is not None):
                     last_line = time.monotonic()
-                    say(_as_line(report, losses, total))
+                    say(_as_line(report, losses, total, begin))
             if report.sample is not None:
                 bar.write(f"    {' '.join(report.sample.split())}", file=sys.stderr)
             yield report
 
 
-def _as_line(report: "Report", shown: dict[str, str], total: int) -> str:
-    text = ", ".join(f"{name} {value}" for name, value in shown.items())
-    left = report.seconds / report.step * (total - report.step)
+def _as_line(
+    report: "Report", figures: dict[str, str], total: int, begin: tuple[int, float]
+) -> str:
+    """Return a report as a line; begin: steps and seconds of the run when this process began."""
+    text = ", ".join(f"{name} {value}" for name, value in figures.items())
+    step, seconds = begin
+    left = (report.seconds - seconds) / max(1, report.step - step) * (total - report.step)
     times = f"{tqdm.format_interval(report.seconds)} gone, {tqdm.format_interval(left)} left"
     return f"step {report.step:,} of {total:,}: {text}; {times}"

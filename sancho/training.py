@@ -459,3 +459,7 @@ class TrainingLoop:
             seed = seed_of(config.seed, Purpose.DROPOUT, step, number)
             generators.append(torch.Generator().manual_seed(seed))
         return Dropout.drawing_from(generators)
+
+
+if __name__ == "__main__":
+    raise SystemExit("sancho.training is a part of the library; start train.py")

@@ -562,7 +562,9 @@ def test_what_is_odd_in_a_text_is_told_when_a_run_begins_and_not_again(project):
 def test_stdout_is_the_prompt_its_continuation_and_a_newline(trained):
     line = ["--start", "En un lugar", "--max_new_tokens=30"]
     result = succeed("sample.py", *line)
-    assert result.err == ""
+    read = "the model reads the last 8, as many as its context has"
+    assert result.err == f"note: the start has 11 characters; {read}\n"
+    assert succeed("sample.py", "--start=En un lu").err == ""
     assert result.out.startswith("En un lugar") and result.out.endswith("\n")
     assert len(result.out) == len("En un lugar") + 30 + 1
     assert set(result.out) <= set(TEXT)
@@ -688,7 +690,9 @@ def test_evaluate_scores_all_of_a_text_of_ones_own_and_writes_nothing(
     short = json.loads(succeed("evaluate.py", *line).out)
     assert short["characters"]["validation"] == 1000
     refused = run("evaluate.py", "--corpus=strange.txt")
-    assert_refused(refused, "evaluate.py", "does not know these characters of strange: ['ψ']")
+    assert_refused(refused, "evaluate.py", "unknown to this model: 'ψ' at", "go on with --unknown")
+    skipped = succeed("evaluate.py", "--corpus=strange.txt", "--unknown=skip").out
+    assert f"over {len(text) + 1:,} characters" in skipped  # with the line break after the ψ
     refused = run("evaluate.py", "--corpus=empty.txt")
     assert_refused(refused, "evaluate.py", "empty contains no text; give a file that does")
     assert_refused(run("evaluate.py", "--encoding=utf-16"), "evaluate.py", "--corpus names a file")

@@ -41,8 +41,6 @@ def test_of_several_files_the_last_tenth_of_each_is_for_validation():
     assert decode(found.val) == "b" * 5 + "\n" + "a" * 9 + "\n"
     assert decode(found.train) == "b" * 54 + "a" * 90 + "short\n"
     assert (found.text, found.lengths) == ("".join(texts), (60, 100, 6))
-    whole = found.all_validation()
-    assert (len(whole.train), decode(whole.val)) == (0, found.text)
 
 
 def test_one_text_that_is_cut_in_two_ways_is_two_texts():

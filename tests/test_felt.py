@@ -1,7 +1,6 @@
 """Small things that a user would feel: lines of a log, what is counted, locks, what is read."""
 
 import errno
-import io
 import os
 import signal
 import subprocess
@@ -25,66 +24,16 @@ from conftest import (
     start_process,
     succeed,
 )
-from tqdm import tqdm
 
 from sancho import checkpoint, ngrams, terminal
-from sancho.config import TrainConfig
 from sancho.counting import kneser_ney_losses
 from sancho.distributed import World, process_group
 from sancho.errors import LOG, UserError
 from sancho.files import locked
 from sancho.folder import RunFolder
 from sancho.threads import thread_pool
-from sancho.training import Report
 
 posix = pytest.mark.skipif(sys.platform == "win32", reason="here: no links, no such errors")
-
-
-class State:
-    """As much of a TrainingState as the bar asks for."""
-
-    def __init__(self, step: int = 0, max_iters: int = 100) -> None:
-        self.train_config = TrainConfig(max_iters=max_iters)
-        self.progress = type("Progress", (), {"step": step})
-        self.is_evaluation_due = False
-
-
-def reports(steps: range, clock: list[float], seconds: float = 2.0) -> list[Report]:
-    for step in steps:
-        clock[0] += seconds
-        rest = {"tokens": step, "lr": 0.1, "tokens_per_second": 1.0, "train_loss": 3.0}
-        yield Report(step=step, seconds=seconds * step, **rest)
-
-
-def test_a_log_file_gets_a_line_every_ten_seconds_with_the_time_that_is_left(monkeypatch, caplog):
-    clock = [0.0]
-    monkeypatch.setattr(time, "monotonic", lambda: clock[0])
-    monkeypatch.setattr(sys, "stderr", io.StringIO())
-    passed = [*terminal.with_progress(reports(range(1, 31), clock), State())]
-    assert len(passed) == 30
-    assert [line.partition(":")[0] for line in caplog.messages] == [
-        f"step {step} of 100" for step in (5, 10, 15, 20, 25, 30)
-    ]
-    assert caplog.messages[2] == "step 15 of 100: loss 3.000; 00:30 gone, 02:50 left"
-
-
-def test_the_bar_counts_steps_from_where_the_run_goes_on(monkeypatch):
-    bars = []
-
-    class Bar(tqdm):
-        def __init__(self, **options: object) -> None:
-            super().__init__(**options | {"disable": False, "file": io.StringIO()})
-            bars.append(self)
-
-    monkeypatch.setattr(terminal, "tqdm", Bar)
-    clock = [0.0]
-    state = State(step=40)
-    for report in terminal.with_progress(reports(range(41, 61), clock), state):
-        state.is_evaluation_due = report.step % 10 == 0
-        assert bars[0].n == report.step
-    evaluation = Report(step=60, tokens=1, seconds=1.0, lr=0.1, tokens_per_second=1.0, val_loss=2.0)
-    [*terminal.with_progress([evaluation, evaluation], State(step=60))]
-    assert (bars[0].initial, bars[0].total, bars[0].n, bars[1].n) == (40, 100, 60, 60)
 
 
 # --- what is counted ------------------------------------------------------------------------

@@ -325,7 +325,7 @@ def refuse_to_sync(patch: pytest.MonkeyPatch, number: int, path: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "way", "number"),
     [
-        *((name, "replace", errno.ENOSPC) for name in [FILES[0], *FILES[2:4]]),
+        *((name, "replace", errno.ENOSPC) for name in (FILES[0], FILES[3])),
         ("last.safetensors", "replace", errno.EIO),
         ("best.safetensors", "fsync", errno.EIO),
         ("last.safetensors", "fsync", errno.ENOSPC),
@@ -360,6 +360,20 @@ def test_a_save_that_is_refused_is_a_note_and_made_up_for(
     assert checkpoint.load(folder.last).progress.step == 8
     best = checkpoint.load(folder.best).progress
     assert best.step == (8 if name == "best.safetensors" else 7)
+    folder.retry_save(state)  # nothing is left to do
+
+
+def test_a_curve_that_is_refused_is_a_note_and_the_run_is_saved(out, going_on, monkeypatch, caplog):
+    folder, state = going_on(out)
+    state.progress.step = 7
+    refuse(monkeypatch, errno.EACCES, lambda path: path.name == "curve.svg")
+    folder.save(state)
+    (said,) = caplog.messages
+    assert (
+        said
+        == f"note: the curve is not drawn (Permission denied: {out}/curve.svg); the run is saved"
+    )
+    assert checkpoint.load(folder.last).progress.step == 7
     folder.retry_save(state)  # nothing is left to do
 
 

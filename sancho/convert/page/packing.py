@@ -132,6 +132,6 @@ def measuring_text(
         return own.name, saved.tokenizer.look_up(text)
     try:
         text = Path(data, "apocrifo.txt").read_text(encoding="utf-8")
-    except OSError:
+    except FileNotFoundError:
         return None
     return "apocrifo", saved.tokenizer.encode(text[:MEASURED], "skip")
