@@ -1,4 +1,4 @@
-"""Export a trained model to other programs, or import one: python convert.py to-page [--help]."""
+"""Export a trained model to other programs: python convert.py to-page [--help]."""
 
 from sancho import preflight
 
@@ -12,7 +12,6 @@ from typing import Any
 
 from sancho import cli, sources, terminal
 from sancho.convert.huggingface import ToHuggingFaceOptions, to_huggingface
-from sancho.convert.nanogpt import FromNanogptOptions, from_nanogpt
 from sancho.convert.onnx import ToOnnxOptions, to_onnx
 from sancho.convert.page import ToPageOptions, to_page
 from sancho.errors import UserError, say
@@ -22,11 +21,10 @@ COMMANDS: dict[str, Command] = {
     "to-page": (ToPageOptions(), lambda options: to_page(options, sources.DATA)),
     "to-huggingface": (ToHuggingFaceOptions(), to_huggingface),
     "to-onnx": (ToOnnxOptions(), to_onnx),
-    "from-nanogpt": (FromNanogptOptions(), from_nanogpt),
 }
 
 
-DESCRIPTION = "Export a trained model to other programs, or import one that nanoGPT trained."
+DESCRIPTION = "Export a trained model to other programs."
 
 
 def parse_command(commands: Mapping[str, Any], args: Sequence[str]) -> tuple[str, Any]:
@@ -49,7 +47,7 @@ def parse_command(commands: Mapping[str, Any], args: Sequence[str]) -> tuple[str
 
 
 def main(args: Sequence[str]) -> None:
-    """Command → model → exported files, or an imported checkpoint."""
+    """Command → model → exported files."""
     defaults = {name: options for name, (options, _) in COMMANDS.items()}
     name, options = parse_command(defaults, args)
     for line in COMMANDS[name][1](options):

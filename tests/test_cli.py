@@ -250,11 +250,7 @@ BAD_LINES = [
     ("sample.py", "--checkpoint data", "the folder data has no checkpoint;"),
     ("evaluate.py", "--checkpoint MODEL", "learned from golden, but corpus.txt is not beside it"),
     ("train.py", "--corpus tiny --out_dir PRETRAINED", "is the pretrained model's; choose another"),
-    (
-        "convert.py",
-        "",
-        "give a command; the commands are to-page, to-huggingface, to-onnx, from-nanogpt",
-    ),
+    ("convert.py", "", "give a command; the commands are to-page, to-huggingface, to-onnx"),
     ("convert.py", "to-pag", "unknown command to-pag; did you mean to-page?"),
 ]
 

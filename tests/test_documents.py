@@ -16,8 +16,12 @@ from pathlib import Path
 
 import pytest
 import torch
-from conftest import ROOT
-from test_pages import ALL_PAGES, PAIRS, PARSERS, commands, page, prose
+from conftest import ROOT, randomise
+from test_pages import ALL_PAGES, PAIRS, PARSERS, commands, page, programs, prose
+from torch import nn
+from torch.nn import functional as F
+
+from sancho import checkpoint
 
 MEASURED = ["benchmarks/README.md", "sancho/pretrained/README.md"]
 """Where figures stand with the command that measures them."""
@@ -25,6 +29,7 @@ QUOTING = ["README.md", "README.es.md"]
 """Pages that quote them."""
 BLOCK = re.compile(r"(<!-- needs: .+ -->\n)?^```(bash|python)\n(.*?)^```", re.MULTILINE | re.DOTALL)
 STEPS = 3
+CHARACTERS = "\n aeñ𝕏"
 
 
 def is_measured(figure: str, measured: str) -> bool:
@@ -116,12 +121,77 @@ def run_block(kind: str, code: str, folder: Path) -> None:
         assert done.returncode == 0, f"{shlex.join(words)}\n{done.stderr[-2000:]}"
 
 
-@pytest.fixture
-def copy(tmp_path: Path, monkeypatch) -> Path:
-    """A copy of the project, with what the pages suppose a reader to have."""
-    monkeypatch.syspath_prepend(ROOT / "tests" / "convert")
-    from test_nanogpt import their_checkpoint, their_meta  # not above: its folder is no package
+def nanogpt_block(C: int, bias: bool) -> nn.ModuleDict:
+    attention = {"c_attn": nn.Linear(C, 3 * C, bias), "c_proj": nn.Linear(C, C, bias)}
+    feed_forward = {"c_fc": nn.Linear(C, 4 * C, bias), "c_proj": nn.Linear(4 * C, C, bias)}
+    parts = {"attn": nn.ModuleDict(attention), "mlp": nn.ModuleDict(feed_forward)}
+    parts |= {"ln_1": nn.LayerNorm(C, bias=bias), "ln_2": nn.LayerNorm(C, bias=bias)}
+    return nn.ModuleDict(parts)
 
+
+class NanoGPT(nn.Module):
+    """A GPT-2 of PyTorch's own parts, whose weights have the names that nanoGPT gives them."""
+
+    def __init__(self, bias: bool) -> None:
+        super().__init__()
+        V, C, block_size = len(CHARACTERS), 16, 8
+        self.arguments = {"n_layer": 2, "n_head": 2, "n_embd": C, "block_size": block_size}
+        self.arguments |= {"bias": bias, "vocab_size": V, "dropout": 0.1}
+        parts = {
+            "wte": nn.Embedding(V, C),
+            "wpe": nn.Embedding(block_size, C),
+            "h": nn.ModuleList([nanogpt_block(C, bias), nanogpt_block(C, bias)]),
+            "ln_f": nn.LayerNorm(C, bias=bias),
+        }
+        self.transformer = nn.ModuleDict(parts)
+        self.lm_head = nn.Linear(C, V, bias=False)
+        self.lm_head.weight = parts["wte"].weight
+
+    def forward(self, ids: torch.Tensor) -> torch.Tensor:
+        """Return the logits, (B, T, V)."""
+        parts = self.transformer
+        x = parts["wte"](ids) + parts["wpe"].weight[: ids.shape[1]]
+        for block in parts["h"]:
+            qkv = block["attn"]["c_attn"](block["ln_1"](x))
+            heads = qkv.unflatten(-1, (3, self.arguments["n_head"], -1))  # (B, T, 3, H, D)
+            q, k, v = heads.permute(2, 0, 3, 1, 4)
+            found = F.scaled_dot_product_attention(q, k, v, is_causal=True)
+            x = x + block["attn"]["c_proj"](found.transpose(1, 2).flatten(2))
+            hidden = F.gelu(block["mlp"]["c_fc"](block["ln_2"](x)))
+            x = x + block["mlp"]["c_proj"](hidden)
+        return self.lm_head(parts["ln_f"](x))
+
+
+def write_nanogpt(folder: Path, bias: bool = True, prefix: str = "") -> NanoGPT:
+    """Write what nanoGPT's prepare.py and train.py leave; return the model."""
+    model = randomise(NanoGPT(bias))
+    weights = {f"{prefix}{name}": weight for name, weight in model.state_dict().items()}
+    weights[f"{prefix}transformer.h.0.attn.bias"] = torch.ones(8, 8).tril()  # as it was until 2023
+    saved = {"model": weights, "model_args": model.arguments, "iter_num": 250}
+    torch.save(saved | {"best_val_loss": torch.tensor(1.75)}, folder / "ckpt.pt")
+    meta = {"vocab_size": len(CHARACTERS), "itos": dict(enumerate(CHARACTERS))}
+    (folder / "meta.pkl").write_bytes(pickle.dumps(meta))
+    return model
+
+
+@pytest.mark.parametrize(("bias", "prefix"), [(True, "_orig_mod."), (False, "")])
+def test_the_lines_for_a_model_of_nanogpt_make_a_checkpoint_of_it(
+    bias, prefix, tmp_path, monkeypatch
+):
+    monkeypatch.chdir(tmp_path)
+    model = write_nanogpt(tmp_path, bias, prefix)
+    (code,) = (code for code in programs(page("docs/exports.md")) if "ckpt.pt" in code)
+    exec(code, {})
+    saved = checkpoint.load("nanogpt.safetensors")
+    assert (saved.characters, saved.progress.step) == (CHARACTERS, 250)
+    ids = torch.tensor([[0, 3, 1, 5, 2, 2, 4, 0], [1, 1, 0, 2, 5, 3, 3, 4]])
+    with torch.inference_mode():
+        torch.testing.assert_close(saved.build_model()(ids), model(ids), rtol=0, atol=1e-5)
+
+
+@pytest.fixture
+def copy(tmp_path: Path) -> Path:
+    """A copy of the project, with what the pages suppose a reader to have."""
     folder = tmp_path / "sancho-mini"
     left_out = ".* node_modules build out out-* *.egg-info __pycache__ *.ipynb".split()
     shutil.copytree(ROOT, folder, ignore=shutil.ignore_patterns(*left_out))
@@ -131,8 +201,7 @@ def copy(tmp_path: Path, monkeypatch) -> Path:
     text = (ROOT / "data" / "apocrifo.txt").read_text(encoding="utf-8")
     for name in ("my_text.txt", "part1.txt", "part2.txt"):
         (folder / name).write_text(name + text[:60_000], encoding="utf-8")
-    torch.save(their_checkpoint(), folder / "ckpt.pt")
-    (folder / "meta.pkl").write_bytes(pickle.dumps(their_meta()))
+    write_nanogpt(folder)
     return folder
 
 

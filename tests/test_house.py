@@ -126,7 +126,7 @@ sys.exit(json.dumps(changed) if changed else 0)
 
 def test_importing_does_nothing(tmp_path):
     names = [f"sancho.{module}" for module in MODULES]
-    names += [f"sancho.convert.{export}" for export in ("page", "huggingface", "onnx", "nanogpt")]
+    names += [f"sancho.convert.{export}" for export in ("page", "huggingface", "onnx")]
     names += ["train", "sample", "evaluate", "convert"]
     command = [sys.executable, "-c", LOOK_AROUND, *names]
     environment = os.environ | {"PYTHONPATH": str(ROOT), "PYTHONDONTWRITEBYTECODE": "1"}

@@ -22,12 +22,7 @@ WRITING = {
     "convert.py to-page --checkpoint MODEL": "sancho.html",
     "convert.py to-huggingface --checkpoint MODEL": "sancho-huggingface/model.safetensors",
 }
-NEEDING = [
-    "train.py --help",
-    "evaluate.py",
-    "convert.py to-onnx",
-    "convert.py from-nanogpt --meta=x",
-]
+NEEDING = ["train.py --help", "evaluate.py", "convert.py to-onnx"]
 NEEDING += ["sample.py --checkpoint MODEL --start en --device cuda"]
 MISSING = "import runpy, sys; sys.modules['torch'] = None; del sys.argv[0]; "
 MISSING += "runpy.run_path(sys.argv[0], run_name='__main__')"

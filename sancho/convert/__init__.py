@@ -1,1 +1,1 @@
-"""Exports to other programs, and imports from them."""
+"""Exports to other programs."""

@@ -26,7 +26,6 @@ import safetensors.numpy
 from sancho import checkpoint
 from sancho.checkpoint import Checkpoint
 from sancho.config import DEFAULT_SAMPLING, CheckpointOption, ModelConfig
-from sancho.convert.nanogpt import gpt2_name
 from sancho.convert.output import new_folder, require_computed
 from sancho.errors import OtherFunction
 from sancho.generate import continue_texts
@@ -61,6 +60,20 @@ QWEN3 = PLAIN | {"norm": "rmsnorm", "position": "rope", "qk_norm": True, "bias":
 GPT2_ACTIVATIONS = ("relu", "gelu", "silu", "relu2")
 QWEN3_ACTIVATIONS = {"relu2": "relu", "geglu": "gelu", "swiglu": "silu"}
 """Our activations, and Qwen 3's names for the activation of its gate."""
+GPT2_NAMES = {
+    "token_embedding": "transformer.wte",
+    "position_embedding": "transformer.wpe",
+    "blocks": "transformer.h",
+    "norm1": "ln_1",
+    "attention.qkv": "attn.c_attn",
+    "attention.proj": "attn.c_proj",
+    "norm2": "ln_2",
+    "feed_forward.expand": "mlp.c_fc",
+    "feed_forward.proj": "mlp.c_proj",
+    "norm": "transformer.ln_f",
+    "head": "lm_head",
+}
+"""Our names of the parts, and GPT-2's."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -216,6 +229,14 @@ def as_gpt2(config: ModelConfig, weights: Weights) -> Export:
         "attn_pdrop": 0.0,
     }
     return Export(facts, found)
+
+
+def gpt2_name(name: str) -> str:
+    """Return blocks.0.norm1.weight as transformer.h.0.ln_1.weight, its name in GPT-2."""
+    part, _, kind = name.rpartition(".")
+    if block := re.fullmatch(r"blocks\.(\d+)\.(.+)", part):
+        return f"{GPT2_NAMES['blocks']}.{block[1]}.{GPT2_NAMES[block[2]]}.{kind}"
+    return f"{GPT2_NAMES[part]}.{kind}"
 
 
 def as_qwen3(config: ModelConfig, weights: Weights) -> Export:
