@@ -4,8 +4,8 @@ npm ci
 sphinx-build -nW site build/site
 
 The chapters are not executed. If the environment has GITHUB_REPOSITORY (OWNER/NAME), the site links
-to that repository, and each chapter to Colab and Binder. SITE_ADDRESS is the address at which the
-site will be published; the pages state it for people who share them.
+to that repository, and each chapter to Colab. SITE_ADDRESS is the address at which the site will be
+published; the pages state it for people who share them.
 """
 
 import ast
@@ -15,7 +15,6 @@ import shutil
 import sys
 from base64 import b64decode
 from pathlib import Path
-from urllib.parse import quote
 
 import nbformat
 
@@ -42,24 +41,6 @@ DRAWINGS = {
     "bucle": "El bucle del entrenamiento",
 }
 """The alternative texts of the drawings of dibujos.py."""
-
-MOVED = {
-    "03_normalizacion_y_residuales": "05_residuales_y_normalizacion",
-    "04_autoatencion": "03_autoatencion",
-    "05_feed_forward": "04_feed_forward",
-    "guia_docente": "docente/guia_docente",
-    "hoja": "docente/guia_docente",
-}
-"""Old names of pages of the course, and the new ones to which their addresses lead."""
-LEADS_ON = """\
-<!doctype html>
-<html lang="es">
-<meta charset="utf-8">
-<title>Ha cambiado de dirección</title>
-<meta http-equiv="refresh" content="0; url={file}.html">
-<p>Esta página está ahora <a href="{file}.html">en otra dirección</a>.</p>
-</html>
-"""
 
 project = "sancho-mini"
 language = "es"
@@ -143,10 +124,8 @@ def buttons(path: str) -> list[str]:
     if not REPOSITORY:
         return []
     colab = f"https://colab.research.google.com/github/{REPOSITORY}/blob/main/{path}"
-    binder = f"https://mybinder.org/v2/gh/{REPOSITORY}/main?labpath={quote(path, safe='')}"
     notebook = f"{PROJECT}/blob/main/{path}"
-    links = f"[Abrir en Colab]({colab}) [Abrir en Binder]({binder}) [Ver el cuaderno]({notebook})"
-    return [f"{{.botones}}\n{links}"]
+    return [f"{{.botones}}\n[Abrir en Colab]({colab}) [Ver el cuaderno]({notebook})"]
 
 
 def description(source: str) -> str:
@@ -235,15 +214,6 @@ def bring_page(app: object, exception: Exception | None) -> None:
     shutil.copy(ROOT / PRINTED, Path(app.outdir) / "fichas.html")
 
 
-def lead_on(app: object, exception: Exception | None) -> None:
-    """Write a page at each old address."""
-    if exception:
-        return
-    for old, new in MOVED.items():
-        path = Path(app.outdir) / "curso" / f"{old}.html"
-        path.write_text(LEADS_ON.format(file=new), encoding="utf-8", newline="\n")
-
-
 def setup(app: object) -> None:
     """Called by Sphinx."""
     if not MATHJAX.is_file():
@@ -254,4 +224,3 @@ def setup(app: object) -> None:
     app.connect("source-read", relink_front)
     app.connect("html-page-context", mend)
     app.connect("build-finished", bring_page)
-    app.connect("build-finished", lead_on)

@@ -91,27 +91,6 @@ def pages(built: Path) -> list[Path]:
     return [path for path in built.rglob("*.html") if "_static" not in path.parts]
 
 
-MOVED = {
-    "03_normalizacion_y_residuales": "05_residuales_y_normalizacion",
-    "04_autoatencion": "03_autoatencion",
-    "05_feed_forward": "04_feed_forward",
-    "guia_docente": "docente/guia_docente",
-    "hoja": "docente/guia_docente",
-}
-
-
-@pytest.mark.parametrize("which", ["built", "published"])
-def test_an_old_address_leads_on(which, request):
-    course = request.getfixturevalue(which) / "curso"
-    for old, new in MOVED.items():
-        leading = course / f"{old}.html"
-        text = leading.read_text(encoding="utf-8")
-        assert re.findall(r'http-equiv="refresh" content="0; url=([^"]*)"', text) == [f"{new}.html"]
-        assert page(leading).links == [f"{new}.html"]  # for who stops it
-        assert (course / f"{new}.html").is_file()
-        assert not [*(ROOT / "notebooks").glob(f"{old}.*")]
-
-
 @pytest.mark.parametrize("which", ["built", "published"])
 def test_every_link_leads_somewhere_and_nothing_comes_from_elsewhere(which, request):
     site = request.getfixturevalue(which)
@@ -159,7 +138,6 @@ def test_what_needs_an_address_appears_where_one_is_known_and_only_there(built, 
         for beginning in (
             f"https://github.com/{REPOSITORY}/blob/main/",
             f"https://colab.research.google.com/github/{REPOSITORY}/blob/main/",
-            f"https://mybinder.org/v2/gh/{REPOSITORY}/main?labpath=notebooks%2F",
         ):
             assert any(url.startswith(beginning) for url in links) == bool(project), beginning
         assert (project in page(site / chapter).links) == bool(project)  # in the head
@@ -273,10 +251,7 @@ def test_everybody_can_use_it(built, chromium, name, width, scheme):
 
 def test_every_piece_starts_and_no_page_complains(built, chromium):
     chromium.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
-    old = [built / "curso" / f"{name}.html" for name in MOVED]
     for path in pages(built):
-        if path in old:
-            continue
         chromium.get(path.as_uri())
         found = chromium.execute_async_script(READY)
         assert (found["still"], found["raw"], complaints(chromium)) == (0, 0, []), path
@@ -306,12 +281,3 @@ def test_search_finds_a_word_from_a_disk(built, chromium):
     # They come one by one.
     found = "return document.querySelectorAll('ul.search li').length"
     WebDriverWait(chromium, 60).until(lambda driver: driver.execute_script(found) >= 5)
-
-
-def test_a_browser_follows_the_old_address(built, chromium):
-    from selenium.webdriver.support.expected_conditions import url_contains
-    from selenium.webdriver.support.wait import WebDriverWait
-
-    for old, new in MOVED.items():
-        chromium.get((built / "curso" / f"{old}.html").as_uri())
-        WebDriverWait(chromium, 30).until(url_contains(f"curso/{new}.html"))

@@ -30,7 +30,6 @@ import ast
 import builtins
 import json
 import linecache
-import os
 import re
 import sys
 import textwrap
@@ -392,8 +391,8 @@ def copiadas() -> dict[str, str]:
 
 
 def en_una_maquina_prestada() -> bool:
-    """Decir si se está en Colab o en Binder, donde los archivos se pierden al cerrar."""
-    return "google.colab" in sys.modules or "BINDER_SERVICE_HOST" in os.environ
+    """Decir si se está en Colab, donde los archivos se pierden al cerrar."""
+    return "google.colab" in sys.modules
 
 
 def llevarme_la_hoja() -> None:
