@@ -1,8 +1,10 @@
-"""Export to one ONNX file, for onnxruntime and similar programs.
+"""Export to an ONNX file, for onnxruntime and similar programs, and a JSON file beside it.
 
 The graph maps `ids`, (B, T) int64, to `logits`, (B, T, V) float32, with 1 ≤ T ≤ block_size; it has
 no cache. The file's metadata hold JSON: `characters`, the vocabulary as one string, and `config`,
-the shape of the model. docs/exports.md shows ten lines that write with it.
+the shape of the model. docs/exports.md shows ten lines that write with it. The JSON file holds the
+same, because onnxruntime shows a program in JavaScript no metadata. There `characters` is a list,
+because a string of JavaScript counts 𝕏 as two characters.
 """
 
 import importlib.util
@@ -28,16 +30,17 @@ LARGEST = 500_000_000  # parameters, of 4 bytes each: an ONNX file has 2 GB at m
 
 @dataclass(frozen=True, kw_only=True)
 class ToOnnxOptions(CheckpointOption):
-    """Turn a checkpoint into one ONNX file, for onnxruntime and similar programs."""
+    """Turn a checkpoint into an ONNX file, for onnxruntime and similar programs."""
 
     output: Path = Path("sancho.onnx")
-    """The file to make; it must not exist yet."""
+    """The file to make. A file of the same name that ends with .json gets the characters and the
+    shape of the model. Neither may exist yet."""
 
 
 def to_onnx(options: ToOnnxOptions) -> list[str]:
-    """Write the file; return the lines to tell the user.
+    """Write both files; return the lines to tell the user.
 
-    Raises UserError if a library is missing, the model is too large or the file can't be made.
+    Raises UserError if a library is missing, the model is too large or a file can't be made.
     """
     # A missing PyTorch is reported here, with the command for its CPU build: the extra named below
     # would install the one for GPUs.
@@ -45,18 +48,36 @@ def to_onnx(options: ToOnnxOptions) -> list[str]:
     if not all(map(importlib.util.find_spec, ("onnx", "onnxscript"))):
         raise UserError('to-onnx needs onnx and onnxscript; install them: pip install ".[convert]"')
     saved = checkpoint.load(checkpoint.find_checkpoint(options.checkpoint))
-    check_new(options.output)
+    facts = new_files(options.output)
     if count_parameters(saved.model_config) > LARGEST:
         raise UserError(
             "the model is too large: an ONNX file can have 2 GB at most; choose a smaller model"
         )
     content = onnx_file(saved)
-    with atomic_write(options.output) as file:
-        file.write(content)
+    described = {"characters": list(saved.characters), "config": asdict(saved.model_config)}
+    # Both are written before either has its name, so that a full disk leaves neither.
+    with atomic_write(facts) as small, atomic_write(options.output) as large:
+        large.write(content)
+        small.write(json.dumps(described).encode())
     return [
         f"{options.output}: {len(content) / 1e6:.2f} MB; ids (B, T) → logits (B, T, "
-        f"{saved.model_config.vocab_size}), T up to {saved.model_config.block_size}"
+        f"{saved.model_config.vocab_size}), T up to {saved.model_config.block_size}",
+        f"{facts}: the characters and the shape of that model, as in its metadata",
     ]
+
+
+def new_files(output: Path) -> Path:
+    """Return the path of the JSON file. Raises UserError unless both files would be new ones."""
+    check_new(output)
+    facts = output.with_suffix(".json")
+    if output.suffix.lower() == ".json":
+        raise UserError(f"--output {output} is the name of the JSON file; choose one in .onnx")
+    if facts.exists() or facts.is_symlink():
+        raise UserError(
+            f"--output {output}: {facts} beside it exists already, and would hold the characters; "
+            "choose another name"
+        )
+    return facts
 
 
 def onnx_file(saved: Checkpoint) -> bytes:

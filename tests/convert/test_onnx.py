@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from architectures import exact_logits, random_ids
-from conftest import assert_refused, run, succeed
+from conftest import assert_refused, contents, names_in, run, succeed
 from golden.make import FAMILIES, FOLDER, SIZE
 
 from sancho import checkpoint
@@ -55,8 +55,10 @@ def exported(tmp_path_factory) -> Callable[[str], Path]:
             patch.chdir(folder)
             done = succeed("convert.py", "to-onnx", "--checkpoint=a.safetensors")
         assert done.out == ""
-        assert re.fullmatch(r"sancho\.onnx: \d\.\d\d MB; ids \(B, T\) → .* T up to 16\n", done.err)
-        assert sorted(path.name for path in folder.iterdir()) == ["a.safetensors", "sancho.onnx"]
+        model, facts = done.err.splitlines()
+        assert re.fullmatch(r"sancho\.onnx: \d\.\d\d MB; ids \(B, T\) → .* T up to 16", model)
+        assert facts.startswith("sancho.json: ")
+        assert names_in(folder) == ["a.safetensors", "sancho.json", "sancho.onnx"]
         return folder
 
     return export
@@ -91,6 +93,39 @@ def test_logits_of_any_batch_and_length_up_to_the_block_and_none_past_it(session
     assert from_dict(ModelConfig, json.loads(facts["config"])) == saved.model_config
     ends = [(end.name, end.shape) for end in (*opened.get_inputs(), *opened.get_outputs())]
     assert ends == [("ids", ["B", "T"]), ("logits", ["B", "T", saved.model_config.vocab_size])]
+
+
+@needs_libraries
+def test_the_json_beside_it_is_enough_to_encode_and_to_decode(exported, session):
+    facts = json.loads((exported(FAST) / "sancho.json").read_text(encoding="utf-8"))
+    characters, saved = facts["characters"], hostile(FAST)
+    ids = [characters.index(c) for c in HOSTILE]
+    assert "".join(characters[i] for i in ids) == HOSTILE
+    assert len(characters) == saved.model_config.vocab_size
+    assert from_dict(ModelConfig, facts["config"]) == saved.model_config
+    (logits,) = session(FAST).run(["logits"], {"ids": np.array([ids])})
+    expected = exact_logits(
+        saved.build_model(), np.array([saved.tokenizer.encode(HOSTILE)], np.int64)
+    )
+    np.testing.assert_allclose(logits, expected, rtol=0, atol=1e-3)
+
+
+@needs_libraries
+@pytest.mark.parametrize(
+    ("there", "output", "words"),
+    [
+        ("x.onnx", "x.onnx", "x.onnx exists already"),
+        ("x.json", "x.onnx", "x.json beside it exists already"),
+        ("x.json", "x.json", "x.json exists already"),
+        ("y", "x.json", "x.json is the name of the JSON file; choose one in .onnx"),
+        ("y", "x.Json", "x.Json is the name of the JSON file"),
+    ],
+)
+def test_neither_file_takes_the_place_of_anything(tmp_path, there, output, words):
+    (tmp_path / there).write_text("mine")
+    args = ("--checkpoint", FOLDER / "mini.safetensors", "--output", tmp_path / output)
+    assert_refused(run("convert.py", "to-onnx", *args), "convert.py", words)
+    assert contents(tmp_path) == {there: b"mine"}
 
 
 @needs_libraries
