@@ -9,6 +9,7 @@ import io
 import json
 import math
 import platform
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, field
@@ -340,7 +341,7 @@ def _read(metadata: dict[str, str], tensors: Arrays) -> Checkpoint:
         corpus_name=_name(content["corpus"]["name"]),
         corpus_sha256=_text(content["corpus"]["sha256"]),
         corpus_lengths=_lengths(content["corpus"]["lengths"]),
-        run=_text(content["run"]),
+        run=_run_id(content["run"]),
         weights=parts["model"],
         optimizer=parts["optimizer"],
         proof=proof,
@@ -357,13 +358,19 @@ def origin_of(path: Path) -> Origin | None:
     with suppress(*DAMAGE), open(path, "rb") as file:
         content = json.loads(_header(file)["__metadata__"]["content"])
         corpus = content["corpus"]
-        return Origin(_text(content["run"]), _text(corpus["sha256"]), _lengths(corpus["lengths"]))
+        return Origin(_run_id(content["run"]), _text(corpus["sha256"]), _lengths(corpus["lengths"]))
     return None
 
 
 def _name(value: object) -> str:
     if not isinstance(value, str) or shown(value, LONGEST_NAME) != value:
         raise ValueError(f"the name of its text is {value!r}")
+    return value
+
+
+def _run_id(value: object) -> str:
+    if not isinstance(value, str) or not re.fullmatch(r"\w*", value):
+        raise ValueError(f"the id of its run is {value!r}")  # names of files end with it
     return value
 
 

@@ -133,9 +133,9 @@ def test_it_is_written_without_the_metadata_of_torch(tmp_path, saved, monkeypatc
 def test_a_head_whose_length_looks_like_another_kind_of_file_can_be_read(tmp_path, saved, length):
     """The first two bytes of a file are that length: as a zip begins, "PK", or a pickle, 0x80."""
     path = tmp_path / "x"
-    checkpoint.save(path, replace(saved, corpus_name=""))
+    checkpoint.save(path, replace(saved, run=""))
     missing = length - int.from_bytes(path.read_bytes()[:8], "little")
-    before = replace(saved, corpus_name="n" * missing)
+    before = replace(saved, run="n" * missing)
     checkpoint.save(path, before)
     assert path.read_bytes()[:2] == length.to_bytes(2, "little")
     assert_same(before, checkpoint.load(path))
@@ -347,3 +347,33 @@ def test_shapes_are_those_of_the_model(config):
         changed = replace(config, bias=bias, embedding_skip=skip, tie_embeddings=tied)
         found = GPT(changed).state_dict()
         assert weight_shapes(changed) == {name: tuple(w.shape) for name, w in found.items()}
+
+
+@pytest.mark.parametrize(
+    ("part", "value", "words"),
+    [
+        ("name", "\x1b[2J", "the name of its text is"),
+        ("name", "x" * 201, "the name of its text is"),
+        ("name", 3, "the name of its text is"),
+        ("lengths", [-1], "the lengths of its text are"),
+        ("lengths", [True], "the lengths of its text are"),
+        ("lengths", "9", "the lengths of its text are"),
+        ("run", "../x", "the id of its run is"),
+        ("run", None, "the id of its run is"),
+    ],
+)
+def test_what_a_forged_file_says_of_its_text_is_checked(tmp_path, saved, part, value, words):
+    """Names of files end with the id; the name is shown in a terminal and on a page."""
+    path = tmp_path / "x"
+    checkpoint.save(path, saved)
+    with safetensors.safe_open(path, "numpy") as file:
+        tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+        metadata = file.metadata()
+    content = json.loads(metadata["content"])
+    (content if part == "run" else content["corpus"])[part] = value
+    metadata["content"] = json.dumps(content)
+    metadata["sha256"] = checkpoint._digest(metadata["content"], tensors)
+    safetensors.numpy.save_file(tensors, path, metadata)
+    said = refuse(path)
+    assert words in said and said.isprintable() and len(said) < 600
+    assert checkpoint.origin_of(path) is None or part == "name"
