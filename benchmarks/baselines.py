@@ -1,6 +1,6 @@
 """Compares the loss of a model with counting, xz, PPMd and nanoGPT on the same text.
 
-    python benchmarks/baselines.py [CHECKPOINT] [--dataset NAME]
+    python benchmarks/baselines.py [CHECKPOINT] [--corpus TEXT]
 
 All baselines learn from the whole training part and are measured on the whole validation part.
 Counting is interpolated Kneser-Ney (sancho/counting.py). For xz and PPMd, the figure is what the
@@ -22,7 +22,7 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from common import ROOT, parser_of
+from common import parser_of
 
 from medidas import sliding_losses
 from sancho import checkpoint
@@ -31,7 +31,7 @@ from sancho.corpus import Corpus, remap_ids
 from sancho.counting import kneser_ney_losses
 from sancho.loss import character_losses
 from sancho.measures import copied
-from sancho.sources import find_corpus
+from sancho.sources import corpus_of, learned_corpus
 
 PUBLISHED = {"PPMd, order 12, after the training part": 1.780, "nanoGPT's recipe for a CPU": 2.498}
 """Bits per character on the last tenth of Don Quijote: PPMd variant H, as in 7-Zip, which goes on
@@ -86,14 +86,17 @@ def main() -> None:
     """Read the options, measure, show."""
     parser = parser_of(__doc__)
     parser.add_argument("checkpoint", type=Path, nargs="?", default=checkpoint.PRETRAINED)
-    parser.add_argument("--dataset", help="a prepared folder (default: the model's own)")
+    parser.add_argument("--corpus", help="another text than the model's own, as for train.py")
     options = parser.parse_args()
     saved = checkpoint.load(options.checkpoint)
-    dataset = find_corpus(ROOT / "data", options.dataset or saved.corpus_name)
-    found = baselines(dataset)
+    if options.corpus:
+        corpus = corpus_of(options.corpus)
+    else:
+        corpus = learned_corpus(options.checkpoint, saved)
+    found = baselines(corpus)
     found = dict(sorted(found.items(), key=lambda item: -item[1]))
-    found |= bits_of_model(saved, remap_ids(dataset, saved.tokenizer))
-    print(f"{dataset.name}: bits per character of the validation part")
+    found |= bits_of_model(saved, remap_ids(corpus, saved.tokenizer))
+    print(f"{corpus.name}: bits per character of the validation part")
     for name, bits in found.items():
         print(f"  {name:44}{bits:8.3f}")
     print(json.dumps(found))

@@ -26,7 +26,7 @@ from pathlib import Path
 from common import ROOT, parser_of, process_seconds
 
 WRITE = "sample.py --checkpoint {root}/sancho/pretrained/sancho.safetensors --max_new_tokens 3000"
-TRAIN = "train.py --dataset apocrifo --max_iters {steps} --eval_interval {steps} --out_dir {folder}"
+TRAIN = "train.py --corpus apocrifo --max_iters {steps} --eval_interval {steps} --out_dir {folder}"
 
 
 @contextmanager

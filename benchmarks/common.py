@@ -7,20 +7,13 @@ A benchmark is started as `python benchmarks/NAME.py`, so this folder is the fir
 
 import argparse
 import math
-import shutil
 import statistics
 import subprocess
 import sys
-import tempfile
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from sancho.corpus import Corpus
 
 ROOT = Path(__file__).resolve().parents[1]
 SAMPLE = ROOT / "data" / "apocrifo.txt"
@@ -81,26 +74,3 @@ def process_seconds(arguments: list[str], folder: Path, limit: float | None = No
     if done.returncode:
         raise SystemExit(f"{' '.join(arguments)} failed:\n{done.stderr}")
     return seconds
-
-
-@contextmanager
-def copied(book: Path, name: str) -> Iterator[tuple[Path, "Corpus"]]:
-    """Copy a text into a temporary folder; yield the path of the copy, and the corpus made of it.
-
-    train.py prepares the copy in data/NAME-1a2b3c4d, which is removed before and after: choose a
-    name that no other text has.
-    """
-    from sancho.corpus import prepare_files  # not above: it imports NumPy
-
-    def remove_prepared() -> None:
-        for prepared in (ROOT / "data").glob(f"{name}-" + "[0-9a-f]" * 8):
-            shutil.rmtree(prepared)
-
-    with tempfile.TemporaryDirectory() as folder:
-        copy = Path(folder) / f"{name}.txt"
-        shutil.copy(book, copy)
-        remove_prepared()  # left by a measurement that was killed
-        try:
-            yield copy, prepare_files([copy], Path(folder) / "corpus")
-        finally:
-            remove_prepared()

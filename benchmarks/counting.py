@@ -3,7 +3,7 @@
     python benchmarks/counting.py BOOK [--checkpoint FILE] [--length 7]
 
 The baseline is interpolated Kneser-Ney with one discount for each length (sancho/counting.py). Its
-time is that of a whole process, run three times: the interpreter, the preparation of the text, the
+time is that of a whole process, run three times: the interpreter, the reading of the text, the
 counts, and the loss over the validation part. Then counts of up to --length characters write ten
 texts of 2,000 characters with each sampling of evaluate.py. They are compared with the text of a
 checkpoint (by default the pretrained model) and with the author's. For each text the report has the
@@ -23,11 +23,10 @@ need("numpy", "torch")
 import json
 import statistics
 import sys
-import tempfile
 from pathlib import Path
 
 import numpy as np
-from common import ROOT, copied, parser_of, process_seconds
+from common import ROOT, parser_of, process_seconds
 
 from evaluate import SAMPLE_LENGTH, SAMPLES, SAMPLINGS, SEED, measures_of_text
 from sancho import checkpoint
@@ -39,7 +38,7 @@ from sancho.loss import character_losses, validation_loss
 from sancho.measures import copied as is_copied
 from sancho.measures import whole_words, words_of
 from sancho.seeds import Purpose, generator
-from sancho.sources import prepare_files
+from sancho.sources import corpus_of
 
 RUNS = 3
 CHECKED = 1_000  # characters on which both ways of counting are compared
@@ -151,17 +150,16 @@ def main() -> None:
     parser.add_argument("--once", action="store_true", help="only count, and print the loss")
     options = parser.parse_args()
     if options.once:
-        with tempfile.TemporaryDirectory() as folder:
-            print(*best_loss(prepare_files([options.book], folder)))
+        print(*best_loss(corpus_of(options.book)))
         return
     line = [str(Path(__file__).resolve()), str(options.book.resolve()), "--once"]
     seconds = [process_seconds(line, ROOT) for _ in range(RUNS)]
-    with copied(options.book, "counting") as (_, corpus):
-        length, loss = best_loss(corpus)
-        print(f"counts of up to {length} characters: {loss:.4f} nats per character")
-        print(f"whole processes, seconds: {', '.join(f'{s:.1f}' for s in seconds)}", flush=True)
-        mixture = mixed(checkpoint.load(options.checkpoint), corpus)
-        texts = texts_of(options, corpus)
+    corpus = corpus_of(options.book)
+    length, loss = best_loss(corpus)
+    print(f"counts of up to {length} characters: {loss:.4f} nats per character")
+    print(f"whole processes, seconds: {', '.join(f'{s:.1f}' for s in seconds)}", flush=True)
+    mixture = mixed(checkpoint.load(options.checkpoint), corpus)
+    texts = texts_of(options, corpus)
     found = mixture | {"loss": loss, "length": length, "seconds": statistics.median(seconds)}
     print(json.dumps(found | {"texts": texts}, ensure_ascii=False))
 

@@ -19,19 +19,17 @@ import os
 import statistics
 import subprocess
 import sys
-import tempfile
 from dataclasses import replace
-from pathlib import Path
 
 import torch
 from common import SAMPLE, median_seconds, parser_of
 from torch import nn
 
-from sancho.corpus import read_corpus
+from sancho.corpus import Corpus
 from sancho.device import Device
 from sancho.distributed import World, process_group
 from sancho.presets import PRESETS
-from sancho.sources import prepare_files
+from sancho.sources import corpus_of
 from sancho.training import TrainingState, fit
 from sancho.weights import weight_shapes
 
@@ -46,9 +44,9 @@ NETWORKS = {  # in each direction, of one GPU or one machine
 }
 
 
-def step_seconds(preset: str, folder: Path, world: World) -> float:
+def step_seconds(preset: str, corpus: Corpus, world: World) -> float:
     """Return the median of the seconds of a step; the first one warms up and does not count."""
-    corpus, steps, train = read_corpus(folder), STEPS[preset], PRESETS[preset].train
+    steps, train = STEPS[preset], PRESETS[preset].train
     config = replace(
         train,
         gradient_accumulation_steps=MICRO_STEPS,
@@ -87,13 +85,14 @@ def sent_bytes(preset: str, processes: int) -> float:
     return 2 * fraction * 4 * dense_size(preset) + (processes - 1) * lookups * row_bytes
 
 
-def be_measured(folder: Path, presets: list[str], exchange: bool) -> None:
+def be_measured(presets: list[str], exchange: bool) -> None:
     """Measure as one of the processes; the first one prints what it found as JSON."""
     with process_group() as world:
         torch.set_num_threads(int(os.environ["OMP_NUM_THREADS"]))
+        corpus = corpus_of(SAMPLE)
         found = {}
         for preset in presets:
-            found[preset] = {"step": step_seconds(preset, folder, world)}
+            found[preset] = {"step": step_seconds(preset, corpus, world)}
             if exchange:
                 found[preset]["exchange"] = exchange_seconds(preset, world)
         if world.is_first:
@@ -102,7 +101,7 @@ def be_measured(folder: Path, presets: list[str], exchange: bool) -> None:
 
 def start(processes: int, threads: int, *args: str) -> dict:
     """Run this script once more as `be_measured`, in as many processes; return what it found."""
-    line = [sys.executable, __file__, *args]
+    line = [sys.executable, __file__, "--be_measured", *args]
     if processes > 1:
         line[1:1] = ["-m", "torch.distributed.run", "--nproc_per_node", str(processes)]
         line += ["--exchange"]
@@ -115,20 +114,16 @@ def main() -> None:
     parser = parser_of(__doc__)
     parser.add_argument("--presets", nargs="+", default=list(PRESETS), choices=list(PRESETS))
     parser.add_argument("--rounds", type=int, default=2)
-    parser.add_argument("--folder", type=Path, help=argparse.SUPPRESS)
+    parser.add_argument("--be_measured", action="store_true", help=argparse.SUPPRESS)
     parser.add_argument("--exchange", action="store_true", help=argparse.SUPPRESS)
     options = parser.parse_args()
-    if options.folder:
-        be_measured(options.folder, options.presets, options.exchange)
+    if options.be_measured:
+        be_measured(options.presets, options.exchange)
         return
     found = {way: [] for way in WAYS}
-    with tempfile.TemporaryDirectory() as name:
-        folder = Path(name) / "corpus"
-        prepare_files([SAMPLE], folder)
-        for _ in range(options.rounds):
-            for way, how in WAYS.items():
-                args = ("--folder", str(folder), "--presets", *options.presets)
-                found[way].append(start(*how, *args))
+    for _ in range(options.rounds):
+        for way, how in WAYS.items():
+            found[way].append(start(*how, "--presets", *options.presets))
     for preset in options.presets:
         print(f"{preset}, {MICRO_STEPS} micro-steps a step, {dense_size(preset):,} dense gradients")
         for way, rounds in found.items():

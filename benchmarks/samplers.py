@@ -1,6 +1,6 @@
 """Compares ways of drawing the next character: known words, different words, copied passages.
 
-    python benchmarks/samplers.py [CHECKPOINT] [--seeds 5] [--dataset NAME]
+    python benchmarks/samplers.py [CHECKPOINT] [--seeds 5] [--corpus TEXT]
 
 The model writes 8 texts of 3,000 characters for each seed and sampler. They are compared with as
 many pieces of the author's text, from the validation part, which the model has not read. Prints the
@@ -16,13 +16,13 @@ from collections.abc import Iterable
 from pathlib import Path
 
 import numpy as np
-from common import ROOT, parser_of
+from common import parser_of
 
 from sancho import checkpoint
 from sancho.config import SampleConfig
 from sancho.generate import continue_texts
 from sancho.measures import copied, fraction_of_known_words, words_of
-from sancho.sources import find_corpus
+from sancho.sources import corpus_of, learned_corpus
 
 TEXTS, LENGTH = 8, 3000
 SAMPLERS = [
@@ -64,10 +64,13 @@ def main() -> None:
     parser = parser_of(__doc__)
     parser.add_argument("checkpoint", type=Path, nargs="?", default=checkpoint.PRETRAINED)
     parser.add_argument("--seeds", type=int, default=5)
-    parser.add_argument("--dataset", help="a prepared folder (default: the model's own)")
+    parser.add_argument("--corpus", help="another text than the model's own, as for train.py")
     options = parser.parse_args()
     saved = checkpoint.load(options.checkpoint)
-    corpus = find_corpus(ROOT / "data", options.dataset or saved.corpus_name)
+    if options.corpus:
+        corpus = corpus_of(options.corpus)
+    else:
+        corpus = learned_corpus(options.checkpoint, saved)
     train, val = corpus.tokenizer.decode(corpus.train), corpus.tokenizer.decode(corpus.val)
     known = set(words_of(train))
     model, tokenizer = saved.build_numpy(), saved.tokenizer

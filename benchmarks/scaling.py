@@ -14,10 +14,8 @@ from common import need  # isort: skip
 need("numpy", "torch")
 
 import json
-import tempfile
 import time
 from dataclasses import replace
-from pathlib import Path
 
 from common import median_seconds, parser_of
 
@@ -26,7 +24,7 @@ from sancho.corpus import Corpus
 from sancho.device import choose_device
 from sancho.model import GPT
 from sancho.presets import PRESETS
-from sancho.sources import prepare_files
+from sancho.sources import corpus_of
 from sancho.training import TrainingState, fit
 
 SIZES = ("48:3:1", "64:4:2", "96:4:2", "128:4:4", "192:4:6")
@@ -105,10 +103,9 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, nargs="*", default=[30, 120], help="budgets")
     parser.add_argument("sizes", nargs="*", default=SIZES, help="WIDTH:LAYERS:HEADS, after --")
     options = parser.parse_intermixed_args()
-    with tempfile.TemporaryDirectory() as name:
-        corpus = prepare_files([options.book], Path(name) / "corpus")
-        rows = compare_sizes(options.sizes, options.seconds, corpus)
-        blocks = compare_blocks(corpus)
+    corpus = corpus_of(options.book)
+    rows = compare_sizes(options.sizes, options.seconds, corpus)
+    blocks = compare_blocks(corpus)
     print(json.dumps({"sizes": rows, "blocks": blocks}))
 
 

@@ -3,8 +3,8 @@
     python benchmarks/shakespeare.py [--without_table] [--midi] [--nanogpt DIR] [--ppmd]
         [-- OPTIONS]
 
-Runs whole processes, `python train.py --dataset shakespeare OPTIONS`, one for each seed, with a
-block size of 64 or more; the text is prepared beforehand. --without_table adds runs without the
+Runs whole processes, `python train.py --corpus shakespeare OPTIONS`, one for each seed, with a
+block size of 64 or more; the text is downloaded beforehand. --without_table adds runs without the
 n-gram table, and --midi runs of `--preset midi` with its own number of steps. --nanogpt names a
 checkout of https://github.com/karpathy/nanoGPT, whose recipe for a CPU is run on the same
 characters, in turn with ours; its seed is fixed, so only its seconds differ. All losses are in nats
@@ -27,11 +27,11 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
-from common import ROOT, parser_of
+from common import parser_of
 from time_to_loss import median, train_nanogpt, train_ours
 
 from sancho.corpus import Corpus
-from sancho.sources import find_corpus
+from sancho.sources import corpus_of
 
 ORDERS = range(2, 17)
 MEMORY = 1 << 28  # bytes, more than any of these orders fills
@@ -69,14 +69,14 @@ def measure(
     options: argparse.Namespace, corpus: Corpus, folder: Path
 ) -> Iterator[tuple[str, dict[str, float]]]:
     """Yield the name and the figures of each run, in alternation, seed by seed."""
-    line = ["--dataset", "shakespeare", *options.options]
+    line = ["--corpus", "shakespeare", *options.options]
     for seed in map(str, options.seeds):
         yield "sancho-mini", train_ours(folder, corpus, [*line, "--seed", seed])
         if options.without_table:
             without = [*line, "--ngram_size", "1", "--seed", seed]
             yield "sancho-mini without its n-gram table", train_ours(folder, corpus, without)
         if options.midi:
-            midi = ["--dataset", "shakespeare", "--preset", "midi", "--seed", seed]
+            midi = ["--corpus", "shakespeare", "--preset", "midi", "--seed", seed]
             yield "sancho-mini, midi", train_ours(folder, corpus, midi)
         if options.nanogpt:
             yield "nanoGPT, its recipe for a CPU", train_nanogpt(options.nanogpt, folder, corpus)
@@ -91,7 +91,7 @@ def main() -> None:
     parser.add_argument("--ppmd", action="store_true", help="also PPMd")
     parser.add_argument("options", nargs="*", help="options of train.py, after --")
     options = parser.parse_args()
-    corpus = find_corpus(ROOT / "data", "shakespeare")
+    corpus = corpus_of("shakespeare")
     ppmd = ppmd_losses(corpus) if options.ppmd else {}
     runs: dict[str, list[dict[str, float]]] = {}
     with tempfile.TemporaryDirectory() as name:

@@ -17,11 +17,9 @@ need("numpy", "torch")
 
 import json
 import math
-import tempfile
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import replace
-from pathlib import Path
 
 import torch
 from common import SAMPLE, median_seconds, parser_of
@@ -31,7 +29,7 @@ from sancho.config import DeviceConfig, ModelConfig
 from sancho.corpus import Corpus
 from sancho.device import Device, choose_device
 from sancho.presets import PRESETS
-from sancho.sources import prepare_files
+from sancho.sources import corpus_of
 from sancho.training import Report, TrainingState, fit
 from sancho.weights import weight_shapes
 
@@ -122,19 +120,18 @@ def main() -> None:
     fastest = peak(device)
     print(f"A large matrix product: {fastest / 1e9:,.0f} GFLOP/s, {device}")
     figures = {"peak": fastest, "device": str(device), "presets": {}}
-    with tempfile.TemporaryDirectory() as name:
-        corpus = prepare_files([SAMPLE], Path(name) / "corpus")
-        for preset in options.presets:
-            found = figures["presets"][preset] = measure(preset, corpus, device, options.compile)
-            print(
-                f"{preset}: {found['tokens_per_second']:,.0f} characters/s, "
-                f"{1000 * found['step']:.1f} ms a step, {found['flops'] / 1e9:,.0f} GFLOP/s "
-                f"({found['flops'] / fastest:.0%} of the peak)"
-            )
-            total = sum(found["parts"].values())
-            print(f"    operations of one thread, {1000 * total:.1f} ms in all")
-            for part, seconds in list(found["parts"].items())[:SHOWN]:
-                print(f"    {part:32}{1000 * seconds:8.1f} ms{seconds / total:7.0%}")
+    corpus = corpus_of(SAMPLE)
+    for preset in options.presets:
+        found = figures["presets"][preset] = measure(preset, corpus, device, options.compile)
+        print(
+            f"{preset}: {found['tokens_per_second']:,.0f} characters/s, "
+            f"{1000 * found['step']:.1f} ms a step, {found['flops'] / 1e9:,.0f} GFLOP/s "
+            f"({found['flops'] / fastest:.0%} of the peak)"
+        )
+        total = sum(found["parts"].values())
+        print(f"    operations of one thread, {1000 * total:.1f} ms in all")
+        for part, seconds in list(found["parts"].items())[:SHOWN]:
+            print(f"    {part:32}{1000 * seconds:8.1f} ms{seconds / total:7.0%}")
     print(json.dumps(figures))
 
 

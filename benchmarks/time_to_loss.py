@@ -2,10 +2,10 @@
 
     python benchmarks/time_to_loss.py BOOK [--nanogpt DIR] [--seconds 130] [-- OPTIONS]
 
-Every time is that of a whole process, from its start to its end: the interpreter, the preparation
-of the text, training, evaluation, and the page that train.py writes at the end. With --nanogpt, a
+Every time is that of a whole process, from its start to its end: the interpreter, the reading of
+the text, training, evaluation, and the page that train.py writes at the end. With --nanogpt, a
 checkout of https://github.com/karpathy/nanoGPT is trained alternately with ours on the same clean
-text, with the recipe for a CPU from its README (its text is prepared beforehand, and not counted).
+text, with the recipe for a CPU from its README (its ids are written beforehand, and not counted).
 Each model computes its own logits. Both are measured over the whole validation text in windows of
 64 characters, which is all that nanoGPT's model can read; ours also in windows of its own length,
 which gives the loss that train.py prints. Prints a report, then one line of JSON.
@@ -18,18 +18,21 @@ need("numpy", "torch")
 import argparse
 import json
 import statistics
+import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
 import nanogpt
 import numpy as np
 import torch
-from common import ROOT, copied, parser_of, process_seconds
+from common import ROOT, parser_of, process_seconds
 from torch import Tensor
 
 from sancho import checkpoint
 from sancho.corpus import Corpus
 from sancho.loss import cross_entropy, windows
+from sancho.metrics import read_metrics
+from sancho.sources import corpus_of
 
 # nanoGPT's README, "I only have a macbook".
 NANOGPT_RECIPE = (
@@ -59,8 +62,8 @@ def train_ours(folder: Path, corpus: Corpus, options: list[str]) -> dict[str, fl
     seconds = process_seconds(command, ROOT)
     best = checkpoint.load(out / "best.safetensors")
     model = best.build_model()
-    lines = (out / "metrics.jsonl").read_text(encoding="utf-8").splitlines()
-    first, last = json.loads(lines[0]), json.loads(lines[-1])
+    records = read_metrics(out / "metrics.jsonl")
+    first, last = records[0], records[-1]
     n_steps = max(1, last["step"] - first["step"])  # 0 where a run is over at its first report
     return {
         "seconds": seconds,
@@ -112,14 +115,15 @@ def main() -> None:
     parser.add_argument("--runs", type=int, default=3, help="runs of each, for the median")
     parser.add_argument("options", nargs="*", help="options of train.py, after --")
     options = parser.parse_intermixed_args()
-    with copied(options.book, "time-to-loss") as (book, corpus):
-        print(json.dumps(measure(options, book, corpus)))
+    with tempfile.TemporaryDirectory() as folder:
+        print(json.dumps(measure(options, Path(folder))))
 
 
-def measure(options: argparse.Namespace, book: Path, corpus: Corpus) -> dict[str, object]:
+def measure(options: argparse.Namespace, folder: Path) -> dict[str, object]:
     """Run everything, print the report; return all figures."""
     print(f"{'':38}{'steps':>8}{'seconds':>9}{'':18}{'val loss':>10}{'windows 64':>12}", flush=True)
-    folder, ours = book.parent, ["--corpus", str(book), *options.options]
+    corpus = corpus_of(options.book)
+    ours = ["--corpus", str(options.book.resolve()), *options.options]
     to_target = [*ours, "--max_iters", str(options.max_iters)]
     runs: dict[str, list[dict[str, float]]] = {"target": [], "nanogpt": []}
     for _ in range(options.runs):

@@ -1,6 +1,6 @@
 """Make the pretrained model: python sancho/pretrained/make.py [--out_dir FOLDER].
 
-Five runs of train.py on data/quijote. Each but the first begins with a mean of the weights of runs
+Five runs of train.py on Don Quijote. Each but the first begins with a mean of the weights of runs
 before it (a model soup: Wortsman et al. 2022, arXiv:2203.05482, section 2), and so does what is
 saved; one number then makes its probabilities as sure as they should be (temperature scaling: Guo
 et al. 2017, arXiv:1706.04599, section 4.2). Started again, it goes on where it was stopped.
@@ -84,14 +84,14 @@ def best(folder: Path, number: int) -> Checkpoint:
 
 
 def mean(folder: Path, shares: Mapping[int, int]) -> Checkpoint:
-    """Return the mean of the best weights of some runs."""
+    """Return the mean of the best weights of some runs, which is the model of no run."""
     found = [best(folder, number) for number in shares]
     weights = {}
     for name in found[0].weights:
         arrays = [saved.weights[name] for saved in found]
         average = np.average(arrays, axis=0, weights=list(shares.values()))
         weights[name] = average.astype(np.float32)
-    return replace(found[0], weights=weights, optimizer={})
+    return replace(found[0], run="", weights=weights, optimizer={})
 
 
 def train(folder: Path, number: int) -> None:
