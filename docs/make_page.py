@@ -3,7 +3,7 @@
 With the address of the published site, as https://example.org/sancho, the page's links lead there.
 Scripts, style, strings and facts are replaced by today's. The weights stay, and so do the cost of
 packing and the passages, which need the book, because that is not committed. If the pretrained
-model itself has changed, prepare the book and make the page with `convert.py to-page`.
+model itself has changed, make the page with `convert.py to-page` where data/quijote.txt is.
 """
 
 import argparse

@@ -22,6 +22,7 @@ from torch import nn
 from torch.nn import functional as F
 
 from sancho import checkpoint
+from sancho.sources import ONLINE
 
 MEASURED = ["benchmarks/README.md", "sancho/pretrained/README.md"]
 """Where figures stand with the command that measures them."""
@@ -194,10 +195,8 @@ def copy(tmp_path: Path) -> Path:
     """A copy of the project, with what the pages suppose a reader to have."""
     folder = tmp_path / "sancho-mini"
     left_out = ".* node_modules build out out-* *.egg-info __pycache__ *.ipynb".split()
-    shutil.copytree(ROOT, folder, ignore=shutil.ignore_patterns(*left_out))
-    for path in (folder / "data").iterdir():
-        if path.is_dir():
-            shutil.rmtree(path)
+    downloaded = [f"{text}.txt" for text in ONLINE]
+    shutil.copytree(ROOT, folder, ignore=shutil.ignore_patterns(*left_out, *downloaded))
     text = (ROOT / "data" / "apocrifo.txt").read_text(encoding="utf-8")
     for name in ("my_text.txt", "part1.txt", "part2.txt"):
         (folder / name).write_text(name + text[:60_000], encoding="utf-8")
