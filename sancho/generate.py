@@ -1,6 +1,7 @@
 """Autoregressive generation: logits to probabilities to the next id, one character at a time."""
 
 import math
+import unicodedata
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, TypeAlias
@@ -12,7 +13,6 @@ from sancho.errors import OtherFunction
 from sancho.numpy_model import Decoder, NumpyGPT
 from sancho.proof import model_proof, require_proof, torch_logits
 from sancho.seeds import Purpose, generator
-from sancho.text import nfc
 from sancho.tokenizer import CharTokenizer
 
 if TYPE_CHECKING:
@@ -178,7 +178,7 @@ class StopAt:
     """
 
     def __init__(self, strings: Iterable[str], sentence_after: int | None = None) -> None:
-        self.strings = [nfc(s) for s in strings]
+        self.strings = [unicodedata.normalize("NFC", s) for s in strings]
         self.sentence_after = math.inf if sentence_after is None else sentence_after
         self.count = 0
         """Number of characters that were taken in."""

@@ -179,31 +179,11 @@ def clean_text(text: str) -> str:
     becomes "".
     """
     lines = [line.rstrip(" \t") for line in without_licence(text).split("\n")]
-    text = nfc("\n".join(lines)).strip("\n")
+    text = unicodedata.normalize("NFC", "\n".join(lines)).strip("\n")
     return f"{text}\n" if any(c.isprintable() and c != " " for c in text) else ""
 
 
-def nfc(text: str) -> str:
-    """Return a text in NFC, so that é is one character however it was typed.
-
-    `unicodedata.normalize` takes quadratic time to sort the accents on one letter, which would be
-    hours for a megabyte of them. Here they are sorted before.
-    """
-    parts = {c: unicodedata.normalize("NFD", c) for c in set(text)}
-    # The first part decides, because some marks have class 0 while their parts have not.
-    marks = {c: those for c, those in parts.items() if unicodedata.combining(those[0])}
-    if marks:
-        table = str.maketrans(marks)
-        piles = f"[{re.escape(''.join(marks))}]{{2,}}"
-        text = re.sub(piles, lambda pile: _in_order(pile[0].translate(table)), text)
-    return unicodedata.normalize("NFC", text)
-
-
-def _in_order(marks: str) -> str:
-    return "".join(sorted(marks, key=unicodedata.combining))
-
-
-def what_is_odd(text: str, characters: str = "") -> str:
+def what_is_odd(text: str) -> str:
     """Return a line that counts the invisible or suspicious characters of a text, or ""."""
     counts = {name: sum(1 for _ in re.finditer(x, text)) for name, x in SUSPICIOUS.items()}
     return ", ".join(f"{count:,} {name}" for name, count in counts.items() if count)

@@ -8,7 +8,6 @@ from numpy.typing import ArrayLike
 
 from sancho.config import UnknownPolicy
 from sancho.errors import UserError
-from sancho.text import nfc
 
 # Equivalents that Unicode's decompositions lack: an unknown character is replaced by the first
 # known one of its row.
@@ -50,7 +49,7 @@ class CharTokenizer:
     @classmethod
     def from_text(cls, text: str) -> "CharTokenizer":
         """Return the tokenizer of all characters of `text`, sorted."""
-        return cls("".join(sorted(set(nfc(text)))))
+        return cls("".join(sorted(set(unicodedata.normalize("NFC", text)))))
 
     @property
     def vocab_size(self) -> int:
@@ -69,14 +68,14 @@ class CharTokenizer:
         out; if it is "nearest", each is replaced by the closest known character (an error if there
         is none).
         """
-        text = nfc(text)
+        text = unicodedata.normalize("NFC", text)
         if not self._known.issuperset(text):
             text = self._replace_unknown(text, unknown)
         return self.ids_of(text)
 
     def require_known(self, text: str, what: str) -> None:
         """Raise UserError if `text`, which the message calls `what`, has unknown characters."""
-        text = nfc(text)
+        text = unicodedata.normalize("NFC", text)
         if missing := [c for c in dict.fromkeys(text) if c not in self._known]:
             named = ", ".join(map(_visible, missing[:10]))
             never = f"{what} {text!r} can never come up: the model does not know {named}"

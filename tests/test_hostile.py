@@ -31,7 +31,7 @@ BEGINNINGS = (
     "file:",
 )
 REPEATED = [*' \t\n\\*><[-.!?…»”")1&;xÃÂ\u0301', "\\*", "* ", ". a", ".»", "&#1", "-->", "- "]
-REPEATED += ["* \n", "END OF\n", "*** END OF THE PROJECT GUTENBERG\n", ".txt", "\u0301\u0327"]
+REPEATED += ["* \n", "END OF\n", "*** END OF THE PROJECT GUTENBERG\n", ".txt"]
 
 
 def stopping(text: str) -> None:

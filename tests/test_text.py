@@ -3,15 +3,13 @@
 import codecs
 import gzip
 import re
-import time
-import unicodedata
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from sancho.errors import UserError
-from sancho.text import beginning, clean_text, codec_name, nfc, read_text, what_is_odd
+from sancho.text import beginning, clean_text, codec_name, read_text, what_is_odd
 
 LINE = "«¿Señor, qué gigantes?», dijo Sancho Panza\n"
 
@@ -47,28 +45,6 @@ def test_a_text_is_cleaned(raw, expected):
 def test_what_is_clean_stays_as_it_is(text):
     once = clean(text.encode())
     assert clean(once.encode()) == once
-
-
-# U+0F73 has no class, but is made of two marks that have one.
-PILED = ["\u0301\u0327", "\u0f72\u0f71", "\u302a\u0301", "\u0f73", "\u0344"]
-
-
-@pytest.mark.parametrize("marks", PILED)
-def test_a_pile_of_accents_is_brought_in_order(marks):
-    """Python's own sorting takes as many steps as the square of it: hours for a megabyte."""
-    begun = time.process_time()
-    piled = clean(("x" * 300_000 + "e" + marks * 100_000 + "\nañ\u0303\n").encode())
-    assert time.process_time() - begun < 5
-    assert piled.startswith("x" * 300_000) and piled.endswith("\nañ\u0303\n")
-    assert nfc(f"e{marks * 50}") == unicodedata.normalize("NFC", f"e{marks * 50}")
-
-
-MARKS = "\u0301\u0327\u0344\u0f71\u0f72\u0f73\u0f75\u302a\u3099\u0345"
-
-
-@given(st.text(alphabet=f"{MARKS}eéệか\u0f40\u1100\u1161\u11a8 ]^-\\", max_size=20))
-def test_nfc_is_that_of_unicode(text):
-    assert nfc(text) == unicodedata.normalize("NFC", text)
 
 
 @pytest.mark.parametrize("encoding", ["UTF-8", "utf-16", "utf-16-be", "windows-1252", "latin-1"])
