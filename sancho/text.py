@@ -53,9 +53,13 @@ SUSPICIOUS = {
     "no-break or odd blanks": r"[\xa0\u2000-\u200a\u202f\u205f\u3000]",
     "unseen separators or selectors": r"[\u2028\u2029\u3164\ufe00-\ufe0f\U000e0000-\U000e007f]",
     "private use characters": r"[\ue000-\uf8ff]",
-    "escapes as \\u00f1 or &ntilde;": r"\\u[0-9a-fA-F]{4}|&(?:[a-zA-Z]{2,8}|#\d+);",
+}
+# Sequences that are seldom intended: the characters that begin them, and their pattern.
+SEQUENCES = {
+    "escapes as \\u00f1 or &ntilde;": ("\\&", r"\\u[0-9a-fA-F]{4}|&(?:[a-zA-Z]{2,8}|#\d+);"),
     "pairs as Ã± (UTF-8 in another encoding?)": (
-        r"[ÃÂ][\x80-\xbf\u0152-\u02dc\u2013-\u2122]|â€|[├┬][\u2500-\u25ff\xa1-\xbf]|√[°±©≠≥∫]"
+        "ÃÂâ├┬√",
+        r"[ÃÂ][\x80-\xbf\u0152-\u02dc\u2013-\u2122]|â€|[├┬][\u2500-\u25ff\xa1-\xbf]|√[°±©≠≥∫]",
     ),
 }
 # Project Gutenberg's marks, in their forms of thirty years: a title may go on in the next lines.
@@ -183,9 +187,17 @@ def clean_text(text: str) -> str:
     return f"{text}\n" if any(c.isprintable() and c != " " for c in text) else ""
 
 
-def what_is_odd(text: str) -> str:
-    """Return a line that counts the invisible or suspicious characters of a text, or ""."""
-    counts = {name: sum(1 for _ in re.finditer(x, text)) for name, x in SUSPICIOUS.items()}
+def what_is_odd(text: str, characters: str) -> str:
+    """Return a line that counts the invisible or suspicious characters of a text, or "".
+
+    characters: the distinct ones of the text. What they rule out is not looked for.
+    """
+    counts = {
+        name: sum(map(text.count, re.findall(odd, characters))) for name, odd in SUSPICIOUS.items()
+    }
+    for name, (begins, sequence) in SEQUENCES.items():
+        if any(c in characters for c in begins):
+            counts[name] = sum(1 for _ in re.finditer(sequence, text))
     return ", ".join(f"{count:,} {name}" for name, count in counts.items() if count)
 
 

@@ -4,12 +4,13 @@ import time
 from collections.abc import Callable
 
 import pytest
+from test_text import odd_of
 
 import sample
 from sancho.convert.page.passages import passages_of
 from sancho.generate import StopAt
 from sancho.measures import words_of
-from sancho.text import WEB_PAGE, clean_text, read_text, what_is_odd
+from sancho.text import WEB_PAGE, clean_text, read_text
 from sancho.tokenizer import CharTokenizer
 
 LONG = 30_000
@@ -51,7 +52,7 @@ def tokenized(text: str) -> None:
     "read",
     [
         clean_text,
-        what_is_odd,
+        odd_of,
         words_of,
         passages_of,
         WEB_PAGE.match,

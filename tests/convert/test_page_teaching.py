@@ -31,7 +31,7 @@ from test_page import (
     visit,
     written,
 )
-from test_text import BODY, FRAMES, HEADER
+from test_text import BODY, FRAMES, HEADER, odd_of
 from test_text import LICENCE as FULL_LICENCE
 
 from sancho import checkpoint
@@ -41,11 +41,11 @@ from sancho.loss import validation_loss
 from sancho.text import (
     A_WEB_PAGE,
     E_BOOK,
+    SEQUENCES,
     SIGNATURES,
     SUSPICIOUS,
     clean_text,
     read_text,
-    what_is_odd,
 )
 
 LINE = LESSON[: LESSON.index("\n") + 1]
@@ -314,7 +314,7 @@ def test_what_is_odd_in_a_text_is_told_as_by_the_library(tab, tmp_path):
     for part in [*parts, "".join(parts)]:
         text = clean_text(f"{LINE}{part}{LINE}{part}{LINE}")
         _, odd = read_in(tab, text.encode())
-        assert ", ".join(f"{count} {name}" for name, count in odd) == what_is_odd(text)
+        assert ", ".join(f"{count} {name}" for name, count in odd) == odd_of(text)
     said = give(tab, tmp_path / "a.txt", LESSON.encode().decode("latin-1").encode())
     assert "6000 parejas como Ã± (¿UTF-8 leído con otra codificación?)" in said
     assert tab.find("#aprender").is_enabled()
@@ -330,7 +330,7 @@ def test_long_runs_of_blanks_are_read_at_once(tab):
 
 
 def test_every_kind_of_file_and_odd_thing_has_a_name_in_both_languages():
-    names = {*SIGNATURES.values(), *SUSPICIOUS, E_BOOK, A_WEB_PAGE}
+    names = {*SIGNATURES.values(), *SUSPICIOUS, *SEQUENCES, E_BOOK, A_WEB_PAGE}
     assert {STRINGS[name][1] for name in names} == names
 
 

@@ -45,7 +45,15 @@ from sancho.metrics import read_metrics
 from sancho.presets import LESS_DROPPED, MINI, MOST_DROPPED, SCALED
 from sancho.proof import in_base64, proof_of
 from sancho.sources import kept_corpus
-from sancho.text import A_WEB_PAGE, BYTE_ORDER_MARKS, E_BOOK, SIGNATURES, SUSPICIOUS, WEB_PAGE
+from sancho.text import (
+    A_WEB_PAGE,
+    BYTE_ORDER_MARKS,
+    E_BOOK,
+    SEQUENCES,
+    SIGNATURES,
+    SUSPICIOUS,
+    WEB_PAGE,
+)
 from sancho.text import MARK as GUTENBERG
 from sancho.tokenizer import CharTokenizer
 from sancho.weights import count_parameters
@@ -260,13 +268,14 @@ def text_rules() -> dict:
     def of_bytes(table: dict[bytes, str]) -> list[tuple[str, str]]:
         return [(begin.decode("latin-1"), what) for begin, what in table.items()]
 
+    odd = SUSPICIOUS | {name: sequence for name, (_, sequence) in SEQUENCES.items()}
     return {
         "signatures": of_bytes(SIGNATURES),
         "marks": of_bytes(BYTE_ORDER_MARKS),
         "e_book": E_BOOK,
         "web_page": A_WEB_PAGE,
         "web_page_begins": in_javascript(WEB_PAGE.pattern),
-        "suspicious": [(name, in_javascript(x)) for name, x in SUSPICIOUS.items()],
+        "suspicious": [(name, in_javascript(x)) for name, x in odd.items()],
         "gutenberg": in_javascript(GUTENBERG.pattern),
     }
 
