@@ -75,6 +75,9 @@ MARK = re.compile(
     r"(?:(?:[^*\n]*\n){0,2}[^*\n]*\*\*\*[ \t]*(?![^\n])|[^\n]*)\n?",
     re.IGNORECASE | re.MULTILINE,
 )
+# Only the first blank of a row begins a match: from each of a million, the others would be read
+# again. What is before it is looked at after it, because a blank alone is found sooner.
+BLANKS = re.compile(r"[ \t](?<![ \t]{2})[ \t]*$", re.MULTILINE)
 
 
 def read_text(raw: bytes, name: str, encoding: str = "") -> str:
@@ -89,7 +92,7 @@ def read_text(raw: bytes, name: str, encoding: str = "") -> str:
     kinds = [what for signature, what in SIGNATURES.items() if raw.startswith(signature)]
     if raw[60:68] == b"BOOKMOBI":
         kinds = [E_BOOK]
-    if WEB_PAGE.match(raw.removeprefix(codecs.BOM_UTF8)[:1000].decode("latin-1")):
+    if WEB_PAGE.match(raw[:1000].removeprefix(codecs.BOM_UTF8).decode("latin-1")):
         kinds = [A_WEB_PAGE]
     if kinds:
         raise UserError(f"{name} is {kinds[0]}: {NO_TEXT}")
@@ -105,13 +108,14 @@ def read_text(raw: bytes, name: str, encoding: str = "") -> str:
         raise UserError(f"{name} is not {asked}: {place}; {advice}") from None
     if found and text.startswith("\ufffe"):  # a byte order mark, read in the other order
         raise UserError(f"{name} is {found}, not {asked}: give --encoding {found}")
-    if WEB_PAGE.match(text.removeprefix("\ufeff")[:1000]):  # one in UTF-16
+    text = text.removeprefix("\ufeff")
+    if WEB_PAGE.match(text[:1000]):  # one in UTF-16
         raise UserError(f"{name} is {A_WEB_PAGE}: {NO_TEXT}")
     if not (codec.startswith("utf-8") or b"\0" in raw or raw.isascii()):
         with suppress(UnicodeError):
             raw.decode()
             note(f"{name} is read as {asked}, but its bytes are UTF-8, too")
-    return text.removeprefix("\ufeff").replace("\r\n", "\n").replace("\r", "\n")
+    return text.replace("\r\n", "\n").replace("\r", "\n")
 
 
 def _unicode_of(raw: bytes) -> str:
@@ -182,8 +186,9 @@ def clean_text(text: str) -> str:
     It has no blank lines around it and ends with one newline. A text of invisible characters only
     becomes "".
     """
-    lines = [line.rstrip(" \t") for line in without_licence(text).split("\n")]
-    text = unicodedata.normalize("NFC", "\n".join(lines)).strip("\n")
+    text = without_licence(text)
+    text = BLANKS.sub("", text)
+    text = unicodedata.normalize("NFC", text).strip("\n")
     return f"{text}\n" if any(c.isprintable() and c != " " for c in text) else ""
 
 

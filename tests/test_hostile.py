@@ -75,5 +75,6 @@ def test_a_text_laid_out_with_blanks_is_read_in_no_time():
     """As pdftotext -layout does, which puts 80 of them before a line."""
     begun = time.process_time()
     text = (" " * 80 + "de cuyo nombre no quiero acordarme\n") * 8000
+    text += f"En un lugar{' ' * 1_000_000}de la Mancha\n"
     assert clean_text(text) == text
     assert time.process_time() - begun < 2
