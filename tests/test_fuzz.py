@@ -53,7 +53,7 @@ def assert_clean(result: SimpleNamespace) -> None:
         assert re.match(r"(train|sample)\.py: error: .{15}", result.err.splitlines()[-1])
 
 
-MARKS = "*** START OF THE PROJECT GUTENBERG EBOOK X ***\n*** END OF THE PROJECT GUTENBERG EBOOK *"
+MARKS = "*** START OF THE PROJECT GUTENBERG EBOOK X ***\n*** END OF THE PROJECT GUTENBERG EBOOK ***"
 PIECES = st.one_of(
     st.text(max_size=60).map(lambda text: text.encode("utf-8", "surrogatepass")),
     st.binary(max_size=60),

@@ -21,18 +21,15 @@ BEGINNINGS = (
     "",
     "x",
     "*",
-    "*END",
     "*** START OF",
     "*** START OF THE PROJECT GUTENBERG EBOOK",
-    "THE END OF THE",
-    "END OF THIS ETEXT OF",
     "<!--",
     "&#",
     "Dijo. Yo",
     "file:",
 )
-REPEATED = [*' \t\n\\*><[-.!?…»”")1&;xÃÂ\u0301', "\\*", "* ", ". a", ".»", "&#1", "-->", "- "]
-REPEATED += ["* \n", "END OF\n", "*** END OF THE PROJECT GUTENBERG\n", ".txt"]
+REPEATED = [*' \t\n\\*><[-.!?…»”")1&;xÃÂ\u0301', "* ", ". a", ".»", "&#1", "-->", "- "]
+REPEATED += ["*** END OF THE PROJECT GUTENBERG\n", ".txt"]
 
 
 def stopping(text: str) -> None:

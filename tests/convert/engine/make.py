@@ -15,7 +15,7 @@ ROOT = FOLDER.parents[2]
 sys.path[:0] = [str(ROOT), str(ROOT / "tests")]
 
 from golden.make import FAMILIES, TOKENIZER
-from test_text import CLEANED, FRAMES, LINE
+from test_text import CLEANED, FRAMES, LINE, NO_MARKS
 
 from sancho import seeds
 from sancho.config import SampleConfig
@@ -60,6 +60,7 @@ def shaped_logits() -> list[dict]:
 def cleaned_texts() -> list[list[str]]:
     """Return texts, and each as it is after cleaning."""
     framed = [f"{start}\n{LINE}\n{end}\n" for start, end in FRAMES]
+    framed += [f"uno\n{line}\n{LINE}" for line in NO_MARKS]
     texts = [raw for raw, _ in CLEANED] + framed + ["".join(framed[:3])]
     return [[text, clean_text(read_text(text.encode(), "text"))] for text in texts]
 

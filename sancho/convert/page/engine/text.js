@@ -70,16 +70,9 @@ function whyNotRead(bytes, begin, encoding) {
 
 /** Returns a text without what Project Gutenberg puts around it, or around each of several. */
 function withoutLicence(text, { gutenberg }) {
-  // Python takes no other character than a line feed for the end of a line.
-  const marks = [...text.replace(/[\u2028\u2029]/g, '_').matchAll(new RegExp(gutenberg, 'gim'))];
-  const begins = ({ groups }) => groups.start !== undefined;
-  if (!marks.some(begins)) {
-    const ends = marks.filter(([mark]) => !mark.toUpperCase().includes('LICEN'));
-    const last = ends.at(-1) ?? marks[0];
-    return last ? text.slice(0, last.index) : text;
-  }
-  const after = (mark, i) => text.slice(mark.index + mark[0].length, marks[i + 1]?.index);
-  return marks.map((mark, i) => (begins(mark) ? after(mark, i) : '')).join('');
+  const [first, ...rest] = text.split(new RegExp(gutenberg, 'i')); // of each mark its `start`, and what follows it
+  const books = rest.filter((_, i) => i % 2 && rest[i - 1]);
+  return books.length ? books.join('') : first;
 }
 
 /** Returns a text without licence, in NFC, no blanks at the ends of lines nor blank lines around it. */
