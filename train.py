@@ -22,7 +22,8 @@ from sancho.generate import stream_texts
 from sancho.plan import Beginning, default_options, make_plan
 from sancho.run import describe, describe_text, start_run
 from sancho.shell import command, resume_command
-from sancho.training import TrainingState, fit
+from sancho.state import TrainingState
+from sancho.training import fit
 
 
 def main(args: Sequence[str]) -> int:

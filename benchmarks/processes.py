@@ -30,7 +30,8 @@ from sancho.device import Device
 from sancho.distributed import World, process_group
 from sancho.presets import PRESETS
 from sancho.sources import corpus_of
-from sancho.training import TrainingState, fit
+from sancho.state import TrainingState
+from sancho.training import fit
 from sancho.weights import weight_shapes
 
 WAYS = {"1 process, 1 thread": (1, 1), "1 process, 2 threads": (1, 2), "2 processes": (2, 1)}

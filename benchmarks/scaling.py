@@ -25,7 +25,8 @@ from sancho.device import choose_device
 from sancho.model import GPT
 from sancho.presets import PRESETS
 from sancho.sources import corpus_of
-from sancho.training import TrainingState, fit
+from sancho.state import TrainingState
+from sancho.training import fit
 
 SIZES = ("48:3:1", "64:4:2", "96:4:2", "128:4:4", "192:4:6")
 BLOCKS = (32, 64, 128, 256, 512)

@@ -29,8 +29,10 @@ from sancho.config import DeviceConfig, ModelConfig
 from sancho.corpus import Corpus
 from sancho.device import Device, choose_device
 from sancho.presets import PRESETS
+from sancho.report import Report
 from sancho.sources import corpus_of
-from sancho.training import Report, TrainingState, fit
+from sancho.state import TrainingState
+from sancho.training import fit
 from sancho.weights import weight_shapes
 
 STEPS, WARM_UP, PROFILED = 60, 10, 10

@@ -2,11 +2,15 @@
 
 import threading
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+
+from sancho.config import ModelConfig, TrainConfig
+from sancho.device import Device, torch_seed
+from sancho.seeds import Purpose, seed_of
 
 
 class Dropout(nn.Module):
@@ -45,3 +49,28 @@ class Dropout(nn.Module):
         for window, generator in zip(windows, generators, strict=True):
             window.bernoulli_(1 - self.p, generator=generator)
         return x * mask.div_(1 - self.p)
+
+
+def masks(
+    model: ModelConfig,
+    train: TrainConfig,
+    device: Device,
+    step: int,
+    micro_step: int,
+    numbers: Tensor,
+) -> AbstractContextManager[None]:
+    """Return a context for the forward pass of the windows of these numbers in a micro-batch.
+
+    On a CPU the masks of a window depend only on its number in the step, and not on how many
+    threads, processes or micro-batches share the step.
+    """
+    if not (model.dropout or model.ngram_dropout):
+        return nullcontext()
+    if train.compile or not device.on_cpu:
+        place = (step, micro_step)
+        return torch_seed(device.torch_device, train.seed, Purpose.DROPOUT, *place)
+    generators = []
+    for number in (micro_step * train.batch_size + numbers).tolist():
+        seed = seed_of(train.seed, Purpose.DROPOUT, step, number)
+        generators.append(torch.Generator().manual_seed(seed))
+    return Dropout.drawing_from(generators)

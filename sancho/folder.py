@@ -16,8 +16,9 @@ from sancho.corpus import Corpus, digest
 from sancho.errors import MissingFile, UserError, note
 from sancho.files import FolderLock, atomic_write
 from sancho.plan import Beginning
+from sancho.report import Report
 from sancho.sources import CORPUS
-from sancho.training import Report, TrainingState
+from sancho.state import TrainingState
 
 SAVE_SECONDS = 60.0  # between saves, but for the step or evaluation under way
 

@@ -11,7 +11,7 @@ from sancho.checkpoint import Origin, Progress
 from sancho.files import atomic_write
 
 if TYPE_CHECKING:
-    from sancho.training import Report
+    from sancho.report import Report
 
 METRICS = "train_loss val_loss val_bpc lr tokens_per_second".split()
 """The figures of a line, besides step, tokens and seconds."""

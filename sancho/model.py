@@ -64,6 +64,7 @@ class MultiHeadAttention(nn.Module):
             rotations = torch.stack((angles.cos(), angles.sin()), dim=-1).float()
             rotations = rotations.repeat(1, 2 * config.n_head, 1)  # (block, 2H · D/2, 2)
             self.register_buffer("rotations", rotations, persistent=False)
+        self.dropout = Dropout(config.dropout)
 
     def forward(self, x: Tensor) -> Tensor:
         """(B, T, C) -> (B, T, C)"""
@@ -72,7 +73,7 @@ class MultiHeadAttention(nn.Module):
         # The weights are not dropped out: PyTorch has no fast kernel for that on a CPU.
         with torch.autocast("cpu", enabled=False):
             y = F.scaled_dot_product_attention(q, k, v, is_causal=True)  # (B, H, T, D)
-        return self.proj(y.transpose(1, 2).reshape(B, T, C))
+        return self.dropout(self.proj(y.transpose(1, 2).reshape(B, T, C)))
 
     def queries_keys_values(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Return the queries, keys and values of x, (B, T, C): each (B, H, T, D)."""
@@ -118,14 +119,15 @@ class FeedForward(nn.Module):
         hidden = config.hidden_size
         self.expand = nn.Linear(config.n_embd, hidden * (1 + self.gated), bias=config.bias)
         self.proj = nn.Linear(hidden, config.n_embd, bias=config.bias)
+        self.dropout = Dropout(config.dropout)
 
     def forward(self, x: Tensor) -> Tensor:
         """(B, T, C) -> (B, T, C)"""
         x = self.expand(x)  # (B, T, 4C), or (B, T, 2 · 8C/3) if gated
         if self.gated:
             x, gate = x.chunk(2, dim=-1)
-            return self.proj(self.activation(gate) * x)
-        return self.proj(self.activation(x))
+            return self.dropout(self.proj(self.activation(gate) * x))
+        return self.dropout(self.proj(self.activation(x)))
 
 
 class Block(nn.Module):
@@ -140,12 +142,11 @@ class Block(nn.Module):
         self.attention = MultiHeadAttention(config)
         self.norm2 = make_norm(config)
         self.feed_forward = FeedForward(config)
-        self.dropout = Dropout(config.dropout)
 
     def forward(self, x: Tensor) -> Tensor:
         """(B, T, C) -> (B, T, C)"""
-        x = x + self.dropout(self.attention(self.norm1(x)))
-        return x + self.dropout(self.feed_forward(self.norm2(x)))
+        x = x + self.attention(self.norm1(x))
+        return x + self.feed_forward(self.norm2(x))
 
 
 class NgramEmbedding(nn.Embedding):

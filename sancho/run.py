@@ -12,8 +12,8 @@ from sancho.device import Device
 from sancho.optim import learning_rate_factor
 from sancho.plan import NOTHING, Beginning, Plan, changes, preset_of
 from sancho.sources import CORPUS
+from sancho.state import TrainingState
 from sancho.text import beginning, what_is_odd
-from sancho.training import TrainingState
 from sancho.weights import count_parameters
 
 SHOWN = 40  # characters that are listed

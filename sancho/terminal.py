@@ -20,7 +20,8 @@ from sancho import preflight
 from sancho.errors import LOG, UserError, say, shown
 
 if TYPE_CHECKING:
-    from sancho.training import Report, TrainingState
+    from sancho.report import Report
+    from sancho.state import TrainingState
 
 LINE_SECONDS = 10.0  # between lines about a run in a log file
 LONGEST_LINE = 2000  # characters

@@ -1,13 +1,15 @@
-"""A pool of threads for parts of a batch."""
+"""Threads of a CPU: a pool of them, and the gradient of a batch whose windows they share."""
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
+from functools import reduce
 from pathlib import Path
 from typing import Any
 
 import torch
+from torch import Tensor, nn
 
 QUOTA = Path(
     "/sys/fs/cgroup/cpu.max"
@@ -47,3 +49,32 @@ def thread_pool(threads: int) -> Iterator[ParallelMap]:
                 yield lambda *work: list(pool.map(*work))
     finally:
         torch.set_num_threads(before)
+
+
+def backward(
+    losses: Callable[..., tuple[Tensor, Tensor]],
+    batch: Sequence[Tensor],
+    parameters: Sequence[nn.Parameter],
+    threads: int,
+    parallel_map: ParallelMap,
+) -> Tensor:
+    """Add the gradient of a loss of a batch to that of the parameters; return a loss, ().
+
+    losses: of some rows of the batch, the loss to return and the loss whose gradient is taken, both
+    (). Each thread takes some rows, (B / threads, …); what they find is added in the order of the
+    rows, so that threads that end in another order change no bit.
+    """
+
+    def of_some(*rows: Tensor) -> tuple[Tensor, tuple]:
+        reported, minimised = losses(*rows)
+        return reported.detach(), torch.autograd.grad(minimised, parameters, allow_unused=True)
+
+    parts = (tensor.tensor_split(threads) for tensor in batch)
+    reported, by_thread = zip(*parallel_map(of_some, *parts), strict=True)
+    for p, *grads in zip(parameters, *by_thread, strict=True):
+        if grads[0] is not None:
+            total = reduce(torch.add, grads)
+            if not total.is_sparse:  # AdamW's kernel reads numbers as they lie in memory
+                total = total.contiguous()
+            p.grad = total if p.grad is None else p.grad + total
+    return reduce(torch.add, reported)

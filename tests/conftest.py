@@ -36,8 +36,8 @@ from sancho.device import Device, choose_device
 from sancho.folder import RunFolder
 from sancho.model import GPT
 from sancho.plan import default_options
+from sancho.report import Report
 from sancho.text import clean_text
-from sancho.training import Report
 
 ROOT = Path(__file__).resolve().parent.parent
 TEXT = "En un lugar de la Mancha, de cuyo nombre no quiero acordarme.\n" * 30

@@ -14,8 +14,10 @@ from sancho.corpus import Corpus
 from sancho.device import Device, has_bfloat16
 from sancho.optim import optimizer_arrays
 from sancho.presets import PRESETS
+from sancho.report import Report
+from sancho.state import TrainingState
 from sancho.tokenizer import CharTokenizer
-from sancho.training import Report, TrainingState, fit
+from sancho.training import fit
 
 slow = pytest.mark.slow
 CPU_BFLOAT16 = replace(CPU, dtype=torch.bfloat16)

@@ -22,7 +22,7 @@ from sancho.config import DeviceConfig, ModelConfig
 from sancho.errors import MissingFile, UserError
 from sancho.model import GPT
 from sancho.presets import PRESETS
-from sancho.training import TrainingState
+from sancho.state import TrainingState
 from sancho.weights import weight_shapes
 
 SHAPE = {"vocab_size": 3, "block_size": 4, "n_layer": 1, "n_head": 1, "n_embd": 2}

@@ -30,7 +30,8 @@ from sancho.device import choose_device
 from sancho.errors import UserError
 from sancho.loss import validation_loss
 from sancho.presets import PRESETS
-from sancho.training import Report, TrainingLoop
+from sancho.report import Report
+from sancho.training import TrainingLoop
 from sancho.weights import count_parameters
 
 SampleOptions = SCRIPTS["sample.py"].SampleOptions

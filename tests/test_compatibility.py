@@ -12,7 +12,8 @@ from golden.writing import assert_writes
 from sancho import checkpoint
 from sancho.config import DeviceConfig
 from sancho.corpus import Corpus
-from sancho.training import TrainingState, fit
+from sancho.state import TrainingState
+from sancho.training import fit
 
 SENTENCE = (
     "En un lugar de la Mancha, de cuyo nombre no quiero acordarme,\n"

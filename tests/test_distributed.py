@@ -27,7 +27,8 @@ from conftest import (
 )
 
 import train
-from sancho import checkpoint, sources, terminal, training
+from sancho import checkpoint, sources, terminal
+from sancho.batches import Batches
 from sancho.distributed import World, process_group
 from sancho.errors import UserError
 
@@ -53,14 +54,14 @@ def free_port() -> int:
 
 def at_step(number: int, acts: dict[int, Callable[[], None]], rank: int) -> None:
     """Let processes act, by their ranks, when they are about to make a step (from 0)."""
-    get = training.Batches.get
+    get = Batches.get
 
-    def act_and_get(batches: training.Batches, step: int, micro_step: int) -> tuple:
+    def act_and_get(batches: Batches, step: int, micro_step: int) -> tuple:
         if step == number and rank in acts:
             acts.pop(rank)()
         return get(batches, step, micro_step)
 
-    training.Batches.get = act_and_get
+    Batches.get = act_and_get
 
 
 def send(number: int, times: int = 1) -> None:

@@ -35,7 +35,9 @@ from sancho.corpus import Corpus
 from sancho.errors import UserError
 from sancho.folder import RunFolder
 from sancho.generate import generate
-from sancho.training import Report, TrainingState, fit
+from sancho.report import Report
+from sancho.state import TrainingState
+from sancho.training import fit
 
 posix = pytest.mark.skipif(sys.platform == "win32", reason="here: Windows moves no open folder")
 FIGURES = ["train_loss", "val_loss", "val_bpc", "lr", "tokens_per_second"]

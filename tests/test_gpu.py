@@ -30,11 +30,13 @@ from runs import (
     tolerance,
 )
 
+from sancho.batches import Batches
 from sancho.config import SampleConfig
 from sancho.corpus import Corpus
 from sancho.generate import WindowDecoder, generate, incremental_decoder
 from sancho.presets import PRESETS
-from sancho.training import Batches, NonFiniteLoss, fit
+from sancho.state import NonFiniteLoss
+from sancho.training import fit
 
 pytestmark = [needs_gpu, pytest.mark.usefixtures("exact_products")]
 presets = pytest.mark.parametrize("preset", sorted(PRESETS))

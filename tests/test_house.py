@@ -21,10 +21,12 @@ SCRIPTS = ["train.py", "sample.py", "evaluate.py", "convert.py"]
 FLOORS = (
     {"errors", "shell"},
     {"tokenizer", "config", "device", "distributed", "seeds", "threads", "files", "text"},
-    {"corpus", "ngrams", "weights", "presets", "numpy_model", "dropout", "counting"},
+    {"corpus", "ngrams", "weights", "presets", "numpy_model", "dropout", "counting", "batches"},
     {"model"},
     {"cli", "preflight"},
     {"loss", "optim", "checkpoint", "sources", "generate", "proof"},
+    {"state"},
+    {"report"},
     {"training"},
     {"plan", "run", "metrics", "folder", "measures", "curve", "convert"},
     {"terminal"},

@@ -22,7 +22,8 @@ from sancho.generate import numpy_implementation
 from sancho.model import GPT, MultiHeadAttention, NgramEmbedding
 from sancho.numpy_model import NumpyGPT
 from sancho.proof import model_proof, proof_of, proof_window, require_proof, torch_logits
-from sancho.training import TrainingState, fit
+from sancho.state import TrainingState
+from sancho.training import fit
 
 LONG = replace(SMALL, block_size=300, n_embd=32)
 TEXT = "en un lugar de la mancha de cuyo nombre no quiero acordarme " * 20

@@ -19,7 +19,7 @@ from sancho import terminal
 from sancho.checkpoint import Progress
 from sancho.config import TrainConfig
 from sancho.errors import LOG, UserError, note, say, shown
-from sancho.training import Report
+from sancho.report import Report
 
 MODEL = ROOT / "tests" / "golden" / "mini.safetensors"
 full = pytest.mark.skipif(not Path("/dev/full").exists(), reason="here: there is no /dev/full")

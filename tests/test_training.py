@@ -35,6 +35,7 @@ from runs import (
 
 from sancho import checkpoint
 from sancho import model as model_module
+from sancho.batches import Batches
 from sancho.corpus import Corpus
 from sancho.errors import UserError
 from sancho.generate import continue_texts
@@ -42,8 +43,9 @@ from sancho.loss import cross_entropy
 from sancho.model import GPT
 from sancho.numpy_model import NumpyGPT
 from sancho.seeds import Purpose
+from sancho.state import NonFiniteLoss, TrainingState
 from sancho.threads import cores, thread_pool
-from sancho.training import Batches, NonFiniteLoss, TrainingLoop, TrainingState, fit
+from sancho.training import fit
 
 on_every_device = pytest.mark.parametrize(
     ("device", "threads"),
@@ -418,10 +420,12 @@ def test_a_model_that_learns_nothing_is_told_once(corpus, monkeypatch, caplog, a
     chance = math.log(corpus.tokenizer.vocab_size)
     state = start(corpus, train_config(max_iters=30, log_interval=2, warmup_iters=4))
 
-    def update(loop: TrainingLoop) -> torch.Tensor:
+    def of_chance(losses, batch: tuple, parameters: list, *_: object) -> torch.Tensor:
+        for parameter in parameters:
+            parameter.grad = torch.zeros_like(parameter)
         return torch.tensor(chance if state.progress.step + 1 in at_chance else 0.9 * chance)
 
-    monkeypatch.setattr(TrainingLoop, "_update", update)
+    monkeypatch.setattr("sancho.training.backward", of_chance)
     steps = []
     for report in fit(state, corpus):
         steps += [report.step] * sum("learns nothing" in said for said in caplog.messages)
@@ -575,6 +579,6 @@ def test_of_a_long_text_a_part_is_evaluated(corpus, monkeypatch):
 
 def test_masks_are_not_drawn_as_batches_are(corpus, monkeypatch):
     purposes = []
-    monkeypatch.setattr("sancho.training.seed_of", lambda *place: purposes.append(place[1]) or 0)
+    monkeypatch.setattr("sancho.dropout.seed_of", lambda *place: purposes.append(place[1]) or 0)
     run(start(corpus, train_config(max_iters=1, threads=1), dropout=0.2), corpus)
     assert set(purposes) == {Purpose.DROPOUT}

@@ -13,13 +13,15 @@ from conftest import CPU, ROOT
 from golden.make import FOLDER as GOLDEN
 
 from sancho import checkpoint, ngrams
+from sancho.batches import Batches
 from sancho.config import AskedConfig, ModelConfig, TrainConfig, TrainOptions
 from sancho.convert.page import FOLDER as PAGE
 from sancho.convert.page import scripts, teaching_facts, with_derived
 from sancho.corpus import Corpus
 from sancho.plan import follow_text
+from sancho.state import TrainingState
 from sancho.tokenizer import CharTokenizer
-from sancho.training import Batches, TrainingState, fit
+from sancho.training import fit
 
 MODULES = scripts.in_order("engine/train.js", "ui/workers.js")
 TABLE, KEYS = "ngram_embedding.weight", "ngram_embedding.keys"
