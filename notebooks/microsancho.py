@@ -2,7 +2,7 @@
 
     python notebooks/microsancho.py libro.txt
 
-aprende de un libro (sin decir cuál, del Quijote preparado), guarda microsancho.safetensors, que
+aprende de un libro (sin decir cuál, de data/quijote.txt), guarda microsancho.safetensors, que
 abren sample.py y evaluate.py, y escribe. Es train.py con `mini`, menos lo que cuesta líneas y quita
 poco a la pérdida: cabezas que predicen letras más lejanas, dropout de la tabla, escala de los
 logits, limpiar el texto, contar solo parte de uno largo, hilos, bfloat16 y, al escribir, la caché.
@@ -361,11 +361,12 @@ def escribir(p: Arrays, ids: Array, modelo: Modelo, n: int, temperatura: float =
 
 def guardar(archivo: Path, p: Arrays, texto: str, modelo: Modelo, o: Entrenamiento) -> None:
     """Escribir un checkpoint: los parámetros, las opciones y la suma que los comprueba."""
-    contenido = {"model": modelo._asdict(), "train": o._asdict(), "device": {}}
+    contenido = {"model": modelo._asdict(), "train": o._asdict(), "device": {}, "run": ""}
     contenido["progress"] = {"step": o.max_iters}
     contenido["characters"] = "".join(sorted(set(texto)))
-    contenido["corpus"] = {"name": "", "sha256": hashlib.sha256(texto.encode()).hexdigest()}
-    datos = {"format": "sancho-mini", "version": "4", "content": json.dumps(contenido)}
+    suma = hashlib.sha256(texto.encode()).hexdigest()
+    contenido["corpus"] = {"name": "", "sha256": suma, "lengths": [len(texto)]}
+    datos = {"format": "sancho-mini", "version": "5", "content": json.dumps(contenido)}
     comprobacion = hashlib.sha256(datos["content"].encode())
     tensores = {f"model.{nombre}": p[nombre] for nombre in sorted(p)}
     for nombre, tensor in tensores.items():
@@ -375,7 +376,7 @@ def guardar(archivo: Path, p: Arrays, texto: str, modelo: Modelo, o: Entrenamien
     safetensors.numpy.save_file(tensores, archivo, datos)
 
 
-def principal(libro: str = "data/quijote/input.txt") -> None:
+def principal(libro: str = "data/quijote.txt") -> None:
     """Leer un libro, aprender de nueve décimos, guardar, medirse en el último y escribir."""
     texto, caracteres, ids = leer(Path(libro))
     de_entrenar, de_validar = np.split(ids, [len(ids) - len(ids) // 10])

@@ -13,14 +13,14 @@ import torch
 
 import evaluate
 import microsancho
-from sancho import checkpoint, ngrams, sources
+from sancho import checkpoint, ngrams
 from sancho.config import DeviceConfig, ModelConfig, SampleConfig, TrainConfig
 from sancho.corpus import Corpus
 from sancho.device import choose_device
 from sancho.generate import stream_texts
 from sancho.loss import validation_loss
 from sancho.model import GPT
-from sancho.sources import prepare_files
+from sancho.sources import corpus_of
 from sancho.tokenizer import CharTokenizer
 from sancho.training import Batches, TrainingState, fit
 
@@ -182,8 +182,8 @@ def test_twenty_steps_are_those_of_fit(weight_decay):
 
 
 @pytest.mark.slow
-def test_twenty_steps_of_mini_on_a_book_are_those_of_fit(tmp_path):
-    corpus = prepare_files([SAMPLE_TEXT], tmp_path / "text")
+def test_twenty_steps_of_mini_on_a_book_are_those_of_fit():
+    corpus = corpus_of(SAMPLE_TEXT)
     modelo = microsancho.Modelo(vocab_size=corpus.tokenizer.vocab_size)
     o = microsancho.Entrenamiento(max_iters=20)
     losses, theirs, ours, weights = fit_both(modelo, o, corpus)
@@ -213,13 +213,14 @@ def saved(tmp_path):
     return path, weights, modelo, ids, book
 
 
-def test_what_it_saves_is_a_checkpoint(saved, tmp_path):
+def test_what_it_saves_is_a_checkpoint(saved):
     path, weights, modelo, ids, book = saved
     loaded = checkpoint.load(path)
-    corpus = prepare_files([book], tmp_path / "text")
+    corpus = corpus_of(book)
     assert loaded.model_config == config_of(modelo)
     assert loaded.characters == corpus.tokenizer.characters
     assert loaded.corpus_sha256 == corpus.sha256
+    assert loaded.corpus_lengths == corpus.lengths
     assert loaded.train_config.max_iters == loaded.progress.step == 20
     np.testing.assert_array_equal(np.concatenate([corpus.train, corpus.val]), ids)
     assert loaded.weights.keys() == weights.keys()
@@ -241,11 +242,9 @@ def test_it_writes_the_letters_that_the_library_writes(saved, temperature):
     assert loaded.tokenizer.decode(list(ours)) == "".join(piece for (piece,) in pieces)
 
 
-def test_evaluate_opens_what_it_saves(saved, tmp_path, monkeypatch, capsys):
+def test_evaluate_opens_what_it_saves(saved, capsys):
     path, weights, modelo, ids, book = saved
-    prepare_files([book], tmp_path / "libro")
-    monkeypatch.setattr(sources, "DATA", tmp_path)
-    evaluate.main(["--checkpoint", str(path), "--dataset", "libro", "--json"])
+    evaluate.main(["--checkpoint", str(path), "--corpus", str(book), "--json"])
     found = json.loads(capsys.readouterr().out)
     ours = microsancho.validar(weights, ids[len(ids) - len(ids) // 10 :], modelo)
     assert found["loss"] == pytest.approx(ours, abs=1e-4)
