@@ -27,7 +27,6 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from sancho.config import CorpusConfig
 from sancho.corpus import Corpus
 from sancho.counting import kneser_ney_losses
 from sancho.sources import corpus_of
@@ -547,6 +546,6 @@ def medir(corpus: Corpus, archivo: Path = ARCHIVO) -> None:
 if __name__ == "__main__":
     torch.set_num_threads(1)
     try:
-        medir(corpus_of(AQUI.parent / "data", CorpusConfig()))
+        medir(corpus_of("quijote"))
     except KeyboardInterrupt:
         sys.exit(f"Parado: lo medido hasta aquí está en {ARCHIVO}.")

@@ -95,10 +95,9 @@ def entrenar_con_el_libro(texto: str) -> bool:
 
     sys.path.append(str(PROYECTO))  # donde está la biblioteca, si no está instalada
     import escalera
-    from sancho.config import CorpusConfig
     from sancho.sources import corpus_of
 
-    corpus = corpus_of(PROYECTO / "data", CorpusConfig())
+    corpus = corpus_of("quijote")
     mio = hoja.cargar(texto)
     torch.manual_seed(escalera.SEMILLA)
     medidas = {"n_embd": escalera.ANCHO, "n_layer": escalera.BLOQUES, "n_head": escalera.CABEZAS}

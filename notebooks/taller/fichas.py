@@ -18,7 +18,7 @@ import numpy as np
 
 import bpe
 from sancho.checkpoint import Checkpoint, pretrained
-from sancho.config import CorpusConfig, SampleConfig
+from sancho.config import SampleConfig
 from sancho.convert.page.passages import passages_of
 from sancho.corpus import Corpus
 from sancho.generate import continue_texts, softmax
@@ -524,6 +524,6 @@ def hacer(corpus: Corpus, texto: str) -> str:
 
 
 if __name__ == "__main__":
-    corpus = corpus_of(CURSO.parent / "data", CorpusConfig())
+    corpus = corpus_of("quijote")
     FICHAS.write_text(hacer(corpus, corpus.tokenizer.decode(corpus.train)), encoding="utf-8")
     print(FICHAS)

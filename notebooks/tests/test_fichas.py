@@ -17,14 +17,12 @@ import bpe
 import fichas
 from sancho import checkpoint
 from sancho.checkpoint import Checkpoint
-from sancho.config import CorpusConfig
 from sancho.convert.page import SEED, START, UI
 from sancho.convert.page.packing import rounded
 from sancho.generate import generate, softmax
 from sancho.loss import character_losses
 from sancho.sources import corpus_of
 
-DATA = fichas.CURSO.parent / "data"
 PRINTED = fichas.FICHAS.read_text(encoding="utf-8")
 UNSIGNED = re.findall(r"<h3>[ABCD]</h3><p class=\"texto\">(.*?)</p>", PRINTED, re.DOTALL)
 
@@ -35,9 +33,9 @@ def guide() -> str:
 
 
 def test_the_pages_are_those_that_the_script_makes():
-    corpus = corpus_of(DATA, CorpusConfig())
+    corpus = corpus_of("quijote")
     if corpus.name != "quijote":
-        pytest.skip("here: the book is not prepared")
+        pytest.skip("here: the book is not in data/")
     assert fichas.hacer(corpus, corpus.tokenizer.decode(corpus.train)) == PRINTED, (
         "run: python notebooks/taller/fichas.py"
     )
@@ -89,11 +87,10 @@ def test_the_guide_says_how_well_sancho_guesses_the_printed_passage():
 
 
 def test_no_word_gives_away_the_pages_that_the_model_and_the_counts_write():
-    corpus = corpus_of(DATA, CorpusConfig())
+    corpus = corpus_of("quijote")
     if corpus.name != "quijote":
-        pytest.skip("here: the book is not prepared")
-    book = corpus.tokenizer.decode(corpus.train) + corpus.tokenizer.decode(corpus.val)
-    words = set(re.findall(r"\w+", book.lower()))
+        pytest.skip("here: the book is not in data/")
+    words = set(re.findall(r"\w+", corpus.text.lower()))
     by_counts, by_cervantes, by_model, _ = UNSIGNED
     for text in (by_counts, by_cervantes, by_model):
         assert set(re.findall(r"\w+", text.lower())) <= words

@@ -25,6 +25,8 @@ CELL_SECONDS = 300
 LARGEST_BYTES = 1_000_000
 VARIES = "varia"
 """The tag of cells whose words depend on the machine: times, losses, what a model writes."""
+PUT_BY_HAND = re.compile(r"note: quijote\.txt: .* around Project Gutenberg's marks are left out\n")
+"""What is said of a book that somebody put into data/ as Project Gutenberg gives it."""
 
 
 def read(chapter: str) -> NotebookNode:
@@ -84,9 +86,10 @@ def test_the_chapter_runs_and_its_outputs_are_those_committed(chapter):
         cell.outputs = []
     execute(fresh, list(solutions(fresh)))
     # What is committed was made with the book; without it the sample corpus takes its place.
-    with_book = (FOLDER.parent / "data" / "quijote" / "meta.json").is_file()
+    with_book = (FOLDER.parent / "data" / "quijote.txt").is_file()
     for old, new in zip(code_cells(committed), code_cells(fresh), strict=False):
-        old_outputs, new_outputs = outputs_of(old), outputs_of(new)
+        old_outputs = outputs_of(old)
+        new_outputs = [each for each in outputs_of(new) if not PUT_BY_HAND.fullmatch(each[1])]
         if not with_book:
             if 'corpus.name == "quijote"' in old.source:
                 continue  # what it says of the book, it says only of the book
