@@ -11,7 +11,8 @@ from sancho.config import DeviceConfig, ModelConfig, TrainConfig
 from sancho.corpus import Corpus
 from sancho.device import choose_device
 from sancho.model import GPT
-from sancho.training import TrainingState, fit
+from sancho.state import TrainingState
+from sancho.training import fit
 
 
 def recien_nacido(corpus: Corpus, pasos: int, ventanas: int = 16, **forma) -> TrainingState:

@@ -14,6 +14,7 @@ import torch
 import evaluate
 import microsancho
 from sancho import checkpoint, ngrams
+from sancho.batches import Batches
 from sancho.config import DeviceConfig, ModelConfig, SampleConfig, TrainConfig
 from sancho.corpus import Corpus
 from sancho.device import choose_device
@@ -21,8 +22,9 @@ from sancho.generate import stream_texts
 from sancho.loss import validation_loss
 from sancho.model import GPT
 from sancho.sources import corpus_of
+from sancho.state import TrainingState
 from sancho.tokenizer import CharTokenizer
-from sancho.training import Batches, TrainingState, fit
+from sancho.training import fit
 
 FOLDER = Path(__file__).resolve().parent.parent
 FILE = FOLDER / "microsancho.py"
