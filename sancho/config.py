@@ -220,6 +220,9 @@ class SampleConfig(Checked):
     """Leave out characters whose probability is below this fraction of the likeliest one's."""
 
 
+# At temperature 1 the model writes as many different words as Cervantes (275 for 272 in 3,000
+# characters), and without what is less than a tenth as likely as the likeliest, 98 % of its words
+# occur in the book.
 DEFAULT_SAMPLING = SampleConfig(min_p=0.1)
 """The sampling options by default, chosen by measurement (benchmarks/README.md)."""
 

@@ -231,6 +231,7 @@ class GPT(nn.Module):
                 nn.init.normal_(module.weight, std=1 / math.sqrt(module.in_features))
                 if module.bias is not None:
                     nn.init.zeros_(module.bias)
+        # A block that writes nothing yet passes its input on, so depth does no harm at first.
         for module in self.modules():
             if isinstance(module, MultiHeadAttention | FeedForward):
                 nn.init.zeros_(module.proj.weight)

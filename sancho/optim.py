@@ -24,6 +24,7 @@ def learning_rate_factor(step: int, config: TrainConfig) -> float:
     It rises linearly over warmup_iters, stays at 1, and falls linearly towards 0 over the last
     decay_fraction of max_iters. Positive at every step of the run.
     """
+    # AdamW's means of squares are rough at first, and the decay evens out what single batches did.
     rise = (step + 1) / (config.warmup_iters + 1)
     decay_iters = config.decay_fraction * config.max_iters
     fall = (config.max_iters - step) / decay_iters if decay_iters else 1.0
@@ -38,6 +39,8 @@ def orthogonalise(matrices: Tensor, steps: int = 5) -> Tensor:
     Jordan et al. 2024 (https://kellerjordan.github.io/posts/muon), which trade exactness for
     speed: the values end between 0.7 and 1.2. Under autocast its products are in bfloat16.
     """
+    # Five steps bring most singular values into that range. Three, with coefficients that change
+    # from step to step (Amsel et al. 2025), ended at 1.310 where five ended at 1.305.
     a, b, c = 3.4445, -4.7750, 2.0315
     x = matrices.mT if matrices.shape[1] > matrices.shape[2] else matrices
     x = x / (x.flatten(1).norm(dim=1).view(-1, 1, 1) + 1e-7)
@@ -121,6 +124,7 @@ class Muon(Optimizer):
 
     state_names = ("momentum",)
 
+    # Jordan's value. Rising to it from 0.85 over 300 steps gained 0.001, which is noise.
     momentum = 0.95
 
     def _move(self, params: list[Tensor], grads: list[Tensor]) -> None:
@@ -130,6 +134,7 @@ class Muon(Optimizer):
         update = orthogonalise(torch.stack(nesterov))  # (N, rows, columns)
         rows, columns = update.shape[1:]
         torch._foreach_mul_(params, 1 - self.lr * self.weight_decay)
+        # An orthogonal matrix moves a tall one's outputs less: √(rows / columns) makes up for it.
         scale = max(1.0, rows / columns) ** 0.5
         torch._foreach_add_(params, list(update), alpha=-self.lr * scale)
 
@@ -137,6 +142,8 @@ class Muon(Optimizer):
 class RowAdagrad(Optimizer):
     """Adagrad with one step size per row, for a table of which each step uses only a few rows.
 
+    The table has an optimizer of its own because a row is seen as seldom as its n-gram: AdamW would
+    go on moving it by its running means. It ends as low (1.303 for 1.306) in a quarter of the time.
     A row moves by −lr · g / √(sum of the mean squares of its gradients so far): far at first, then
     less and less. Adagrad: Duchi et al. 2011, Adaptive Subgradient Methods; by rows:
     Mudigere et al. 2021, arXiv:2104.05158. Gradients may be sparse.
