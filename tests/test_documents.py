@@ -93,13 +93,6 @@ def test_every_command_of_every_page_is_somebodys_to_try(name, tmp_path, monkeyp
                 assert [o for o in options if f'"{o}"' not in own + shared] == [], part
 
 
-@pytest.mark.parametrize("name", ALL_PAGES)
-def test_a_link_to_a_line_leads_to_a_definition(name):
-    for path, number in re.findall(r"\]\(([\w./-]+)#L(\d+)\)", page(name)):
-        lines = (ROOT / name).parent.joinpath(path).read_text(encoding="utf-8").splitlines()
-        assert re.match(r" *(def|class) ", lines[int(number) - 1]), lines[int(number) - 1]
-
-
 def as_run_here(command: str) -> list[str]:
     """Return the words of a command with a few steps of training; [] where it is left out."""
     words = shlex.split(command)

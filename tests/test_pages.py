@@ -84,8 +84,15 @@ def python_commands(text: str) -> list[tuple[str, list[str]]]:
     return found
 
 
-def anchors(text: str) -> list[str]:
-    """Return what GitHub calls the headings of a page; equal ones get a number."""
+def anchors(path: Path) -> list[str]:
+    """Return what GitHub calls the headings of a page; equal ones get a number.
+
+    Of a program, the lines that begin a function or a class: L12.
+    """
+    text = path.read_text(encoding="utf-8")
+    if path.suffix == ".py":
+        numbered = enumerate(text.splitlines(), 1)
+        return [f"L{n}" for n, line in numbered if re.match(" *(def|class) ", line)]
     found: list[str] = []
     for heading in re.findall(r"^#+ (.*)$", prose(text), re.MULTILINE):
         shown = re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", heading).strip().lower()
@@ -102,7 +109,7 @@ def test_every_link_leads_somewhere(name):
         target = (ROOT / name).parent / path if path else ROOT / name
         if re.match(r"https?:", link) or (target.exists() and not anchor):
             continue
-        if not target.exists() or anchor not in anchors(target.read_text(encoding="utf-8")):
+        if not target.exists() or anchor not in anchors(target):
             broken.append(link)
     assert broken == []
 
