@@ -1,7 +1,9 @@
 """Checkpoints: what is saved comes back to the bit, and whatever else is refused in one line."""
 
+import errno
 import itertools
 import json
+import os
 import pickle
 from dataclasses import replace
 from importlib import metadata
@@ -377,3 +379,22 @@ def test_what_a_forged_file_says_of_its_text_is_checked(tmp_path, saved, part, v
     said = refuse(path)
     assert words in said and said.isprintable() and len(said) < 600
     assert checkpoint.origin_of(path) is None or part == "name"
+
+
+@pytest.mark.parametrize("number", [errno.EIO, errno.EACCES, errno.EMFILE, errno.ENOMEM])
+def test_a_refused_reading_says_why_and_is_no_damage(tmp_path, saved, monkeypatch, number):
+    """safetensors' own errors have no reason, and call a file missing that is there."""
+    checkpoint.save(tmp_path / "x", saved)
+
+    def refusing(path: Path) -> bytes:
+        raise OSError(number, os.strerror(number), str(path))
+
+    monkeypatch.setattr(Path, "read_bytes", refusing)
+    with pytest.raises(OSError) as refused:
+        checkpoint.load(tmp_path / "x")
+    assert (refused.value.errno, refused.value.filename) == (number, str(tmp_path / "x"))
+    assert not isinstance(refused.value, UserError)
+
+
+def test_a_checkpoint_shows_its_options_and_not_its_numbers(saved):
+    assert len(repr(saved)) < 3000 and "n_embd" in repr(saved)

@@ -171,3 +171,29 @@ def test_only_a_file_is_read(tmp_path):
     with pytest.raises(MissingFile, match=r"circle does not exist; check the path$"):
         existing_file(tmp_path / "circle", "the text")
     assert existing_file(__file__, "the text") == Path(__file__)
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="here: no links and pipes of POSIX")
+def test_what_stands_at_the_temporary_name_is_neither_followed_nor_waited_for(tmp_path):
+    """A link there would have its file overwritten, and a pipe would keep the writer waiting."""
+    precious = tmp_path / "precious"
+    precious.write_bytes(b"mine")
+    temporary = tmp_path / "x.sancho-tmp"
+    for stand in (lambda: temporary.symlink_to(precious), lambda: os.mkfifo(temporary)):
+        stand()
+        with atomic_write(tmp_path / "x") as out:
+            out.write(b"new")
+        assert (precious.read_bytes(), (tmp_path / "x").read_bytes()) == (b"mine", b"new")
+        assert not temporary.exists() and not temporary.is_symlink()
+
+
+def test_a_refused_unlock_is_no_error(tmp_path, monkeypatch):
+    """All is done by then, and the system releases the lock at the end of the process."""
+
+    def refusing(*_: object, **__: object) -> None:
+        raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    with locked(tmp_path / "folder"):
+        monkeypatch.setattr(filelock.FileLock, "release", refusing)
+    monkeypatch.undo()
+    filelock.FileLock(tmp_path / "folder" / ".lock", is_singleton=True).release(force=True)

@@ -385,3 +385,9 @@ def test_each_of_several_texts_goes_on_until_its_own_sentence_ends(monkeypatch):
     monkeypatch.setattr("sancho.generate.generate", Sentences(*texts[:1]))
     pieces = stream_texts(None, SENTENCES, [0], samples=[0], max_new_tokens=5, until_sentence=True)
     assert [*pieces] == [["a"], ["."], [" "], ["b"], ["."], [""]]
+
+
+def test_a_text_in_place_of_ids_is_told():
+    model = GPT(SMALL)
+    with pytest.raises(TypeError, match=r"the prompt is a text; give its ids: tokenizer\.encode"):
+        next(generate(model, "Hola", max_new_tokens=1))

@@ -1,5 +1,6 @@
 """What --corpus stands for: names, files, folders, patterns, the network; and the text of a run."""
 
+import errno
 import os
 import sys
 import threading
@@ -75,6 +76,25 @@ def test_a_folder_or_a_pattern_means_its_texts_in_natural_order(data, caplog):
     words = r"text x\*\.txt does not exist; check the path, or give a name: apocrifo, quijote, sh"
     with pytest.raises(MissingFile, match=words):
         corpus_of("x*.txt")
+
+
+@pytest.mark.parametrize("word", ["https://x.org/a.txt", "www.x.org/a.txt", "ftp://x/a"])
+def test_an_address_is_no_path(data, word):
+    with pytest.raises(UserError, match=f"^{word} is an address; download it, and give the path"):
+        corpus_of(word)
+
+
+def test_a_folder_of_one_file_is_that_file(data, caplog):
+    write(Path("mine/a.txt"), "una\n")
+    write(Path("mine/more/b.txt"), "otra\n")
+    assert corpus_of("mine").text == "una\n"
+    assert caplog.messages == []  # and no "1 files"
+    Path("mine/a.txt").unlink()
+    with pytest.raises(
+        UserError, match=r"has no \.txt file; .* a pattern such as FOLDER"
+    ):
+        corpus_of("mine")
+    assert corpus_of("mine/**/*.txt").text == "otra\n"
 
 
 def test_a_word_is_a_path_first_and_then_a_name_in_data(data):
@@ -267,6 +287,21 @@ def test_a_text_beside_a_checkpoint_that_is_another_is_an_error(data, lengths, c
         return
     with pytest.raises(UserError, match=r"corpus\.txt is not the text that x learned from; put"):
         kept_corpus(Path("x"), saved)
+
+
+def test_a_refused_reading_is_no_damage(data, monkeypatch):
+    ours = Corpus.of("mine", ["uno\n" * 9])
+    write(Path("corpus.txt"), ours.text)
+
+    def refusing(path: Path) -> bytes:
+        raise OSError(errno.EIO, os.strerror(errno.EIO), str(path))
+
+    monkeypatch.setattr(Path, "read_bytes", refusing)
+    for read in (kept_corpus, learned_corpus):
+        with pytest.raises(OSError, match="Input/output error"):
+            read(Path("x"), checkpoint_of(ours))
+    with pytest.raises(OSError, match="Input/output error"):
+        corpus_of("corpus.txt")
 
 
 def test_a_checkpoint_that_lies_alone_asks_for_its_text_or_finds_it_by_name(data, offer):

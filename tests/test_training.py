@@ -1,6 +1,8 @@
 import functools
 import math
 import re
+import subprocess
+import sys
 import threading
 from collections.abc import Iterator
 from contextlib import nullcontext
@@ -582,3 +584,11 @@ def test_masks_are_not_drawn_as_batches_are(corpus, monkeypatch):
     monkeypatch.setattr("sancho.dropout.seed_of", lambda *place: purposes.append(place[1]) or 0)
     run(start(corpus, train_config(max_iters=1, threads=1), dropout=0.2), corpus)
     assert set(purposes) == {Purpose.DROPOUT}
+
+
+def test_the_module_says_what_to_start():
+    done = subprocess.run(
+        [sys.executable, "-m", "sancho.training"], cwd=ROOT, capture_output=True, text=True
+    )
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr.endswith("sancho.training is a part of the library; start train.py\n")

@@ -1,0 +1,38 @@
+"""The lines with which a run begins: what is told of its text."""
+
+from pathlib import Path
+
+from conftest import corpus_from
+
+from sancho.run import describe_text
+
+LINE = "En un lugar de la Mancha, de cuyo nombre no quiero acordarme.\n"
+
+
+def notes_on(text: str) -> list[str]:
+    lines = describe_text(corpus_from(text), Path("out")).splitlines()
+    return [line for line in lines if line.startswith("note: ")]
+
+
+def test_a_text_is_shown_by_its_first_line_and_where_it_is_kept():
+    assert describe_text(corpus_from(LINE * 20), Path("out")).splitlines() == [
+        "tiny begins with «En un lugar de la Mancha, de cuyo nombre no quiero acordarme…»",
+        "out keeps the text (corpus.txt): who gets the folder gets the text",
+    ]
+
+
+def test_characters_of_the_validation_part_alone_are_told():
+    """Its loss would be high, and nothing in the training loss would say why."""
+    (said,) = notes_on(LINE * 20 + "¿Ñandú?\n" * 5)
+    assert said.startswith(
+        "note: the validation part has characters that the training part has not"
+    )
+    assert said.endswith("which make its loss higher: '?' '¿' 'Ñ' 'ú'")
+
+
+def test_many_characters_that_occur_once_are_told_and_a_few_are_not():
+    strays = "".join(chr(0x4E00 + i) for i in range(60))
+    (said,) = notes_on(strays + LINE * 20)
+    assert said.startswith("note: 60 characters occur only once, too seldom to be learned; if they")
+    assert said.endswith("…")
+    assert notes_on(strays[:20] + LINE * 20) == []
