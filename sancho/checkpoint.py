@@ -15,7 +15,6 @@ from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, field
 from functools import partial
 from importlib.metadata import PackageNotFoundError, version
-from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO
 
@@ -25,7 +24,9 @@ import safetensors.numpy
 from sancho.config import DeviceConfig, ModelConfig, TrainConfig, from_dict
 from sancho.errors import MissingFile, OtherFunction, UserError, note, shown
 from sancho.files import atomic_write, existing_file
+from sancho.implementation import implementation, numpy_model
 from sancho.ngrams import NO_KEY
+from sancho.numpy_model import NumpyGPT
 from sancho.preflight import problem
 from sancho.proof import (
     from_base64,
@@ -39,7 +40,6 @@ from sancho.weights import NGRAM_KEYS, weight_shapes
 
 if TYPE_CHECKING:
     from sancho.model import GPT
-    from sancho.numpy_model import NumpyGPT
 
 Arrays = dict[str, np.ndarray]
 FORMAT = "sancho-mini"
@@ -141,30 +141,19 @@ class Checkpoint:
                 note(f"{why}; PyTorch uses it all the same")
         return model
 
-    def build_numpy(self) -> "NumpyGPT":
+    def build_numpy(self) -> NumpyGPT:
         """Return the model for inference in NumPy.
 
         Raises OtherFunction if NumPy does not compute the model that was trained.
         """
-        from sancho.numpy_model import NumpyGPT
-
-        model = NumpyGPT(self.model_config, self.weights)
-        require_proof(self.proof, model.logits, self.model_config, NumpyGPT.file)
-        return model
+        return numpy_model(self.model_config, self.weights, self.proof)
 
     def build_implementation(self) -> "NumpyGPT | GPT":
         """Return the model that writes on a CPU: NumPy's if that computes what was trained.
 
         Otherwise it is PyTorch's, with a note. Raises OtherFunction if PyTorch is not installed.
         """
-        try:
-            return self.build_numpy()
-        except OtherFunction as why:
-            if find_spec("torch") is None:
-                advice = "install PyTorch (pip install torch) to let sancho/model.py write"
-                raise OtherFunction(f"{why}; {advice}") from None
-            note(f"{why}: PyTorch writes instead, more slowly")
-            return self.build_model()
+        return implementation(self.model_config, self.weights, self.proof, self.build_model)
 
 
 def save(path: str | Path, checkpoint: Checkpoint) -> None:

@@ -3,15 +3,14 @@
 import math
 import unicodedata
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import suppress
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
 from sancho.config import DEFAULT_SAMPLING, SampleConfig
-from sancho.errors import OtherFunction
+from sancho.implementation import implementation_of
 from sancho.numpy_model import Decoder, NumpyGPT
-from sancho.proof import model_proof, require_proof, torch_logits
+from sancho.proof import torch_logits
 from sancho.seeds import Purpose, generator
 from sancho.tokenizer import CharTokenizer
 
@@ -110,24 +109,16 @@ class WindowDecoder:
         return torch_logits(self.model, self.ids)[:, -1]
 
 
-def numpy_implementation(model: "GPT") -> NumpyGPT:
-    """Return the same model in NumPy. Raises OtherFunction if NumPy computes something else."""
-    found = NumpyGPT(model.config, model.arrays())
-    require_proof(model_proof(model), found.logits, model.config, found.file)
-    return found
-
-
 def incremental_decoder(model: Model, batch_size: int) -> Decoder | WindowDecoder:
     """Return a decoder of B texts: if possible NumPy's, which computes each character only once.
 
     A PyTorch model on a GPU, or one that numpy_model.py does not compute, reads its whole window
     again for each character.
     """
+    if not isinstance(model, NumpyGPT) and model.head.weight.device.type == "cpu":
+        model = implementation_of(model, tell=lambda why: None)  # who opened the model has told it
     if isinstance(model, NumpyGPT):
         return model.decoder(batch_size)
-    if model.head.weight.device.type == "cpu":
-        with suppress(OtherFunction):
-            return numpy_implementation(model).decoder(batch_size)
     return WindowDecoder(model, batch_size)
 
 

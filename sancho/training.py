@@ -16,8 +16,9 @@ from sancho.config import EVALUATED
 from sancho.corpus import Corpus, require_length
 from sancho.distributed import World
 from sancho.dropout import masks
-from sancho.errors import OtherFunction, note
-from sancho.generate import Model, generate, numpy_implementation
+from sancho.errors import note
+from sancho.generate import generate
+from sancho.implementation import implementation_of
 from sancho.loss import validation_loss
 from sancho.optim import learning_rate_factor, set_learning_rate
 from sancho.report import Report, Reporter
@@ -145,21 +146,18 @@ class TrainingLoop:
         )
 
     def _sample(self) -> str:
-        """Return a text by the model. Note, once, if NumPy does not compute the same function."""
-        model: Model = self.state.model
-        try:
-            model = numpy_implementation(self.state.model)
-        except OtherFunction as why:
-            if not self.is_told:
-                self.is_told = True
-                note(
-                    f"{why}. Until you change that file like sancho/model.py, PyTorch writes, more "
-                    "slowly, and to-page and to-huggingface refuse the model"
-                )
+        """Return a text by the model."""
+        writer = implementation_of(self.state.model, self._tell)
         seed = self.state.train_config.seed
         first = self.corpus.val[:1]
-        ids = generate(model, first, max_new_tokens=SAMPLE_LENGTH, seed=seed)
+        ids = generate(writer, first, max_new_tokens=SAMPLE_LENGTH, seed=seed)
         return self.corpus.tokenizer.decode([new for (new,) in ids])
+
+    def _tell(self, why: str) -> None:
+        """Note, once, that NumPy computes another function than model.py."""
+        if not self.is_told:
+            self.is_told = True
+            note(why)
 
 
 if __name__ == "__main__":

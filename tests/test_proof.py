@@ -18,7 +18,7 @@ from sancho import checkpoint, proof
 from sancho import model as model_module
 from sancho.checkpoint import Checkpoint
 from sancho.errors import OtherFunction, UserError
-from sancho.generate import numpy_implementation
+from sancho.implementation import numpy_model
 from sancho.model import GPT, MultiHeadAttention, NgramEmbedding
 from sancho.numpy_model import NumpyGPT
 from sancho.proof import model_proof, proof_of, proof_window, require_proof, torch_logits
@@ -237,7 +237,7 @@ def test_where_neither_computes_it_the_text_is_written_and_both_are_named(tmp_pa
 def test_without_pytorch_what_differs_is_one_line(tmp_path, leaky, saved, monkeypatch):
     leaky()
     path = written(tmp_path, proven(saved))
-    monkeypatch.setattr("sancho.checkpoint.find_spec", lambda name: None)
+    monkeypatch.setattr("sancho.implementation.find_spec", lambda name: None)
     done = run("sample.py", "--checkpoint", path, "--start", "en")
     assert_refused(done, "sample.py", "sancho/numpy_model.py computes another", "PyTorch")
 
@@ -264,7 +264,7 @@ def test_numpy_refuses_a_name_that_it_does_not_know(saved, monkeypatch):
     monkeypatch.setattr("sancho.numpy_model.CHOICES", known)
     model = saved.build_model()
     with pytest.raises(OtherFunction, match=r"numpy_model\.py does not know --norm rmsnorm"):
-        numpy_implementation(model)
+        numpy_model(model.config, model.arrays(), model_proof(model))
     assert isinstance(saved.build_implementation(), GPT)
 
 

@@ -90,9 +90,7 @@ def test_a_folder_of_one_file_is_that_file(data, caplog):
     assert corpus_of("mine").text == "una\n"
     assert caplog.messages == []  # and no "1 files"
     Path("mine/a.txt").unlink()
-    with pytest.raises(
-        UserError, match=r"has no \.txt file; .* a pattern such as FOLDER"
-    ):
+    with pytest.raises(UserError, match=r"has no \.txt file; .* a pattern such as FOLDER"):
         corpus_of("mine")
     assert corpus_of("mine/**/*.txt").text == "otra\n"
 

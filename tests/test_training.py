@@ -573,7 +573,7 @@ def test_of_a_long_text_a_part_is_evaluated(corpus, monkeypatch):
     state = start(corpus, train_config(max_iters=1))
     sizes = []
     state.model.register_forward_hook(lambda model, args, _: sizes.append(args[0].numel()))
-    monkeypatch.setattr("sancho.training.numpy_implementation", lambda *_: object())
+    monkeypatch.setattr("sancho.training.implementation_of", lambda *_: object())
     monkeypatch.setattr("sancho.training.generate", lambda *_, **__: [])
     *_, last = fit(state, corpus)
     assert sum(sizes) == 40 and last.val_loss is not None
