@@ -43,6 +43,7 @@ def run_script(main: Callable[[Sequence[str]], int | None]) -> None:
         status = _status_of(main)
     finally:
         LOG.removeHandler(lines)
+        _settle(sys.stderr)
         sys.stdin, sys.stdout, sys.stderr = before
     sys.exit(status)
 
@@ -59,6 +60,14 @@ def _prepare_streams() -> None:
             file.reconfigure(encoding="utf-8", errors="surrogateescape")
     sys.stdout = _Output(sys.stdout)
     sys.stderr = _Screen(sys.stderr)
+
+
+def _settle(stream: Any) -> None:
+    """Let what can't be written to a stream go nowhere, or Python would try again at its end."""
+    try:
+        stream.stream.flush()
+    except (OSError, ValueError):
+        stream.discard()
 
 
 def _status_of(main: Callable[[Sequence[str]], int | None]) -> int:
@@ -129,6 +138,13 @@ class _Stream:
         with self._watch():
             self.stream.flush()
 
+    def discard(self) -> None:
+        """Let what is left of the text go nowhere."""
+        with suppress(OSError, ValueError):  # it may have no descriptor
+            nowhere = os.open(os.devnull, os.O_WRONLY)
+            os.dup2(nowhere, self.stream.fileno())
+            os.close(nowhere)
+
     def _watch(self) -> AbstractContextManager[None]:
         raise NotImplementedError
 
@@ -156,18 +172,11 @@ class _Output(_Stream):
             yield
         except OSError as error:
             is_file = self._is_file()
-            self._discard()
+            self.discard()  # or Python would write it again at its end
             if error.errno in (errno.EPIPE, errno.EIO, errno.EINVAL) and not is_file:
                 raise ReaderGone from None
             error.filename = "standard output"
             raise
-
-    def _discard(self) -> None:
-        """Let what is left of the text go nowhere, or Python would write it again at its end."""
-        with suppress(OSError, ValueError):  # it may have no descriptor
-            nowhere = os.open(os.devnull, os.O_WRONLY)
-            os.dup2(nowhere, self.stream.fileno())
-            os.close(nowhere)
 
     def _is_file(self) -> bool:
         with suppress(OSError, ValueError):  # it may have no descriptor

@@ -316,7 +316,8 @@ def test_train_from_beginning_to_end(project):
     assert len(page) == 800 or (page[-1] == "." and longer[len(page)] in " \n")
     best = checkpoint.load(out / "best.safetensors")
     assert f"{count_parameters(best.model_config):,} parameters" in result.err
-    assert result.err.splitlines()[-1].endswith("sample.py")  # out is where it looks
+    advice = shlex.split(result.err.splitlines()[-1])
+    assert advice[-1].endswith("sample.py")  # out is where it looks
     assert "step 6 of 6: loss" in result.err
     read = 6 * 2 * 8 / len(sources.corpus_of("tiny").train)
     assert f"6 steps, which read the text {read:,.1f} times" in result.err
@@ -481,7 +482,9 @@ def test_a_run_that_was_stopped_at_an_evaluation_goes_on_to_the_same_bits(
     assert last_of("it's new").progress.is_evaluated == (when == "inside")
     advice = result.err.splitlines()[-1]
     assert "stopped and saved at step 2; go on with: " in advice
-    succeed("train.py", *shlex.split(advice.partition("train.py ")[2]))
+    _, script, *options = shlex.split(advice.partition("go on with: ")[2])
+    assert script.endswith("train.py")
+    succeed("train.py", *options)
     conftest.assert_same_run(project / "it's new", project / "whole")
 
 

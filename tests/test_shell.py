@@ -14,9 +14,13 @@ from sancho import shell
 posix = pytest.mark.skipif(sys.platform == "win32", reason="here: no POSIX shell")
 
 
+PATH = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+"""Where the interpreter is found by its name, as in an environment that is activated."""
+
+
 def typed(text: str, folder: Path) -> str:
     """Type a line as a reader would, in another process; return what it says."""
-    environment = os.environ | {"PYTHONPATH": "", "https_proxy": "http://127.0.0.1:9"}
+    environment = os.environ | {"PYTHONPATH": "", "https_proxy": "http://127.0.0.1:9", "PATH": PATH}
     options = {"cwd": folder, "env": environment, "capture_output": True, "text": True}
     done = subprocess.run(["sh", "-c", text], timeout=120, **options)
     assert done.returncode == 0, f"{text}\n{done.stderr}"
@@ -36,10 +40,9 @@ def test_the_interpreter_is_named_as_it_was_started(tmp_path, start):
         "by a link from elsewhere": str(named),
         "by its name": Path(sys.executable).name,
     }
-    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
     done = subprocess.run(
         [names[start], "-c", script, str(ROOT)],
-        env=os.environ | {"PATH": path},
+        env=os.environ | {"PATH": PATH},
         capture_output=True,
         text=True,
         executable=sys.executable if start == "by its name" else None,

@@ -95,7 +95,7 @@ def test_the_bar_counts_steps_from_where_the_run_goes_on(monkeypatch):
 )
 def test_a_text_that_fills_the_disk_is_an_error(line, unbuffered):
     """What Python could not write it tries to write again at its end, unless it is told not to."""
-    script, *args = line.replace("MODEL", str(MODEL)).split()
+    script, *args = [str(MODEL) if word == "MODEL" else word for word in line.split()]
     environment = os.environ | {"PYTHONUNBUFFERED": unbuffered}
     with open("/dev/full", "w") as nowhere:
         done = subprocess.run(

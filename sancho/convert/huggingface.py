@@ -163,7 +163,8 @@ def compare(model: NumpyGPT, folder: Path, export: Export) -> str:
         torch = importlib.import_module("torch")
         module = transformers
         if export.trust:
-            spec = importlib.util.spec_from_file_location(Path(MODELING).stem, folder / MODELING)
+            # Our own copy, because Python would leave a __pycache__ beside the one in the folder.
+            spec = importlib.util.spec_from_file_location(Path(MODELING).stem, FOLDER / MODELING)
             assert spec and spec.loader  # every Python file has them
             module = importlib.util.module_from_spec(spec)
             spec.loader.exec_module(module)

@@ -114,7 +114,11 @@ def test_the_class_of_each_preset_and_its_kin(preset, options, expected):
 
 
 @pytest.mark.parametrize("name", ["classic", "mini"])
-def test_the_command_says_how_to_open_the_folder_which_has_code_where_it_is_needed(tmp_path, name):
+def test_the_command_says_how_to_open_the_folder_which_has_code_where_it_is_needed(
+    tmp_path, monkeypatch, name
+):
+    """And nothing besides, where Python keeps what it has compiled."""
+    monkeypatch.setattr(sys, "dont_write_bytecode", False)
     out = tmp_path / "out"
     args = ("--checkpoint", FOLDER / f"{name}.safetensors", "--output", out)
     done = succeed("convert.py", "to-huggingface", *args)
@@ -122,6 +126,7 @@ def test_the_command_says_how_to_open_the_folder_which_has_code_where_it_is_need
     has_code = CLASSES[name] == SANCHO
     assert ("trust_remote_code=True" in done.err) == has_code
     assert (out / "modeling_sancho.py").exists() == has_code
+    assert [path.name for path in out.iterdir() if path.is_dir()] == []
 
 
 # --- the model card -------------------------------------------------------------------------
