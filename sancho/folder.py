@@ -104,11 +104,10 @@ class RunFolder(ExitStack):
         if not self.resumes:
             self._run = self._run or secrets.token_hex(8)
             checkpoint.save(self.last, self._checkpoint(state))
-        if progress.step == 0:  # also where a kill left files of the run that was replaced
-            events = self.events.glob("events.out.tfevents.*")
-            for path in (self.best, self.curve, *events):
-                path.unlink(missing_ok=True)
-        self._write_beside(progress)
+        if progress.step == 0:
+            self._replace_old(progress)
+        else:
+            self._write_beside(progress)
         self._best_loss = self._loss_of_best(progress)
         if tensorboard:
             from torch.utils.tensorboard import SummaryWriter  # not above: it may be missing
@@ -117,6 +116,22 @@ class RunFolder(ExitStack):
                 str(self.events), purge_step=progress.step + 1, filename_suffix=f".{self._run}"
             )
             self._writer = self.enter_context(writer)
+
+    def _replace_old(self, progress: Progress) -> None:
+        """Replace what an older run left beside its checkpoint, which is replaced already.
+
+        A run that was killed here does the rest when it goes on.
+        """
+        try:
+            events = self.events.glob("events.out.tfevents.*")
+            for path in (self.best, self.curve, *events):
+                path.unlink(missing_ok=True)
+            self._write_beside(progress)
+        except OSError as error:
+            raise UserError(
+                f"the new run has its place in {self.path}, but other files there can't be "
+                f"replaced ({reason(error)}); once that is fixed, begin again with --overwrite"
+            ) from None
 
     def result(self) -> Checkpoint:
         """Return the best checkpoint, or if it can't be read the last one, with a note."""

@@ -226,6 +226,25 @@ def test_a_run_has_its_step_0_and_its_text_before_its_first_step(out, corpus):
     assert lines_of(out) == []
 
 
+@pytest.mark.parametrize("name", ["best.safetensors", "corpus.txt"])
+def test_an_old_file_that_cannot_be_replaced_is_told_as_what_it_is(out, corpus, monkeypatch, name):
+    """By then the old run is no longer whole, so nobody says that nothing is lost."""
+
+    def refusing(path: Path, *args: object, **options: object) -> None:
+        if name in (path.name, *(Path(str(each)).name for each in args)):
+            raise OSError(errno.EACCES, os.strerror(errno.EACCES), str(path))
+        return own(path, *args, **options)
+
+    with monkeypatch.context() as patch:
+        how = "unlink" if name == "best.safetensors" else "replace"
+        own = getattr(Path, how)
+        patch.setattr(Path, how, refusing)
+        with pytest.raises(UserError, match=rf"can't be replaced \(Permission denied: .*{name}"):
+            begin_another(out, corpus)
+    begin_another(out, corpus, seed=8)
+    assert checkpoint.load(out / "last.safetensors").train_config.seed == 8
+
+
 class Killed(BaseException):
     """The end of a process."""
 
