@@ -223,6 +223,15 @@ def test_passages_are_sentences_of_the_validation_part_and_no_titles(here):
     assert made()["passages"] == []
 
 
+ABBREVIATED = "y pasó un rato, etc. " * 30
+SENTENCE = "Al fin volvió " + "una y otra vez " * 14 + "y calló."
+
+
+def test_a_passage_begins_where_a_sentence_does_and_not_after_any_point():
+    before = ABBREVIATED[-200:].partition(" ")[2]
+    assert passages_of(f"{ABBREVIATED}{SENTENCE}\n") == [(before, SENTENCE)]
+
+
 # --- a browser ------------------------------------------------------------------------------
 
 
@@ -1226,6 +1235,7 @@ TALK = "—¿Vienes? —dijo él.\n\n—No —dijo ella—. Mañana será otro d
         pytest.param(APOCRIFO[-1000:], 2, id="tenth-of-10-KB"),
         pytest.param(APOCRIFO[-2000:], 4, id="tenth-of-20-KB"),
         pytest.param(APOCRIFO[-6000:], 12, id="tenth-of-60-KB"),
+        pytest.param(f"{ABBREVIATED}{SENTENCE}\n", 1, id="abbreviations"),
         pytest.param(CHAT, 4, id="chat"),
         pytest.param(CHAT[:300], 1, id="short-chat"),
         pytest.param(POEM, 1, id="poem"),
