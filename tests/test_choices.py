@@ -70,6 +70,16 @@ def known_to_model_js() -> Known:
     return known | {"activation": re.findall(r"^  (\w+)[:,]", functions, re.MULTILINE)}
 
 
+def named_on_the_page() -> Known:
+    """Read the tables of what the page calls them."""
+    text = text_of("sancho/convert/page/ui/words.js")
+    tables = re.findall(r"^export const (\w+)_NAMES = {\n(.*?)^};", text, re.MULTILINE | re.DOTALL)
+    return {
+        table.lower(): re.findall(r"^  (\w+): '\S+',$", names, re.MULTILINE)
+        for table, names in tables
+    }
+
+
 def known_to_modeling_sancho() -> Known:
     """Read its tables: it needs transformers to be imported."""
     tables = {
@@ -88,6 +98,7 @@ def test_every_implementation_knows_every_choice():
         "sancho/convert/page/__init__.py": page.COMPUTED,
         "sancho/convert/page/engine/model.js": known_to_model_js(),
         "sancho/convert/huggingface.py": huggingface.COMPUTED,
+        "sancho/convert/page/ui/words.js": named_on_the_page(),
         # The others it has no table of, and computes them as model.py does.
         "sancho/convert/modeling_sancho.py": CHOICES | known_to_modeling_sancho(),
         "tests/architectures.py": {

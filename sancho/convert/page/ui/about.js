@@ -4,7 +4,9 @@ import { app } from './app.js';
 import { drawnCurve, pointsOf } from './curve.js';
 import { $, element, table } from './elements.js';
 import { decimals, thousands } from './notation.js';
-import { ACTIVATION_NAMES, duration, foldedNumbers, linkOrName, say } from './words.js';
+import {
+  ACTIVATION_NAMES, duration, foldedNumbers, linkOrName, NORM_NAMES, POSITION_NAMES, say,
+} from './words.js';
 
 export function openAbout() {
   const { corpus, parameters, precision, cost, progress } = app.facts;
@@ -31,13 +33,12 @@ export function openAbout() {
 
 function shapeInWords() {
   const c = app.model.config;
-  const positions = { rope: 'rope', learned: 'learned_positions', sinusoidal: 'sinusoidal' };
   const parts = [
     say('blocks', { n: c.n_layer }),
     say('heads', { n: c.n_head }),
     say('width', { n: c.n_embd }),
-    { rmsnorm: 'RMSNorm', layernorm: 'LayerNorm' }[c.norm],
-    say(positions[c.position]),
+    NORM_NAMES[c.norm],
+    say(POSITION_NAMES[c.position]),
     ACTIVATION_NAMES[c.activation],
   ];
   if (c.qk_norm) parts.push('QK-norm');

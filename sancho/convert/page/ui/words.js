@@ -77,6 +77,18 @@ export function foldedNumbers(...children) {
   return element('details', {}, element('summary', {}, say('the_numbers')), ...children);
 }
 
+export const NORM_NAMES = {
+  layernorm: 'LayerNorm',
+  rmsnorm: 'RMSNorm',
+};
+
+/** The keys under which strings.json has the names of positions. */
+export const POSITION_NAMES = {
+  learned: 'learned_positions',
+  sinusoidal: 'sinusoidal',
+  rope: 'rope',
+};
+
 export const ACTIVATION_NAMES = {
   relu: 'ReLU',
   relu2: 'ReLU²',
