@@ -196,6 +196,18 @@ def test_to_page_says_what_it_made_and_what_packing_costs(here):
     assert made("--precision=float32")["cost"]["text"] == "apocrifo"
 
 
+def test_a_page_that_would_teach_another_model_has_no_lesson_and_to_page_says_why(
+    here, monkeypatch
+):
+    assert made()["teaching"]["models"]
+    changed = replace(page.MINI, train=replace(page.MINI.train, optimizer="adamw"))
+    monkeypatch.setattr(page, "MINI", changed)
+    assert made()["teaching"] is None
+    done = run("convert.py", "to-page")
+    why = "sancho/convert/page/engine/train.js does not learn with --optimizer adamw"
+    assert f"note: the page has no lesson: {why}" in done.err
+
+
 def test_the_curve_lies_beside_the_checkpoint_and_keeps_every_evaluation(here):
     metrics = [{"step": n, "train_loss": 5.0 - n / 1000} for n in range(1000)]
     metrics[501]["val_loss"] = 2.0

@@ -8,6 +8,7 @@ import math
 import re
 import time
 import zlib
+from dataclasses import replace
 from itertools import product
 from pathlib import Path
 
@@ -105,7 +106,11 @@ def stop(tab: Tab) -> None:
 
 def change_engine(tab: Tab, **changes: str) -> None:
     """Let the page's next workers run other code: each name stands for a place in their scripts."""
-    places = {"step": STEP, "trial": "learner.begin();\n  const times", "kept": "KEPT_EVERY = 8000"}
+    places = {
+        "step": STEP,
+        "trial": "learner.begin();\n  const times",
+        "kept": "KEPT_EVERY = 8000",
+    }
     for name, code in changes.items():
         engine = "document.getElementById('engine').textContent"
         assert places[name] in tab.js(engine)
@@ -469,6 +474,23 @@ def test_no_training_loss_is_told_as_that_of_what_it_has_not_read(tab, tmp_path)
     loss = tab.js(f"{facts}.progress.val_loss")
     assert loss == pytest.approx(validation_loss(saved.build_model(), unread), abs=1e-3)
     assert f"{loss:.2f} nats" in tab.shown("#aprendizaje")
+
+
+def test_a_lesson_with_an_option_that_is_not_known_says_so_and_does_not_begin(tab):
+    tab.fill(pegado=LESSON, tiempo=20)
+    tab.see("#leido", thousands(len(LESSON)))
+    tab.js("(app.facts.teaching.train.optimizer = 'adamw')")
+    tab.press("#aprender")
+    tab.see("#aprendizaje", "no sabe aprender con optimizer=adamw (engine/gradients.js")
+
+
+def test_a_page_without_a_lesson_has_all_the_rest(visit, mini, monkeypatch):
+    norm = replace(page.MINI.model, norm="layernorm")
+    monkeypatch.setattr(page, "MINI", replace(page.MINI, model=norm))
+    tab = visit(mini)
+    assert tab.text and tab.shown("#sobre")
+    assert tab.shown("#ensena") == tab.shown("nav [href='#ensena']") == ""
+    tab.press("#escribir")
 
 
 def test_a_full_store_is_told_and_the_lesson_goes_on(tab):

@@ -4,26 +4,33 @@ import base64
 import json
 import shutil
 import subprocess
-from dataclasses import asdict, replace
+from dataclasses import asdict, fields, replace
+from typing import get_args
 
 import numpy as np
 import pytest
 import torch
+from architectures import checkpoint_of, exact_logits, random_ids
 from conftest import CPU, ROOT
 from golden.make import FOLDER as GOLDEN
 
 from sancho import checkpoint, ngrams
 from sancho.batches import Batches
 from sancho.config import AskedConfig, ModelConfig, TrainConfig, TrainOptions
+from sancho.convert import page
 from sancho.convert.page import FOLDER as PAGE
 from sancho.convert.page import scripts, teaching_facts, with_derived
 from sancho.corpus import Corpus
+from sancho.dropout import Dropout
+from sancho.errors import OtherFunction
+from sancho.optim import Arrays
 from sancho.plan import follow_text
+from sancho.presets import MINI
 from sancho.state import TrainingState
 from sancho.tokenizer import CharTokenizer
 from sancho.training import fit
 
-MODULES = scripts.in_order("engine/train.js", "ui/workers.js")
+MODULES = scripts.in_order("engine/worker.js", "ui/workers.js")
 TABLE, KEYS = "ngram_embedding.weight", "ngram_embedding.keys"
 NODE = shutil.which("node")
 
@@ -188,45 +195,330 @@ try {
 
 def test_numbers_that_are_not_finite_change_no_weight():
     saved = checkpoint.load(GOLDEN / "mini.safetensors")
-    given = {"config": with_derived(saved.model_config), "options": asdict(TrainConfig())}
+    options = asdict(TrainConfig(look_ahead=0))
+    given = {"config": with_derived(saved.model_config), "options": options}
     told = run_in_node(NOT_FINITE, weights=packed(saved.weights), ids=[1, 2, 3, 1], **given)
     assert told == ["not_finite", True]
 
 
-TWENTY = """
-const learner = new Learner(given.config, weights, module_);
-const optimizer = new Optimizer(learner, given.options);
-const share = 1 / (given.options.batch_size * given.config.block_size);
-tell(given.steps.map((windows) => {
-  learner.begin();
-  const loss = windows.reduce((sum, ids) => sum + learner.window(ids, share), 0);
-  optimizer.step();
-  return share * loss;
-}));
+STEPS = """
+try {
+  const learner = new Learner(given.config, weights, module_);
+  const optimizer = new Optimizer(learner, given.options);
+  const share = 1 / (given.options.batch_size * given.config.block_size);
+  const losses = given.steps.map((windows) => {
+    learner.begin();
+    const loss = windows.reduce((sum, ids) => sum + learner.window(ids, share, given.options), 0);
+    optimizer.step();
+    return share * loss;
+  });
+  const named = Object.entries(learner.weights).map(([name, array]) => [name, inBase64(array)]);
+  tell({ losses, weights: Object.fromEntries(named) });
+} catch ({ message, cause }) {
+  tell({ refused: [message, cause.option] });
+}
 """
+SMALL = {"vocab_size": 13, "block_size": 32, "n_layer": 3, "ngram_rows": 500}
 
 
-@pytest.mark.parametrize("n_embd, n_head", [(16, 2), (24, 3)])
-@pytest.mark.parametrize("weight_decay", [0.0, 0.1])
-def test_twenty_steps_have_the_losses_of_fit(n_embd, n_head, weight_decay):
-    """From the same weights and windows, in float32, without dropout."""
-    shape = {"n_embd": n_embd, "n_head": n_head, "n_layer": 3, "ngram_rows": 500}
-    config = ModelConfig(vocab_size=13, block_size=32, **shape)
-    how = {"warmup_iters": 5, "weight_decay": weight_decay, "grad_clip": 0.5, "look_ahead": 0}
-    steps = {"max_iters": 20, "eval_interval": 20, "log_interval": 1}
-    options = TrainConfig(batch_size=4, threads=1, **how, **steps)
+def learned(config: ModelConfig, options: TrainConfig) -> tuple[dict, list[float], Arrays]:
+    """What the page tells of a training without dropout, and losses and weights of fit().
+
+    Both begin with the same weights and windows, and compute in float32.
+    """
     random = np.random.default_rng(7)
     ids = ((np.arange(3_000) * 5 + random.integers(3, size=3_000).cumsum()) % 13).astype(np.uint8)
     corpus = Corpus("text", CharTokenizer("abcdefghijklm"), ids[:2_700], ids[2_700:], "")
     state = TrainingState.start(config, options, CPU, corpus.train)
-    weights = {name: array.copy() for name, array in state.model.arrays().items()}
-    losses = [r.train_loss for r in fit(state, corpus) if r.train_loss is not None]
-    batches = Batches(corpus.train, 32, options, torch.device("cpu"))
+    weights = packed(state.model.arrays())
+    batches = Batches(corpus.train, config.block_size, options, torch.device("cpu"))
     windows = []
-    for step in range(20):
+    for step in range(options.max_iters):
         inputs, targets = batches.get(step, 0)
         windows.append(torch.cat((inputs, targets[:, -1:]), 1).tolist())
     given = {"config": with_derived(config), "options": asdict(options), "steps": windows}
-    ours = run_in_node(TWENTY, weights=packed(weights), **given)
+    told = run_in_node(STEPS, weights=weights, **given)
+    if "refused" in told:
+        return told, [], {}
+    losses = [r.train_loss for r in fit(state, corpus) if r.train_loss is not None]
+    return told, losses, state.model.arrays()
+
+
+def unpacked(told: dict[str, str], name: str, like: np.ndarray) -> np.ndarray:
+    """Return an array that the page has told, in the type and shape of another."""
+    return np.frombuffer(base64.b64decode(told[name]), like.dtype).reshape(like.shape)
+
+
+def assert_near(told: dict[str, str], weights: Arrays) -> None:
+    """Compare weights; where a gradient is nearly zero, AdamW makes a step of what is rounding."""
+    assert told.keys() == weights.keys()
+    for name, array in weights.items():
+        distance = np.linalg.norm(unpacked(told, name, array) - array.astype(np.float64))
+        assert distance <= 0.02 * np.linalg.norm(array), name
+
+
+def assert_same(told: dict, losses: list[float], weights: Arrays) -> None:
+    if len(losses) == len(told["losses"]):  # not every step may be reported
+        np.testing.assert_allclose(told["losses"], losses, rtol=0, atol=1e-3)
+    assert_near(told["weights"], weights)
+
+
+@pytest.mark.parametrize("n_embd, n_head", [(16, 2), (24, 3)])
+@pytest.mark.parametrize("weight_decay", [0.0, 0.1])
+def test_twenty_steps_have_the_losses_and_weights_of_fit(n_embd, n_head, weight_decay):
+    config = ModelConfig(n_embd=n_embd, n_head=n_head, **SMALL)
+    how = {"warmup_iters": 5, "weight_decay": weight_decay, "grad_clip": 0.5, "look_ahead": 0}
+    steps = {"max_iters": 20, "eval_interval": 20, "log_interval": 1}
+    told, losses, weights = learned(config, TrainConfig(batch_size=4, threads=1, **how, **steps))
     assert losses[-1] < losses[0] - 0.3
-    np.testing.assert_allclose(ours, losses, rtol=0, atol=1e-3)
+    assert_same(told, losses, weights)
+
+
+OTHER_OPTIONS = {
+    "max_iters": 9,
+    "batch_size": 3,
+    "gradient_accumulation_steps": 2,
+    "optimizer": "adamw",
+    "learning_rate": 0.007,
+    "muon_learning_rate": 0.04,
+    "ngram_learning_rate": 0.05,
+    "weight_decay": 0.3,
+    "beta1": 0.5,
+    "beta2": 0.7,
+    "grad_clip": 0.0,
+    "warmup_iters": 0,
+    "look_ahead": 1,
+    "logit_scale": 1.4,
+    "decay_fraction": 0.0,
+    "eval_interval": 3,
+    "log_interval": 2,
+    "patience": 1,
+    "seed": 7,
+    "threads": 2,
+    "preset": "midi",
+    "compile": True,
+    "tensorboard": True,
+}
+REFUSED = {
+    "gradient_accumulation_steps",
+    "optimizer",
+    "look_ahead",
+    "patience",
+    "preset",
+    "compile",
+}
+
+
+@pytest.mark.parametrize("name", [option.name for option in fields(TrainConfig)])
+def test_every_option_of_training_is_heeded_or_refused(name, monkeypatch):
+    """By the page and by its maker, who makes a page without a lesson then."""
+    how = {"max_iters": 8, "warmup_iters": 2, "look_ahead": 0, "batch_size": 2, "threads": 1}
+    value = {name: OTHER_OPTIONS[name]}
+    told, losses, weights = learned(ModelConfig(n_embd=16, **SMALL), TrainConfig(**how | value))
+    monkeypatch.setattr(page, "MINI", replace(MINI, train=replace(MINI.train, **value)))
+    if name not in REFUSED:
+        assert_same(told, losses, weights)
+        assert teaching_facts("")["train"][name] == OTHER_OPTIONS[name]
+        return
+    assert told == {"refused": ["not_learned", name]}
+    if name == "look_ahead":  # the heads of mini are left out in the page, as the checkpoint says
+        return
+    with pytest.raises(OtherFunction, match=rf"engine/train\.js does not learn with --{name} "):
+        teaching_facts("")
+
+
+OTHER_MODELS = [
+    ("vocab_size", 11),
+    ("block_size", 16),
+    ("n_layer", 2),
+    ("n_head", 4),
+    ("n_embd", 24),
+    ("dropout", 0.1),
+    ("bias", True),
+    ("norm", "layernorm"),
+    *(("position", name) for name in ("learned", "sinusoidal")),
+    *(("activation", name) for name in ("relu", "gelu", "silu", "geglu", "swiglu")),
+    ("ngram_size", 1),
+    ("ngram_size", 3),
+    ("ngram_rows", 61),
+    ("ngram_dropout", 0.5),
+    ("embedding_skip", False),
+    ("qk_norm", False),
+    ("tie_embeddings", True),
+]
+LOSS = """
+try {
+  const learner = new Learner(given.config, weights, module_);
+  learner.begin();
+  tell({ loss: learner.window(given.ids) });
+} catch ({ message, cause }) {
+  tell({ refused: [message, cause?.option] });
+}
+"""
+
+
+@pytest.mark.parametrize(("name", "value"), OTHER_MODELS)
+def test_every_option_of_a_model_is_computed_or_refused(name, value, monkeypatch):
+    config = ModelConfig(**{"n_embd": 16, **SMALL, name: value})
+    saved = checkpoint_of(config, "".join(map(chr, range(97, 97 + config.vocab_size))))
+    ids = random_ids(1, config.block_size + 1, vocab_size=config.vocab_size)[0].tolist()
+    given = {"config": with_derived(config), "ids": ids}
+    told = run_in_node(LOSS, weights=packed(saved.weights), **given)
+    monkeypatch.setattr(page, "MINI", replace(MINI, model=replace(MINI.model, **{name: value})))
+    if "loss" in told:
+        logits = torch.from_numpy(exact_logits(saved.build_model(), np.array([ids[:-1]]))[0])
+        expected = torch.nn.functional.cross_entropy(logits, torch.tensor(ids[1:]))
+        assert told["loss"] / config.block_size == pytest.approx(expected.item(), abs=1e-5)
+        assert teaching_facts("")["models"][0][name] == value
+        return
+    assert told == {"refused": ["not_learned", name]}
+    with pytest.raises(OtherFunction, match=rf"engine/gradients\.js .* --{name} {value}, which"):
+        teaching_facts("")
+
+
+def test_the_options_that_are_tried_are_all_there_are():
+    assert OTHER_OPTIONS.keys() == {option.name for option in fields(TrainConfig)}
+    assert {name for name, _ in OTHER_MODELS} == {option.name for option in fields(ModelConfig)}
+    choices = {o.name: get_args(o.type) for o in fields(ModelConfig)}
+    tried = {*OTHER_MODELS, *((name, getattr(ModelConfig(), name)) for name in choices)}
+    for name, values in choices.items():
+        missing = [v for v in values if isinstance(v, str) and (name, v) not in tried]
+        assert not missing, f"{name} {missing}"
+
+
+TOGETHER = """
+const named = (weights) => Object.fromEntries(
+  Object.entries(weights).map(([name, array]) => [name, inBase64(array)]));
+// Open channels would keep Node waiting.
+const end = (told) => process.stdout.write(JSON.stringify(told), () => process.exit(0));
+globalThis.self = { postMessage: (told) => told.done && end(named(told.weights)), close() {} };
+const ports = given.ranks.map(() => []);
+for (const i of given.ranks) {
+  for (const j of given.ranks.slice(i + 1)) {
+    const { port1, port2 } = new MessageChannel();
+    ports[i].push(port1);
+    ports[j].push(port2);
+  }
+}
+const { config, options } = given;
+const ids = Uint8Array.from(given.ids);
+const kernel = bytesOf(given.kernel);
+const common = { config, options, kernel, weights, train: ids, val: ids, count: ports.length };
+for (const rank of given.ranks) {
+  const own = { ...structuredClone(common), rank, since: Date.now(), prompt: [0] };
+  trainTogether(own, ports[rank], { stopped: false, planned: null });
+}
+"""
+
+
+@pytest.mark.parametrize("count", [2, 4])
+def test_several_workers_learn_what_one_does(count):
+    """They share the windows of a batch: each of them is read once."""
+    config = ModelConfig(n_embd=16, **SMALL)
+    options = TrainConfig(max_iters=6, warmup_iters=2, look_ahead=0, batch_size=5)
+    ids = np.random.default_rng(3).geometric(0.3, 2_000) % 13
+    state = TrainingState.start(config, options, CPU, ids.astype(np.uint8))
+    begin = state.model.arrays()
+    given = {"config": with_derived(config), "options": asdict(options), "ids": ids.tolist()}
+    given["weights"] = packed(begin)
+    alone, shared = (run_in_node(TOGETHER, ranks=list(range(n)), **given) for n in (1, count))
+    assert_near(shared, {name: unpacked(alone, name, array) for name, array in begin.items()})
+
+
+DROPPED = """
+const learner = new Learner(given.config, weights, module_);
+learner.begin();
+let drawn = 0;
+const options = { ngram_dropout: given.dropped, random: () => given.numbers[drawn++] };
+const loss = learner.window(given.ids, 1 / (given.ids.length - 1), options);
+const { table } = learner;
+const ofTable = new Float32Array(weights[TABLE].length);
+table.rows.forEach((row, i) => ofTable.set(rowOf(table.vectors, i, table.C), row * table.C));
+tell({ loss, drawn, table: inBase64(ofTable) });
+"""
+
+
+def test_dropped_ngrams_and_their_gradients_are_pytorchs(monkeypatch):
+    """Of each place its n-grams, the shorter first."""
+    dropped = 0.4
+    saved = checkpoint.load(GOLDEN / "mini.safetensors")
+    config = replace(saved.model_config, ngram_dropout=dropped)
+    length, count = config.block_size, config.ngram_size - 1
+    random = np.random.default_rng(6)
+    numbers = random.random((length, count))
+    ids = random.integers(config.vocab_size, size=length + 1)
+    mask = torch.from_numpy((numbers >= dropped) / (1 - dropped))[:, :, None]
+    monkeypatch.setattr(Dropout, "forward", lambda self, x: x * mask if self.of_vectors else x)
+    model = replace(saved, model_config=config).build_model().double()
+    inputs = torch.from_numpy(ids[None])
+    loss = torch.nn.functional.cross_entropy(model(inputs[:, :-1])[0], inputs[0, 1:])
+    loss.backward()
+    given = {"weights": packed(saved.weights), "config": with_derived(config), "ids": ids.tolist()}
+    numbers_given = numbers.reshape(-1).tolist()
+    told = run_in_node(DROPPED, dropped=dropped, numbers=numbers_given, **given)
+    assert told["drawn"] == length * count
+    assert told["loss"] / length == pytest.approx(loss.item(), abs=1e-5)
+    gradient = model.ngram_embedding.weight.grad.to_dense().numpy()
+    found = np.frombuffer(base64.b64decode(told["table"]), np.float32)
+    assert gradient.any()
+    np.testing.assert_allclose(found, gradient.flat, rtol=0, atol=1e-4)
+
+
+def test_a_letter_that_seemed_impossible_costs_much_and_not_infinitely_much():
+    saved = checkpoint.load(GOLDEN / "mini.safetensors")
+    saved.weights["head.weight"] *= 1000
+    length = saved.model_config.block_size
+    ids = np.random.default_rng(8).integers(saved.model_config.vocab_size, size=length + 1)
+    given = {"config": with_derived(saved.model_config), "ids": ids.tolist()}
+    told = run_in_node(WINDOW, weights=packed(saved.weights), **given)
+    assert 60 < told["loss"] / length < 100
+    for name in told["gradients"]:
+        found = np.frombuffer(base64.b64decode(told["gradients"][name]), np.float32)
+        assert np.isfinite(found).all(), name
+
+
+CLIPPED = """
+const learner = new Learner(given.config, weights, module_);
+tell(given.norms.map((norm) => {
+  learner.begin();
+  learner.flatGradients.fill(norm / Math.sqrt(learner.flat.length));
+  new Optimizer(learner, given.options).step();
+  return Math.hypot(...learner.flatGradients);
+}));
+"""
+
+
+@pytest.mark.parametrize(
+    ("most", "expected"), [(1.0, [0.25, 1, 1]), (2.0, [0.25, 1, 2]), (0.0, [0.25, 1, 40])]
+)
+def test_gradients_longer_than_the_norm_allowed_are_clipped_to_it(most, expected):
+    saved = checkpoint.load(GOLDEN / "mini.safetensors")
+    options = asdict(TrainConfig(look_ahead=0, grad_clip=most))
+    given = {"config": with_derived(saved.model_config), "options": options}
+    found = run_in_node(CLIPPED, weights=packed(saved.weights), norms=[0.25, 1, 40], **given)
+    assert found == pytest.approx(expected, rel=1e-4)
+
+
+FIRST = """
+if (given.number !== null) Generator.prototype.random = () => given.number;
+const found = newWeights(given.config, given.ids, 5);
+tell(Object.fromEntries(Object.entries(found).map(([name, array]) => [name, inBase64(array)])));
+"""
+
+
+@pytest.mark.parametrize("number", [None, 0.0, 1 - 2**-53])
+def test_first_weights_are_those_of_the_library_whatever_is_drawn(number):
+    """In their names, their shapes and how far they spread; every number in [0, 1) may be drawn."""
+    config = ModelConfig(vocab_size=60, n_embd=32, n_layer=2, ngram_rows=50)
+    ids = np.random.default_rng(1).integers(60, size=500).astype(np.uint8)
+    given = {"config": with_derived(config), "ids": ids.tolist()}
+    told = run_in_node(FIRST, number=number, **given)
+    expected = TrainingState.start(config, TrainConfig(), CPU, ids).model.arrays()
+    assert told.keys() == expected.keys()
+    for name, array in expected.items():
+        found = unpacked(told, name, array)
+        assert np.isfinite(found).all(), name
+        if number is None and name != KEYS:
+            spread = array.std()
+            assert found.std() == pytest.approx(spread, rel=0.1), name
+            assert abs(found.mean()) <= 0.1 * spread, name

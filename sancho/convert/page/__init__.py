@@ -25,7 +25,7 @@ import numpy as np
 
 from sancho import checkpoint
 from sancho.checkpoint import Checkpoint
-from sancho.config import DEFAULT_SAMPLING, CheckpointOption, ModelConfig
+from sancho.config import DEFAULT_SAMPLING, CheckpointOption, ModelConfig, TrainConfig
 from sancho.convert.output import check_new, require_computed
 from sancho.convert.page import scripts
 from sancho.convert.page.packing import (
@@ -39,7 +39,7 @@ from sancho.convert.page.packing import (
 )
 from sancho.convert.page.passages import passages_of
 from sancho.convert.page.scripts import FOLDER
-from sancho.errors import UserError
+from sancho.errors import OtherFunction, UserError, note
 from sancho.files import atomic_write, existing_file
 from sancho.metrics import read_metrics
 from sancho.presets import LESS_DROPPED, MINI, MOST_DROPPED, SCALED
@@ -230,7 +230,7 @@ def page_facts(
         "curve": curve(metrics),
         "links": asdict(links),
         "passages": passages,
-        "teaching": teaching_facts(data),
+        "teaching": _teaching_or_note(data),
     }
 
 
@@ -240,13 +240,28 @@ def with_derived(config: ModelConfig) -> dict:
     return asdict(config) | {name: getattr(config, name) for name in derived}
 
 
+def _teaching_or_note(data: str | Path) -> dict | None:
+    """Return the facts for training in a page; None and a note where its scripts can't do that."""
+    try:
+        return teaching_facts(data)
+    except OtherFunction as why:
+        note(f"the page has no lesson: {why}")
+        return None
+
+
 def teaching_facts(data: str | Path) -> dict:
-    """Return the facts for training in a page, with the sample text of `data` if there is one."""
+    """Return the facts for training in a page, with the sample text of `data` if there is one.
+
+    Raises OtherFunction where the page's scripts don't train `mini` as the library does.
+    """
+    train = replace(MINI.train, look_ahead=0)
+    require_learned(MINI.model, "LEARNED_MODELS", "engine/gradients.js")
+    require_learned(train, "LEARNED_OPTIONS", "engine/train.js")
     sample = Path(data) / SAMPLE
     text = zlib.compress(sample.read_bytes(), 9) if sample.is_file() else b""
     return {
         "models": [with_derived(MINI.model), with_derived(SMALLER)],
-        "train": asdict(replace(MINI.train, look_ahead=0)),
+        "train": asdict(train),
         "epochs": MINI.epochs,
         "dropout": {"most": MOST_DROPPED, "less": LESS_DROPPED},
         "scale": SCALED,
@@ -256,6 +271,18 @@ def teaching_facts(data: str | Path) -> dict:
         "sample_name": SAMPLE_NAME,
         "sample": base64.b64encode(text).decode(),
     }
+
+
+def require_learned(config: ModelConfig | TrainConfig, table: str, module: str) -> None:
+    """Raise OtherFunction for an option that a table in a script does not have with its value."""
+    known = scripts.table(table, module)
+    for option, value in asdict(config).items():
+        values = known.get(option, [])
+        if values is not None and value not in values:
+            raise OtherFunction(
+                f"sancho/convert/page/{module} does not learn with --{option} {value}, which the "
+                "preset mini has; change the preset, or that file"
+            )
 
 
 def text_rules() -> dict:

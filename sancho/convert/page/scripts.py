@@ -6,6 +6,7 @@ declare; both marks are taken away. The names of all of them are therefore diffe
 (tests/convert/test_scripts.py).
 """
 
+import json
 import re
 from pathlib import Path
 
@@ -19,6 +20,14 @@ EXPORT = re.compile(r"^export (?=(?:async )?(?:function|class|const|let)\b)", re
 def source(module: str) -> str:
     """Return the text of a module, which is named by its path in this folder."""
     return (FOLDER / module).read_text(encoding="utf-8")
+
+
+def table(name: str, module: str) -> dict[str, list | None]:
+    """Return a table of a module: an option in each line, with a list of values or null."""
+    body = re.search(rf"^const {name} = {{\n(.*?)^}};\n", source(module), re.M | re.DOTALL)
+    assert body, f"{module} has no {name}"
+    entries = re.findall(r"^  (\w+): (.*),\n", body[1], re.M)
+    return {option: json.loads(values.replace("'", '"')) for option, values in entries}
 
 
 def imports(module: str) -> list[tuple[str, list[str]]]:

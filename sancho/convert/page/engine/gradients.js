@@ -16,6 +16,49 @@ import {
 export const TABLE = 'ngram_embedding.weight';
 const SLICE = 64; // positions whose scores are computed at once, up to the last of them
 
+/**
+ * The options of a model, each with the values that are computed here; null: with any. The maker of
+ * the page reads this table, too.
+ * @type {Record<string, any[] | null>}
+ */
+const LEARNED_MODELS = {
+  vocab_size: null,
+  block_size: null,
+  n_layer: null,
+  n_head: null,
+  n_embd: null,
+  head_size: null,
+  hidden_size: null,
+  dropout: [0],
+  bias: [false],
+  norm: ['rmsnorm'],
+  position: ['rope'],
+  activation: ['relu2'],
+  is_gated: [false],
+  ngram_size: [2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16],
+  ngram_rows: null,
+  // What the length of a text decides stands among the options of training.
+  ngram_dropout: null,
+  embedding_skip: [true],
+  qk_norm: [true],
+  tie_embeddings: [false],
+};
+
+/** Throws `not_learned` where an option is not in such a table, or has another value than there. */
+export function requireLearned(options, table) {
+  for (const option of new Set([...Object.keys(table), ...Object.keys(options)])) {
+    const [values, value] = [table[option], options[option]];
+    if (values === null || values?.includes(value)) continue;
+    throw new Error('not_learned', { cause: { option, value } });
+  }
+}
+
+/** The activation, ReLU², and its derivative. */
+const LEARNED_ACTIVATION = {
+  value: (x) => Math.max(x, 0) ** 2,
+  slope: (x) => 2 * Math.max(x, 0),
+};
+
 /** Returns how many numbers the memory holds for a model: weights thrice, and what a window needs. */
 function roomToLearn(config, sizes) {
   const { block_size: T, n_embd: C, hidden_size, n_head: H, n_layer, vocab_size: V } = config;
@@ -27,9 +70,10 @@ function roomToLearn(config, sizes) {
 export class Learner {
   /**
    * config: as of GPT. weights: by name; all but the table and its keys are copied to the kernel's
-   * memory, one after another in `flat`, their gradients in `flatGradients`.
+   * memory, one after another in `flat`, their gradients in `flatGradients`. Throws `not_learned`.
    */
   constructor(config, weights, module) {
+    requireLearned(config, LEARNED_MODELS);
     const names = Object.keys(weights).filter((name) => name !== TABLE && name !== NGRAM_KEYS);
     const sizes = names.reduce((sum, name) => sum + weights[name].length, 0);
     this.config = config;
@@ -317,17 +361,17 @@ export class Learner {
   }
 
   /**
-   * The feed-forward sublayer, its activation ReLU².
+   * The feed-forward sublayer.
    * @returns {Operation}
    */
   think(x, name) {
     const [wide, fromWide] = this.linear(x, `${name}.feed_forward.expand`);
     const active = this.kernel.take(wide.length);
-    for (let i = 0; i < wide.length; i++) active[i] = Math.max(wide[i], 0) ** 2;
+    for (let i = 0; i < wide.length; i++) active[i] = LEARNED_ACTIVATION.value(wide[i]);
     const [y, fromOut] = this.linear(active, `${name}.feed_forward.proj`);
     const back = (dy) => {
       const d = fromOut(dy);
-      for (let i = 0; i < d.length; i++) d[i] *= 2 * Math.max(wide[i], 0);
+      for (let i = 0; i < d.length; i++) d[i] *= LEARNED_ACTIVATION.slope(wide[i]);
       return fromWide(d);
     };
     return [y, back];

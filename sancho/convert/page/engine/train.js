@@ -1,12 +1,45 @@
 // Training as train.py does it: the n-gram vocabulary, first weights, windows, three optimizers.
 
-import { rowOf, TABLE } from './gradients.js';
+import { requireLearned, rowOf, TABLE } from './gradients.js';
 import { add, dot, matrix, NGRAM_KEYS, NO_KEY, transposed } from './model.js';
 import { Generator } from './random.js';
 
 const [INITIAL, BATCHES] = [0, 1]; // purposes of those names in seeds.py
 
 const LEAST_STEPS = 20;
+
+/**
+ * The options of training, each with the values that are heeded here; null: any. The maker of the
+ * page reads this table, too.
+ * @type {Record<string, any[] | null>}
+ */
+const LEARNED_OPTIONS = {
+  max_iters: null,
+  batch_size: null,
+  gradient_accumulation_steps: [1],
+  optimizer: ['muon'],
+  learning_rate: null,
+  muon_learning_rate: null,
+  ngram_learning_rate: null,
+  weight_decay: null,
+  beta1: null,
+  beta2: null,
+  grad_clip: null,
+  warmup_iters: null,
+  look_ahead: [0],
+  logit_scale: null,
+  ngram_dropout: null,
+  decay_fraction: null,
+  patience: [0],
+  seed: null,
+  preset: ['mini'],
+  compile: [false],
+  // What a run reports, and how many threads it has: the page has its own ways, and learns the same.
+  eval_interval: null,
+  log_interval: null,
+  threads: null,
+  tensorboard: null,
+};
 
 /** Returns how many steps a text of so many letters is learned in at most, as plan.py: a short one in few. */
 export function mostSteps(letters, config, { train, epochs }) {
@@ -97,8 +130,12 @@ export function* windowStarts(n, T, seed) {
 
 /** Changes the weights of a learner by their gradients. What it remembers is in `memory`. */
 export class Optimizer {
-  /** options: as of TrainConfig; memory: of an optimizer that was stopped, to go on with. */
+  /**
+   * options: as of TrainConfig; memory: of an optimizer that was stopped, to go on with. Throws
+   * `not_learned`.
+   */
   constructor(learner, options, memory = null) {
+    requireLearned(options, LEARNED_OPTIONS);
     const zeros = () => new Float32Array(learner.flat.length);
     const sums = new Float32Array(learner.config.ngram_rows);
     this.learner = learner;
@@ -121,7 +158,7 @@ export class Optimizer {
     const factor = this.rate();
     const norm = Math.sqrt(dot(all, 0, all, 0, all.length));
     if (!Number.isFinite(norm)) throw new Error('not_finite');
-    const clip = Math.min(1, options.grad_clip / (norm + 1e-6));
+    const clip = Math.min(1, (options.grad_clip || Infinity) / (norm + 1e-6)); // 0 means none
     for (let i = 0; i < all.length; i++) all[i] *= clip;
     this.memory.step++;
     let start = 0;

@@ -32,7 +32,7 @@ export function serveTraining() {
     else await trainTogether(data, ports, run);
   };
   self.onmessage = ({ data, ports }) => {
-    reply(data, ports).catch(({ message }) => self.postMessage({ error: message }));
+    reply(data, ports).catch(({ message, cause }) => self.postMessage({ error: message, cause }));
   };
 }
 

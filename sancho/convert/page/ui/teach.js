@@ -260,7 +260,7 @@ async function learn() {
     run.end = clicked + 1000 * run.plan.asked;
     train(run, null, heed);
   } catch (error) {
-    failed(error.message);
+    failed(error);
   }
 }
 
@@ -293,7 +293,7 @@ const isDone = ({ plan, memory }) => memory.step >= plan.options.max_iters;
 /** What the first worker tells. */
 function heed(told) {
   const { run } = lesson;
-  if (told.error) return failed(told.error);
+  if (told.error) return failed({ message: told.error, cause: told.cause });
   if (told.text) takeWriting(run, told.text);
   if (told.step) showStep(run, told);
   if (told.weights) keepState(run, told);
@@ -372,15 +372,16 @@ function stopLearning() {
   tell('stopping');
 }
 
-function failed(error) {
-  giveUp(error === 'not_finite' ? error : 'worker_died');
+function failed({ message, cause = {} }) {
+  const isOurs = message in app.facts.strings;
+  giveUp(isOurs ? message : 'worker_died', cause);
 }
 
 /** Ends a lesson as it is; what was learned until then, or before, stays. */
-function giveUp(kind) {
+function giveUp(kind, values) {
   endWorkers(lesson.run);
   lesson.run = null;
-  tell(kind, {}, lesson.learned ? ` ${say('can_go_on', { n: lesson.learned.memory.step })}` : '');
+  tell(kind, values, lesson.learned ? ` ${say('can_go_on', { n: lesson.learned.memory.step })}` : '');
 }
 
 /** Takes up what was learned in another visit or tab. */
@@ -451,9 +452,15 @@ function takeDropped(event) {
   if (!$('ensena').contains(event.target)) $('ensena').scrollIntoView();
 }
 
+/** Hides the lesson, with what leads there, in a page whose scripts can't teach. */
+function leaveOut() {
+  for (const node of document.querySelectorAll('#ensena, [href="#ensena"]')) node.hidden = true;
+}
+
 const allowFiles = (event) => event.dataTransfer.types.includes('Files') && event.preventDefault();
 
 export function openTeaching() {
+  if (!app.facts.teaching) return leaveOut();
   const listen = (id, act, kind = 'click') => $(id).addEventListener(kind, act);
   listen('muestra', takeSample);
   listen('archivo', ({ target: { files } }) => files[0] && take(files[0], files[0].name), 'change');

@@ -33,7 +33,7 @@ export function answered(run, question) {
   return new Promise((resolve, reject) => {
     const worker = newWorker((told) => {
       endWorkers(run);
-      if (told.error) reject(new Error(told.error));
+      if (told.error) reject(new Error(told.error, { cause: told.cause }));
       else resolve(told);
     });
     run.workers = [worker];
