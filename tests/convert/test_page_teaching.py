@@ -110,6 +110,7 @@ def change_engine(tab: Tab, **changes: str) -> None:
         "step": STEP,
         "trial": "learner.begin();\n  const times",
         "kept": "KEPT_EVERY = 8000",
+        "relu2": "relu2: (x) => Math.max(x, 0) ** 2",
     }
     for name, code in changes.items():
         engine = "document.getElementById('engine').textContent"
@@ -476,12 +477,26 @@ def test_no_training_loss_is_told_as_that_of_what_it_has_not_read(tab, tmp_path)
     assert f"{loss:.2f} nats" in tab.shown("#aprendizaje")
 
 
-def test_a_lesson_with_an_option_that_is_not_known_says_so_and_does_not_begin(tab):
+def test_a_lesson_of_another_function_or_with_an_unknown_option_says_so_and_does_not_begin(tab):
     tab.fill(pegado=LESSON, tiempo=20)
     tab.see("#leido", thousands(len(LESSON)))
     tab.js("(app.facts.teaching.train.optimizer = 'adamw')")
     tab.press("#aprender")
     tab.see("#aprendizaje", "no sabe aprender con optimizer=adamw (engine/gradients.js")
+    tab.js("(app.facts.teaching.train.optimizer = 'muon')")
+    change_engine(tab, relu2="relu2: (x) => Math.max(x, 0.1 * x) ** 2")
+    tab.press("#aprender")
+    tab.see("#aprendizaje", "no calcula lo mismo que engine/model.js")
+    assert tab.js("lesson.learned") is None and tab.shown("#parar") == ""
+
+
+def test_what_was_learned_is_not_measured_by_another_function(lesson):
+    stop(lesson)
+    lesson.wait("lesson.learned.key")
+    measured = "lesson.keeping.then(() => measured(lesson.learned))"
+    assert lesson.later(measured) == pytest.approx(lesson.js("lesson.learned.loss"))
+    change_engine(lesson, relu2="relu2: (x) => Math.max(x, 0.1 * x) ** 2")
+    assert lesson.later(measured) is None
 
 
 def test_a_page_without_a_lesson_has_all_the_rest(visit, mini, monkeypatch):

@@ -50,11 +50,15 @@ const tell = (values) => console.log(JSON.stringify(values));
 """
 
 
-def run_in_node(program, *, kernel=True, **given):
-    """Run a program after the page's scripts; return what it tells."""
+def run_in_node(program, *, kernel=True, changes=(), **given):
+    """Run a program after the page's scripts, with some changes; return what it tells."""
     if kernel:
         given["kernel"] = base64.b64encode((PAGE / "engine" / "kernel.wasm").read_bytes()).decode()
-    source = f"'use strict';\n{scripts.joined(MODULES)}{{{HARNESS}{program}}}"
+    joined = scripts.joined(MODULES)
+    for old, new in changes:
+        assert joined.count(old) == 1
+        joined = joined.replace(old, new)
+    source = f"'use strict';\n{joined}{{{HARNESS}{program}}}"
     command = [str(NODE), "-e", source]
     done = subprocess.run(
         command, input=json.dumps(given), capture_output=True, text=True, encoding="utf-8"
@@ -384,6 +388,30 @@ def test_the_options_that_are_tried_are_all_there_are():
     for name, values in choices.items():
         missing = [v for v in values if isinstance(v, str) and (name, v) not in tried]
         assert not missing, f"{name} {missing}"
+
+
+AGREEMENT = """
+try {
+  requireAgreement(given.config, module_);
+  tell('agrees');
+} catch ({ message }) {
+  tell(message);
+}
+"""
+
+
+@pytest.mark.parametrize("model", [0, 1])
+@pytest.mark.parametrize("kernel", [True, False], ids=["wasm", "javascript"])
+def test_a_lesson_that_computes_another_function_than_the_model_is_told(model, kernel):
+    """As where an activation of one's own stands in one of the two files alone."""
+    config = teaching_facts("")["models"][model] | {"vocab_size": 92}
+    writes = ("relu2: (x) => Math.max(x, 0) ** 2", "relu2: (x) => Math.max(x, 0.1 * x) ** 2")
+    learns = ("value: (x) => Math.max(x, 0) ** 2", "value: (x) => Math.max(x, 0.1 * x) ** 2")
+    found = [
+        run_in_node(AGREEMENT, kernel=kernel, changes=changes, config=config)
+        for changes in ([], [writes], [learns], [writes, learns])
+    ]
+    assert found == ["agrees", "other_lesson", "other_lesson", "agrees"]
 
 
 TOGETHER = """

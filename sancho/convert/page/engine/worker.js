@@ -4,6 +4,7 @@
 // All of them have the same weights, and make the same step with the same sum. The first one tells
 // the page how far it is, what it writes, and, at the end, the weights.
 
+import { requireAgreement } from './agreement.js';
 import { breather } from './breather.js';
 import { Learner } from './gradients.js';
 import { GPT } from './model.js';
@@ -52,7 +53,14 @@ function secondsOfWindow({ config, kernel }) {
 }
 
 function measuredLoss({ config, weights, kernel, val }) {
-  return unreadLoss(new Learner(config, weights, moduleOf(kernel)), val);
+  return unreadLoss(learnerOf(config, weights, kernel), val);
+}
+
+/** Returns a learner, once one of its kind has agreed with the model that writes. */
+function learnerOf(config, weights, kernel) {
+  const module = moduleOf(kernel);
+  requireAgreement(config, module);
+  return new Learner(config, weights, module);
 }
 
 /** Returns the loss on the part of a text that is not learned from. */
@@ -82,7 +90,7 @@ function listener(ports) {
 async function trainTogether(given, ports, run) {
   const { config, options, train, val, rank, count } = given;
   const weights = given.weights ?? newWeights(config, train, options.seed);
-  const learner = new Learner(config, weights, moduleOf(given.kernel));
+  const learner = learnerOf(config, weights, given.kernel);
   const optimizer = new Optimizer(learner, options, given.memory);
   const { memory } = optimizer;
   const { block_size: T } = config;
