@@ -1,5 +1,6 @@
 """What docs/changing.md says of an activation of one's own works, step by step, in a copy."""
 
+import json
 import os
 import re
 import shlex
@@ -11,8 +12,12 @@ from pathlib import Path
 import pytest
 from conftest import ROOT
 
+from sancho.convert.page import with_derived
+from sancho.presets import MINI
+
 BLOCK = re.compile(r"^```(\w+)\n(.*?)^```\n", re.MULTILINE | re.DOTALL)
 FILE = re.compile(r"`(sancho/[\w/]+\.(?:py|js))`")
+NODE = shutil.which("node")
 NOTE = "sancho/numpy_model.py computes another function"
 
 
@@ -40,6 +45,24 @@ def change(path: Path, line: str) -> None:
     path.write_text("".join(lines), encoding="utf-8")
 
 
+def agreement(copy: Path) -> str:
+    """Return what the page's lesson says of its function and the model's, before it begins."""
+    program = """
+      import { pathToFileURL } from 'node:url';
+      const { requireAgreement } = await import(pathToFileURL(process.argv[1]));
+      try {
+        requireAgreement(JSON.parse(process.argv[2]), null);
+        console.log('agrees');
+      } catch ({ message }) {
+        console.log(message);
+      }
+    """
+    module = copy / "sancho" / "convert" / "page" / "engine" / "agreement.js"
+    config = json.dumps(with_derived(MINI.model))
+    words = [str(NODE), "--no-warnings", "--input-type=module", "-e", program, str(module), config]
+    return subprocess.run(words, capture_output=True, encoding="utf-8", check=True).stdout.strip()
+
+
 def run(copy: Path, command: str, status: int = 0) -> str:
     """Run a command in the copy; return all that it says."""
     words = [sys.executable, *shlex.split(command)[1:]]
@@ -56,7 +79,7 @@ def test_an_activation_of_ones_own_as_the_page_says(tmp_path):
     copy = tmp_path / "sancho-mini"
     left_out = ".* node_modules build notebooks *.egg-info __pycache__ out out-*".split()
     shutil.copytree(ROOT, copy, ignore=shutil.ignore_patterns(*left_out))
-    said = []
+    said, agreements = [], []
     for kind, file, block in steps():
         if kind == "bash":
             said += [run(copy, command) for command in block.splitlines()]
@@ -65,10 +88,14 @@ def test_an_activation_of_ones_own_as_the_page_says(tmp_path):
                     export = f"python convert.py {command} --checkpoint out/mine --output no"
                     assert NOTE in run(copy, export, status=2)
         else:
-            change(copy / file, block)
+            for line in block.splitlines(keepends=True):
+                change(copy / file, line)
+            if NODE and kind == "javascript":
+                agreements.append(agreement(copy))
     trained, written, again, page, mish, resumed, by_pytorch = said
     assert NOTE in trained and NOTE in written and NOTE not in again
-    assert "mine.html" in page
+    assert "mine.html" in page and "lesson" not in page
+    assert agreements in ([], ["other_lesson", "agrees"])
     for each in (mish, resumed, by_pytorch):
         assert "sancho/numpy_model.py does not know --activation mish" in each
     choices = run(copy, "python -m pytest tests/test_choices.py", status=1)
