@@ -16,6 +16,7 @@ sys.path.insert(0, str(ROOT))
 
 from sancho import checkpoint
 from sancho.convert import page
+from sancho.files import atomic_write
 from sancho.metrics import read_metrics
 
 PAGE = ROOT / "docs" / "index.html"
@@ -41,7 +42,8 @@ def main(args: list[str]) -> None:
     made = facts_anew(facts)
     if address is not None:
         made["links"] = asdict(page.Links.to_site(address) if address else page.NOWHERE)
-    PAGE.write_text(page.assemble(made, weights), encoding="utf-8", newline="\n")
+    with atomic_write(PAGE) as file:
+        file.write(page.assemble(made, weights).encode())
 
 
 if __name__ == "__main__":

@@ -12,6 +12,9 @@ from sancho.files import locked, sync_folder
 from sancho.numpy_model import NumpyGPT
 from sancho.weights import require_choices
 
+REPLACES_FOLDERS = os.name != "nt"
+"""Whether a folder can take the place of an empty one; on Windows it can't."""
+
 
 def check_new(path: str | Path) -> None:
     """Raise UserError unless `path` is new and its folder exists."""
@@ -43,9 +46,9 @@ def new_folder(path: str | Path) -> Iterator[Path]:
     """Make a folder beside `path` to write files in; it becomes `path` when the block ends well.
 
     If the block is interrupted, nothing is left of the folder; if the process is killed, the next
-    export removes what is left. There may be an empty folder at `path`.
-    Raises UserError if there is anything else, or if another process is making the folder, and
-    OSError if the disk can't be written.
+    export removes what is left. There may be an empty folder at `path`, which stays until then.
+    Raises UserError if there is anything else, if another process is making the folder, or if the
+    system does not let it take its place, and OSError if the disk can't be written.
     """
     path = Path(path)
     is_folder = path.is_dir()
@@ -61,10 +64,14 @@ def new_folder(path: str | Path) -> Iterator[Path]:
             try:
                 yield from _written(place / path.name, path)
             finally:
-                shutil.rmtree(place, ignore_errors=True)
+                shutil.rmtree(place / path.name, ignore_errors=True)
+                with suppress(OSError):
+                    (place / ".lock").unlink()
     finally:
         with suppress(OSError):
-            place.rmdir()  # Windows removes no lock that is held; and it may be another process's
+            # Windows removes no lock that is held; it may be another process's; and somebody may
+            # keep files of their own in a folder of that name.
+            place.rmdir()
 
 
 def _written(new: Path, path: Path) -> Iterator[Path]:
@@ -76,7 +83,24 @@ def _written(new: Path, path: Path) -> Iterator[Path]:
         with open(written, "rb+") as file:
             os.fsync(file.fileno())
     sync_folder(new)
-    if path.is_dir():
-        path.rmdir()  # Windows replaces no folder
-    new.replace(path)
+    _put(new, path)
     sync_folder(path.parent)
+
+
+def _put(new: Path, path: Path) -> None:
+    """Move a folder to where nothing is, or an empty folder.
+
+    Raises UserError if the system refuses that.
+    """
+    is_removed = path.is_dir() and not REPLACES_FOLDERS
+    try:
+        if is_removed:
+            path.rmdir()
+        new.replace(path)
+    except OSError as error:
+        if is_removed:
+            path.mkdir(exist_ok=True)
+        raise UserError(
+            f"--output {path}: the system does not let the new folder take its place "
+            f"({error.strerror}); what was there is there still; choose another name"
+        ) from None

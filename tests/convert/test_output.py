@@ -1,17 +1,21 @@
 """What a conversion writes: whole or not there, and never in the place of anything."""
 
+import errno
 import multiprocessing
 import os
+import shutil
 from dataclasses import replace
 from multiprocessing.connection import Connection
 from pathlib import Path
 
 import pytest
-from conftest import assert_refused, names_in, run, start_process
+from conftest import ROOT, assert_refused, names_in, run, start_process
 from golden.make import FOLDER
 
 from sancho import checkpoint
+from sancho.convert import output
 from sancho.convert.output import new_folder
+from sancho.convert.page import taken_apart, write_page
 from sancho.errors import UserError
 from sancho.proof import UNPROVEN
 
@@ -63,6 +67,50 @@ def test_of_two_exports_one_is_refused_and_what_a_killed_one_left_is_removed(
     assert names_in(tmp_path / "x") == ["b"]
 
 
+@pytest.mark.parametrize("replaces", [True, False], ids=["posix", "windows"])
+@pytest.mark.parametrize("empty", [True, False])
+def test_where_the_new_folder_is_refused_its_place_the_old_one_stays(
+    tmp_path, monkeypatch, replaces, empty
+):
+    path = tmp_path / "x"
+    if empty:
+        path.mkdir()
+    monkeypatch.setattr(output, "REPLACES_FOLDERS", replaces)
+
+    def refuse(*_: object) -> None:
+        raise PermissionError(errno.EACCES, "Permission denied")
+
+    monkeypatch.setattr(Path, "replace", refuse)
+    words = r"x: .* take its place \(Permission denied\); what was there is there still; choose"
+    with pytest.raises(UserError, match=words), new_folder(path) as folder:
+        (folder / "b").write_text("1")
+    assert names_in(tmp_path) == ["x"] * empty
+    assert not empty or names_in(path) == []
+
+
+@pytest.mark.parametrize("replaces", [True, False], ids=["posix", "windows"])
+def test_what_comes_into_the_folder_meanwhile_stays(tmp_path, monkeypatch, replaces):
+    path = tmp_path / "x"
+    path.mkdir()
+    monkeypatch.setattr(output, "REPLACES_FOLDERS", replaces)
+    with pytest.raises(UserError, match="what was there is there still"), new_folder(path) as new:
+        (new / "b").write_text("1")
+        (path / "mine").write_text("mine")
+    assert names_in(tmp_path) == ["x"]
+    assert (path / "mine").read_text() == "mine"
+
+
+def test_only_what_an_export_left_is_removed(tmp_path):
+    beside = tmp_path / "x.sancho-new"
+    (beside / "x").mkdir(parents=True)
+    (beside / "x" / "old").write_text("never whole")
+    (beside / "mine").write_text("mine")
+    with new_folder(tmp_path / "x") as folder:
+        (folder / "b").write_text("1")
+    assert names_in(tmp_path / "x") == ["b"]
+    assert names_in(beside) == ["mine"]
+
+
 @pytest.mark.skipif(os.name == "nt", reason="here: Windows has no such call for folders")
 def test_what_is_whole_is_on_the_disk_before_it_takes_its_place(tmp_path, monkeypatch):
     asked: list[object] = []
@@ -104,6 +152,47 @@ def test_a_folder_takes_no_place_of_anything(tmp_path, monkeypatch):
             pytest.fail("it can't be made")
     assert names_in(tmp_path) == before
     assert (full / "mine").read_text() == file.read_text() == "mine"
+
+
+THESIS = "<!doctype html>\n<title>Mi tesis, hecha con sancho-mini</title>\n"
+
+
+@pytest.mark.parametrize(
+    ("command", "name", "words"),
+    [
+        ("to-page", "thesis.html", "is there and is no page of sancho-mini; choose another name"),
+        ("to-page", "link.html", "exists already; choose another name"),
+        ("to-page", "folder", "is a folder"),
+        ("to-onnx", "thesis.onnx", "exists already; choose another name"),
+        ("to-onnx", "folder", "exists already; choose another name"),
+        ("from-nanogpt", "thesis.safetensors", "exists already; choose another name"),
+    ],
+)
+def test_a_file_takes_no_place_of_anything(tmp_path, command, name, words):
+    """But a page that of an older page."""
+    if command == "to-onnx":
+        pytest.importorskip("onnxscript")
+    path = tmp_path / name
+    for each in ("thesis.html", "thesis.onnx", "thesis.safetensors"):
+        (tmp_path / each).write_text(THESIS)
+    (tmp_path / "link.html").symlink_to(ROOT / "docs" / "index.html")
+    (tmp_path / "folder").mkdir()
+    before = names_in(tmp_path)
+    done = run("convert.py", command, "--checkpoint", FOLDER / "mini.safetensors", "--output", path)
+    assert_refused(done, "convert.py", words)
+    assert names_in(tmp_path) == before
+    assert path.is_dir() or path.is_symlink() or path.read_text() == THESIS
+    assert (tmp_path / "link.html").is_symlink()
+
+
+def test_a_page_takes_the_place_of_an_older_page(tmp_path):
+    path = tmp_path / "sancho.html"
+    shutil.copy(ROOT / "docs" / "index.html", path)
+    saved = checkpoint.load(FOLDER / "mini.safetensors")
+    write_page(saved, path, precision="float16")
+    facts, _ = taken_apart(path.read_text(encoding="utf-8"))
+    assert facts["characters"] == saved.characters
+    assert names_in(tmp_path) == ["sancho.html"]
 
 
 @pytest.mark.parametrize("command", ["to-page", "to-huggingface"])

@@ -396,7 +396,7 @@ def _hash(content: str) -> str:
 
 def _check_output(path: Path) -> None:
     """Raise UserError unless a page can be written to `path`: a new file, or over an older page."""
-    if not path.exists():
+    if path.is_symlink() or not path.exists():
         check_new(path)
         return
     with open(existing_file(path, "--output"), "rb") as file:
