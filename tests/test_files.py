@@ -25,17 +25,17 @@ pytestmark = pytest.mark.usefixtures("server_of_processes")
 
 
 def stay(pipe: Connection, folder: Path) -> None:
-    """Say "in", or why not, and stay in the folder until told to go."""
+    """Say "entered", or why not, and stay in the folder until told to go."""
     try:
         with locked(folder):
-            pipe.send("in")
+            pipe.send("entered")
             pipe.recv()
     except UserError as error:
         pipe.send(str(error))
 
 
 @contextmanager
-def somebody(folder: Path, says: str = "in") -> Iterator[tuple]:
+def somebody(folder: Path, says: str = "entered") -> Iterator[tuple]:
     """Let another process try to be in a folder; yield it, and the pipe by which it is told."""
     here, there = multiprocessing.Pipe()
     process = start_process(stay, there, folder)

@@ -4,7 +4,6 @@ import errno
 import json
 import os
 import shutil
-import subprocess
 import sys
 from collections.abc import Callable
 from contextlib import nullcontext, suppress
@@ -17,7 +16,6 @@ import torch
 from conftest import (
     ARGS,
     CPU,
-    ROOT,
     assert_refused,
     contents,
     corpus_from,
@@ -384,6 +382,26 @@ def test_a_save_that_is_refused_is_a_note_and_made_up_for(
     folder.retry_save(state)  # nothing is left to do
 
 
+def test_memory_that_is_short_at_a_save_ends_no_run(out, going_on, monkeypatch, caplog):
+    folder, state = going_on(out)
+    before = contents(out)
+
+    def save(*args: object) -> None:
+        raise MemoryError
+
+    with monkeypatch.context() as patch:
+        patch.setattr(checkpoint, "save", save)
+        folder.save(state)
+        with pytest.raises(UserError, match=r"at step 6 \(not enough memory\).*--resume"):
+            folder.retry_save(state)
+    (said,) = caplog.messages
+    assert said.startswith("note: not saved (not enough memory); the run goes on")
+    assert contents(out) == before
+    state.progress.step = 7
+    folder.save(state)
+    assert checkpoint.load(folder.last).progress.step == 7
+
+
 def test_a_curve_that_is_refused_is_a_note_and_the_run_is_saved(out, going_on, monkeypatch, caplog):
     folder, state = going_on(out)
     state.progress.step = 7
@@ -455,16 +473,21 @@ def begin_alone(out: Path, corpus: Corpus) -> None:
 
 
 @posix
-def test_a_folder_that_is_made_again_is_locked(out, going_on):
+@pytest.mark.parametrize("is_elsewhere", [False, True])
+def test_a_folder_that_is_made_again_is_locked_to_the_end_of_the_run(
+    out, going_on, server_of_processes, is_elsewhere
+):
     folder, state = going_on(out)
     shutil.rmtree(out)
+    if is_elsewhere:
+        out.with_name("elsewhere").mkdir()
+        out.symlink_to(out.with_name("elsewhere"))
     folder.save(state)
-    code = f"from sancho.files import FolderLock; FolderLock({str(out)!r}).acquire()"
-    command = [sys.executable, "-c", code]
-    environment = os.environ | {"PYTHONPATH": str(ROOT)}
-    done = subprocess.run(command, env=environment, capture_output=True, text=True)
-    assert "out is in use by another process" in done.stderr
+    with somebody(out, "out is in use by another process"):
+        pass
     folder.close()
+    with somebody(out):
+        pass
 
 
 @posix
