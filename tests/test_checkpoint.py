@@ -24,6 +24,7 @@ from sancho.config import DeviceConfig, ModelConfig
 from sancho.errors import MissingFile, UserError
 from sancho.model import GPT
 from sancho.presets import PRESETS
+from sancho.proof import in_base64
 from sancho.state import TrainingState
 from sancho.weights import weight_shapes
 
@@ -312,6 +313,7 @@ def test_weights_of_a_type_that_numpy_does_not_have(tmp_path, content, tensors, 
 
 
 NAN = float("nan")
+INFINITE = float("inf")
 # Each part is read by `from_dict`, of which test_config.py has more.
 UNSOUND = [
     *(("model", "n_layer", value) for value in (10**9, "1", True)),
@@ -340,6 +342,15 @@ def test_content_of_another_kind_or_not_complete(tmp_path, content, tensors, par
     contents += ["null", "[]", "7", '"x"', "{", "", "[" * 100_000, '{"model": ' + "9" * 5000 + "}"]
     for changed in contents:
         refuse(forge(tmp_path / "x", changed, tensors))
+
+
+@pytest.mark.parametrize("number", [NAN, -INFINITE])
+def test_a_proof_that_is_not_finite_is_damage(tmp_path, saved, content, tensors, number):
+    """No logits would differ from it."""
+    proof = saved.proof.copy()
+    proof[-1] = number
+    message = refuse(forge(tmp_path / "x", content | {"proof": in_base64(proof)}, tensors))
+    assert "is damaged: its proof does not fit its model" in message
 
 
 # The sizes of SMALL are different numbers, so that none can stand for another.

@@ -133,7 +133,7 @@ def test_from_dict_gives_back_what_was_saved():
 WRONG = [
     *((ModelConfig, "n_layer", value) for value in ("4", 4.0, True, None, 0)),
     *((ModelConfig, "norm", value) for value in (3, ["rmsnorm"], "batchnorm")),
-    (ModelConfig, "dropout", False),
+    *((ModelConfig, "dropout", value) for value in (False, None)),
     (TrainConfig, "compile", 1),
     *((TrainConfig, name, 10**400) for name in ("seed", "grad_clip")),
 ]

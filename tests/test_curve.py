@@ -71,6 +71,7 @@ def test_a_long_line_is_thinned_but_for_its_ends(n):
         records(20, scale=1e30),
         [r | {"val_loss": None, "train_loss": 0.0} for r in records(3)],
         [r | {"step": r["step"] * 10**9} for r in records()],
+        *([r | {"seconds": forged} for r in records()] for forged in (1e30, -1e30, None)),
     ],
 )
 def test_any_run_can_be_drawn(lines):

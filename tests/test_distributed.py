@@ -2,6 +2,7 @@
 
 import itertools
 import os
+import re
 import signal
 import socket
 import subprocess
@@ -15,6 +16,7 @@ from pathlib import Path
 import conftest
 import pytest
 import torch
+import torch.distributed as dist
 from conftest import (
     ARGS,
     ROOT,
@@ -249,22 +251,61 @@ def test_torchrun_goes_on_after_a_kill_but_not_after_an_error(
         assert_same_run(project / "out", expected)
 
 
+ALL_SET = "LOCAL_RANK=0 MASTER_ADDR=localhost MASTER_PORT=99999"  # there is no such port
+
+
 @pytest.mark.parametrize(
-    "left",
+    ("left", "words"),
     [
-        "WORLD_SIZE=2 RANK=0",
-        "WORLD_SIZE=x RANK=0",
-        "WORLD_SIZE=2 RANK=2 LOCAL_RANK=0 MASTER_PORT=1",
-        "WORLD_SIZE=2 RANK=0 LOCAL_RANK=0 MASTER_PORT=1",
-        "WORLD_SIZE=2 RANK=0 LOCAL_RANK=0 MASTER_ADDR=localhost MASTER_PORT=99999",
+        ("WORLD_SIZE=2 RANK=0", "are missing or wrong: LOCAL_RANK, MASTER_PORT; "),
+        ("WORLD_SIZE=x RANK=0", "are missing or wrong: WORLD_SIZE, LOCAL_RANK, MASTER_PORT; "),
+        (f"WORLD_SIZE=2 RANK=2 {ALL_SET}", "are missing or wrong: RANK; "),
+        ("WORLD_SIZE=2 RANK=0 LOCAL_RANK=0 MASTER_PORT=1", "the processes can't find each other "),
+        (f"WORLD_SIZE=2 RANK=0 {ALL_SET}", "the processes can't find each other "),
     ],
 )
-def test_what_is_left_of_torchrun_is_one_line(monkeypatch, left):
+def test_what_is_left_of_torchrun_is_one_line(monkeypatch, left, words):
     for word in left.split():
         monkeypatch.setenv(*word.split("="))
-    words = r"^(WORLD_SIZE and RANK are set, but |the processes can't find ).* WORLD_SIZE RANK$"
-    with pytest.raises(UserError, match=words), process_group():
+    with pytest.raises(UserError, match=f"^.*{words}.* WORLD_SIZE RANK$"), process_group():
         pytest.fail("there is nobody")
+
+
+@pytest.fixture
+def one_of_two(monkeypatch):
+    """Be the first of two processes that have found each other."""
+    for name, value in {"WORLD_SIZE": 2, "RANK": 0, "LOCAL_RANK": 0, "MASTER_PORT": 1}.items():
+        monkeypatch.setenv(name, str(value))
+    monkeypatch.setattr(dist, "rendezvous", lambda address: iter([(dist.HashStore(), 0, 2)]))
+    monkeypatch.setattr(dist, "init_process_group", lambda backend, **options: None)
+    monkeypatch.setattr(dist, "destroy_process_group", lambda: None)
+
+
+# What gloo says, and NCCL in the last one.
+OF_A_LOST_PROCESS = [
+    "[gloo/transport/tcp/pair.cc:547] Connection closed by peer [127.0.0.1]:42318",
+    "[gloo/transport/tcp/pair.cc:553] Read error [127.0.0.1]:5218: Connection reset by peer",
+    "[gloo/transport/tcp/unbound_buffer.cc:81] Timed out waiting 1800000ms for recv operation",
+    "Socket Timeout\nException raised from doWait",
+    "[gloo/transport/tcp/pair.cc:600] writev [127.0.0.1]:5218: Broken pipe",
+    "[gloo/transport/tcp/loop.cc:71] connect [127.0.0.1]:5218: Connection refused",
+    "[gloo/transport/tcp/pair.cc:144] connect [10.0.0.2]:5218: Network is unreachable",
+    "NCCL communicator was aborted on rank 0.",
+]
+
+
+@pytest.mark.parametrize("words", OF_A_LOST_PROCESS)
+def test_a_process_that_is_lost_is_one_line_that_says_how_to_go_on(one_of_two, words):
+    first_line = re.escape(words.splitlines()[0])
+    expected = rf"^another process of the run has ended \({first_line}\); .* go on with --resume$"
+    with pytest.raises(UserError, match=expected), process_group():
+        raise dist.DistBackendError(words)
+
+
+def test_an_error_of_another_kind_stays_what_it_is(one_of_two):
+    with pytest.raises(RuntimeError, match=r"^mat1 and mat2 shapes") as caught, process_group():
+        raise RuntimeError("mat1 and mat2 shapes cannot be multiplied (2x3 and 4x5)")
+    assert not isinstance(caught.value, UserError)
 
 
 @pytest.mark.parametrize("left", ["WORLD_SIZE= RANK=", "WORLD_SIZE=1 RANK=0", "WORLD_SIZE= RANK=1"])

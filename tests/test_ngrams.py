@@ -43,7 +43,7 @@ def test_an_ngram_of_the_vocabulary_has_its_row_and_any_other_the_last(size, n_r
 
 @pytest.mark.parametrize("kind", [np.uint8, np.uint16])
 @pytest.mark.parametrize("size", [2, 4, 16])
-@pytest.mark.parametrize("n_rows", [1, 2, 20, 1000])
+@pytest.mark.parametrize("n_rows", [1, 2, 20, 100, 1000])
 def test_the_vocabulary_has_the_most_frequent_ngrams(kind, size, n_rows):
     ids = (random_ids(300, vocab_size=3) + random_ids(300, vocab_size=5, seed=2)).astype(kind)
     places = ((i, i + n) for n in range(2, size + 1) for i in range(len(ids) - n + 1))
@@ -53,10 +53,20 @@ def test_the_vocabulary_has_the_most_frequent_ngrams(kind, size, n_rows):
     assert (np.diff(found.astype(np.int64)) >= 0).all()
     ngram_of = {key_by_hand(ngram): ngram for ngram in counts}
     assert len(ngram_of) == len(counts)
-    chosen = [ngram_of[key] for key in found.tolist() if key != NO_KEY]
-    # What a text has the more often, and then the shorter, goes first; what occurs once, never.
-    rank = {ngram: (-count, len(ngram)) for ngram, count in counts.items() if count > 1}
-    assert sorted(rank[ngram] for ngram in chosen) == sorted(rank.values())[: n_rows - 1]
+    # What a text has the more often goes first, then the shorter, and then that of the lower key,
+    # so that every machine chooses the same; what occurs once, never.
+    repeated = [key for key, ngram in ngram_of.items() if counts[ngram] > 1]
+    repeated.sort(key=lambda key: (-counts[ngram_of[key]], len(ngram_of[key]), key))
+    assert [key for key in found.tolist() if key != NO_KEY] == sorted(repeated[: n_rows - 1])
+
+
+@pytest.mark.parametrize("length", [641, 960, 1279])
+def test_no_more_of_a_long_text_is_counted_than_is_said(monkeypatch, length):
+    monkeypatch.setattr(ngrams, "COUNTED", 640)
+    monkeypatch.setattr(ngrams, "PIECE", 10)
+    ids = np.arange(length) // 10 % 2  # every second piece is of another letter
+    keys = ngrams.vocabulary(ids, 2, 100).tolist()
+    assert key_by_hand((0, 0)) in keys and key_by_hand((1, 1)) not in keys
 
 
 def test_of_a_long_text_pieces_from_all_over_it_are_counted(monkeypatch):

@@ -271,6 +271,20 @@ def test_what_a_run_cannot_change_is_refused(corpus, initial, line, words):
         plan(corpus, line, initial=initial, resumes=True)
 
 
+def test_a_run_does_not_go_on_with_another_text_of_the_same_name(corpus, initial):
+    other = corpus_from(corpus.text.replace("Mancha", "Mancho"), corpus.name)
+    with refused("the run learned from another text than tiny; leave --corpus out"):
+        plan(other, "--max_iters=9", initial=initial, resumes=True)
+
+
+def test_a_run_does_not_go_on_as_that_of_another_preset_even_if_it_has_its_model(corpus, initial):
+    model = replace(PRESETS["midi"].model, vocab_size=corpus.tokenizer.vocab_size)
+    options = TrainOptions(preset="midi", model=model, train=initial.train_config)
+    saved = replace(initial, model_config=model)
+    with refused("--preset is midi, but mini in the checkpoint; leave it out"):
+        make_plan(options, corpus, Beginning(saved, resumes=True))
+
+
 def test_a_run_goes_on_with_its_optimizer_alone(corpus, initial):
     best = replace(initial, optimizer={})
     with refused("the checkpoint has no optimizer state, so the run can't go on; begin a new run"):

@@ -138,6 +138,12 @@ def test_the_tolerance_follows_the_largest_logit():
             assert not agrees
 
 
+def test_an_implementation_whose_logits_are_not_finite_is_another_function():
+    expected = proof_of(lambda ids: np.ones((1, 256, 11)), LONG)
+    with pytest.raises(OtherFunction, match=r"^x computes logits that are not finite$"):
+        require_proof(expected, lambda ids: np.full((1, 256, 11), np.nan), LONG, "x")
+
+
 # --- the file -------------------------------------------------------------------------------
 
 

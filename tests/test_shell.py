@@ -70,9 +70,41 @@ def test_what_a_run_says_can_be_pasted(project, monkeypatch):
     assert "it's a run" in names_in(project)
 
 
+@posix
+@pytest.mark.parametrize(("same", "expected"), [(True, "python"), (False, "{}/python3")])
+def test_a_name_that_leads_to_another_interpreter_in_the_same_folder_is_not_given(
+    tmp_path, monkeypatch, same, expected
+):
+    (tmp_path / "python3").write_text("")
+    if same:
+        (tmp_path / "python").symlink_to("python3")
+    else:
+        (tmp_path / "python").write_text("")
+    (tmp_path / "python3").chmod(0o755)
+    (tmp_path / "python").chmod(0o755)
+    monkeypatch.setattr(sys, "executable", str(tmp_path / "python3"))
+    monkeypatch.setattr(sys, "orig_argv", ["python"])
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert shell.python() == shlex.quote(expected.format(tmp_path))
+
+
+def test_a_script_is_named_by_the_shorter_of_its_paths(tmp_path, monkeypatch):
+    monkeypatch.setattr(shell, "ROOT", tmp_path / "p")
+    for folder, expected in (
+        (tmp_path / "p", "sample.py"),
+        (tmp_path / "q", str(Path("..", "p", "sample.py"))),
+        (tmp_path.joinpath(*["deep"] * 60), str(tmp_path / "p" / "sample.py")),
+    ):
+        folder.mkdir(parents=True)
+        monkeypatch.chdir(folder)
+        assert shell.command("sample.py").endswith(f" {shell.quoted(expected)}")
+
+
 def test_several_processes_are_started_by_this_pythons_torchrun(monkeypatch):
     line = shell.resume_command(Path("out"), 4)
     words = f"{shell.python()} -m torch.distributed.run --nproc_per_node 4 "
     assert line.startswith(words) and line.endswith("train.py --resume --out_dir out")
     monkeypatch.setenv("GROUP_WORLD_SIZE", "2")
     assert shell.resume_command(Path("out"), 4).startswith("start it again as before")
+    alone = shell.resume_command(Path("out"), 1)  # where the variable is left of another run
+    assert alone == shell.command("train.py", "--resume", "--out_dir", "out")

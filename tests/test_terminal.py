@@ -1,5 +1,6 @@
 """A script and its terminal: streams, what is told on which level, and the lines about a run."""
 
+import errno
 import io
 import logging
 import os
@@ -109,6 +110,39 @@ def test_a_text_that_fills_the_disk_is_an_error(line, unbuffered):
     said = f"{script}: error: standard output: No space left on device; nothing that was saved "
     assert done.stderr.startswith(said) and done.stderr.count("\n") == 1
     assert done.returncode == 2
+
+
+class Refusing(io.StringIO):
+    """The output of a script, whose device refuses to take it."""
+
+    def __init__(self, descriptor: int, number: int) -> None:
+        super().__init__()
+        self.descriptor = descriptor
+        self.number = number
+
+    def fileno(self) -> int:
+        return self.descriptor
+
+    def write(self, text: str) -> int:
+        raise OSError(self.number, os.strerror(self.number))
+
+
+@pytest.mark.parametrize("number", [errno.EPIPE, errno.EIO, errno.EINVAL])
+def test_a_reader_may_go_away_but_the_disk_of_a_file_may_not_fail(tmp_path, monkeypatch, number):
+    """A pipe or a terminal without a reader raises what a file does whose disk is broken."""
+    reading, writing = os.pipe()
+    file = os.open(tmp_path / "x", os.O_CREAT | os.O_WRONLY)
+    monkeypatch.setattr(sys, "argv", ["x.py"])
+    words = f"x.py: error: standard output: {os.strerror(number)}; nothing that was saved"
+    for descriptor, status, said in ((writing, 0, ""), (file, 2, words)):
+        errors = io.StringIO()
+        monkeypatch.setattr(sys, "stdout", Refusing(descriptor, number))
+        monkeypatch.setattr(sys, "stderr", errors)
+        with pytest.raises(SystemExit) as stop:
+            terminal.run_script(lambda args: print("a text"))
+        assert (stop.value.code, errors.getvalue()[: len(words)]) == (status, said)
+    for descriptor in (reading, writing, file):
+        os.close(descriptor)
 
 
 def test_after_a_script_the_streams_are_what_they_were(monkeypatch):

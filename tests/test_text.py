@@ -260,3 +260,9 @@ def test_several_books_in_one_text_are_kept_and_what_is_no_mark_is_text():
         text = f"uno\n{line}\nfin de la obra\n"
         assert clean(text.encode()) == text
     assert codecs.lookup(codec_name("latin1")).name == "iso8859-1"
+
+
+def test_a_text_of_another_encoding_is_not_called_damaged_for_two_letters_that_are_utf_8():
+    """É» in windows-1252 are the bytes of ɻ in UTF-8."""
+    said = refused((LINE * 3 + "«¡SÍ, Y POR QUÉ»\n").encode("windows-1252"))
+    assert "; it may be --encoding windows-1252 («" in said and "damaged" not in said

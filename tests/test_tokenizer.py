@@ -104,6 +104,7 @@ def test_skip_leaves_out_the_unknown_characters_and_no_others():
         ("aenocu123", "áëñôçü１²③", "aenocu123"),
         ("é", "e", "é"),
         ("ES", "es", "ES"),
+        ("Ñé", "ñÉ", "Ñé"),  # the other case has an accent, too
         ("Eé", "É", "E"),  # its own letter without the accent, before the other case
         ("éê", "è", "é"),  # of several with one base the first
         ("éÈ", "è", "é"),  # another accent before the other case

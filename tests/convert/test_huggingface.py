@@ -315,6 +315,16 @@ def test_what_tutorials_ask_of_a_model_is_given(mini, tmp_path):
     torch.testing.assert_close(wide.logits[..., : SIZE["vocab_size"]], out.logits)
 
 
+def test_gpt2_drops_as_much_as_the_model_does_where_it_is_trained_on(tmp_path):
+    """The embedding, and what each block adds to it, but no weights of attention."""
+    saved = small_checkpoint(ModelConfig(**SIZE | PLAIN | GPT_KIN | {"dropout": 0.25}))
+    body = opened(tmp_path / "gpt", saved).transformer
+    (attention, feed_forward), *_ = ((block.attn, block.mlp) for block in body.h)
+    for dropped in (body.drop, attention.resid_dropout, feed_forward.dropout):
+        assert dropped.p == saved.model_config.dropout
+    assert attention.attn_dropout.p == 0
+
+
 def test_gradient_checkpointing_changes_no_gradient(mini):
     ids = torch.tensor([expected("mini")["ids"]])
     gradients = []
