@@ -165,7 +165,6 @@ THESIS = "<!doctype html>\n<title>Mi tesis, hecha con sancho-mini</title>\n"
         ("to-page", "folder", "is a folder"),
         ("to-onnx", "thesis.onnx", "exists already; choose another name"),
         ("to-onnx", "folder", "exists already; choose another name"),
-        ("from-nanogpt", "thesis.safetensors", "exists already; choose another name"),
     ],
 )
 def test_a_file_takes_no_place_of_anything(tmp_path, command, name, words):
