@@ -1,6 +1,7 @@
 """What the user is told: errors caused by input (one line, exit status 2), and notes."""
 
 import logging
+from contextlib import suppress
 
 LOG = logging.getLogger("sancho")
 """The logger of all lines for the user. The scripts show all of them on stderr; elsewhere, unless a
@@ -37,6 +38,8 @@ def shown(words: object, longest: int = 200) -> str:
     """Return words of a file or a server for a message: control characters escaped, the end cut
     off."""
     text = str(words)
+    with suppress(UnicodeEncodeError):  # a terminal that knows ASCII alone hands on single bytes
+        text = text.encode(errors="surrogateescape").decode(errors="replace")
     if not text.isprintable():
         text = "".join(c if c.isprintable() else repr(c)[1:-1] for c in text)
     return text if len(text) <= longest else f"{text[: longest - 1]}…"

@@ -223,7 +223,7 @@ def with_progress(reports: "Iterable[Report]", state: "TrainingState") -> "Itera
     """
     losses: dict[str, str] = {}
     total = state.train_config.max_iters
-    begin = state.progress.step, state.progress.seconds
+    begin = (state.progress.step, state.progress.seconds)
     last_line = time.monotonic()
     in_notebook = "JPY_PARENT_PID" in os.environ  # its !command has a terminal that keeps each bar
     with tqdm(

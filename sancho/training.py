@@ -73,7 +73,9 @@ class TrainingLoop:
 
     def step(self) -> Report:
         """Make one step: the learning rate, the gradient of a batch, the optimizers."""
-        state, config, progress = self.state, self.state.train_config, self.state.progress
+        state = self.state
+        config = state.train_config
+        progress = state.progress
         started = time.perf_counter()
         set_learning_rate(state.optimizers, learning_rate_factor(progress.step, config))
         weight = state.objective.look_ahead_weight(progress.step, config.max_iters)

@@ -791,8 +791,8 @@ def test_text_is_utf8_whatever_the_terminal_is(project):
 @posix
 @pytest.mark.parametrize("seen", [0, 20])
 def test_a_reader_that_goes_away_is_no_error(trained, seen):
-    process = start_python("sample.py", "--start=En un lugar", "--max_new_tokens=100000000")
-    assert process.stdout.read(seen)[:11] == b"En un lugar"[:seen]
+    process = start_python("sample.py", "--start=En un lu", "--max_new_tokens=100000000")
+    assert process.stdout.read(seen)[:8] == b"En un lu"[:seen]
     process.stdout.close()
     err = process.stderr.read().decode()
     assert (process.wait(timeout=120), err) == (0, "")

@@ -182,6 +182,8 @@ def test_errors_notes_and_what_is_told_have_levels_of_their_own(caplog, monkeypa
         ("\x1b]0;title\x07", r"\x1b]0;title\x07"),
         ("\u202eevil\x9b", r"\u202eevil\x9b"),
         ("x" * 300, "x" * 199 + "…"),
+        ("\udcc3\udcb1and\u00fa \udc9b", "ñandú \ufffd"),  # bytes of a command line
+        ("a\ud800", r"a\ud800"),
     ],
 )
 def test_foreign_words_control_no_terminal_and_are_cut(text, expected):
