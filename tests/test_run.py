@@ -28,6 +28,7 @@ def test_characters_of_the_validation_part_alone_are_told():
         "note: the validation part has characters that the training part has not"
     )
     assert said.endswith("which make its loss higher: '?' '¿' 'Ñ' 'ú'")
+    assert notes_on(LINE * 400 + "ù") == []  # one letter of a book
 
 
 def test_many_characters_that_occur_once_are_told_and_a_few_are_not():
