@@ -114,11 +114,6 @@ class Checkpoint:
     """The proof of the trained model, from `proof_of`; None in a file without one."""
 
     @property
-    def origin(self) -> Origin:
-        """Its run and its text."""
-        return Origin(self.run, self.corpus_sha256, self.corpus_lengths)
-
-    @property
     def tokenizer(self) -> CharTokenizer:
         """The vocabulary that the model was trained with."""
         return CharTokenizer(self.characters)

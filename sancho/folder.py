@@ -83,9 +83,9 @@ class RunFolder(ExitStack):
                 ways = "go on with it (--resume), "
             ways += "replace it (--overwrite), or choose another --out_dir"
             raise UserError(f"{self.path} holds a run already; {ways}")
-        for path in self._strangers():
+        if stranger := next(self._strangers(), None):
             raise UserError(
-                f"{path} is in the way: no checkpoint in {self.path} says that a run wrote it; "
+                f"{stranger} is in the way: no checkpoint in {self.path} says that a run wrote it; "
                 "move it away, or choose another --out_dir"
             )
 
@@ -312,12 +312,12 @@ class RunFolder(ExitStack):
         self._lock = FolderLock(self.path)
         try:
             self._lock.acquire()
-            for path in self._strangers():
-                raise UserError(f"{path} is not this run's")
+            if stranger := next(self._strangers(), None):
+                raise UserError(f"{stranger} is not this run's")
         except UserError as why:
             raise UserError(
                 f"the run ends at step {progress.step}, because its folder was moved or replaced: "
-                f"{why}. Nothing there was overwritten; what it saved lies where that folder is now"
+                f"{why}. Nothing there was overwritten; its saves lie where its own folder is now"
             ) from None
         self._write_beside(progress)
         if not self.best.exists():

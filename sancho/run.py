@@ -18,7 +18,7 @@ from sancho.weights import count_parameters
 
 SHOWN = 40  # characters that are listed
 MANY = 50  # characters that occur once; a book has a few
-NOTICED = 1e-3  # the fraction of characters never seen that raises the loss by a hundredth or so
+NOTICED = 1e-3  # the fraction of characters that were never seen above which they are told
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,6 @@ kept_corpus(path, saved)     the text that a checkpoint learned from, if it is h
 learned_corpus(path, saved)  the same, downloaded if it has to be
 """
 
-import hashlib
 import http.client
 import re
 import urllib.request
@@ -245,9 +244,8 @@ def fetch(name: str) -> str:
         try:
             with urllib.request.urlopen(request, timeout=ANSWER_SECONDS) as answer:
                 text = clean_text(read_text(answer.read(), "the answer"))
-            digest = hashlib.sha256(text.encode()).hexdigest()
             is_like_it = text.startswith(online.beginning) and len(text) in online.lengths
-            if is_like_it and online.sha256 in (None, digest):
+            if is_like_it and online.sha256 in (None, digest(text.encode(), ())):
                 return text
             why = f"{host} sent another text ({len(text)} characters, beginning {text[:20]!r})"
         except (OSError, http.client.HTTPException, UserError) as error:

@@ -34,7 +34,8 @@ def run_script(main: Callable[[Sequence[str]], int | None]) -> None:
     the script, the streams are then what they were before.
     """
     preflight.hear_interrupts()
-    before = sys.stdin, sys.stdout, sys.stderr
+    before = (sys.stdin, sys.stdout, sys.stderr)
+    level = LOG.level
     _prepare_streams()
     lines = _Lines()
     LOG.addHandler(lines)
@@ -43,6 +44,7 @@ def run_script(main: Callable[[Sequence[str]], int | None]) -> None:
         status = _status_of(main)
     finally:
         LOG.removeHandler(lines)
+        LOG.setLevel(level)
         _settle(sys.stderr)
         sys.stdin, sys.stdout, sys.stderr = before
     sys.exit(status)
