@@ -55,4 +55,4 @@ def main(args: Sequence[str]) -> None:
 
 
 if __name__ == "__main__":
-    terminal.run_script(main)
+    terminal.run_script(lambda: main(sys.argv[1:]))

@@ -3,13 +3,13 @@
 from sancho import preflight
 
 if __name__ == "__main__":
-    preflight.check_evaluation()
+    typed = preflight.check_evaluation()
 
 import json
 import math
 import textwrap
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -85,10 +85,10 @@ class Measures:
     """The reason why nothing is compared, or empty."""
 
 
-def main(args: Sequence[str]) -> None:
-    """Options → model and corpus → measures → report."""
+def main(typed: Mapping[str, Any]) -> None:
+    """Typed options → model and corpus → measures → report."""
     begin = time.monotonic()
-    options = cli.parse(EvaluateOptions(), args)
+    options = cli.made(EvaluateOptions(), typed)
     path = checkpoint.find_checkpoint(options.checkpoint)
     saved = checkpoint.load(path)
     corpus = scored_corpus(options, path, saved)
@@ -282,4 +282,4 @@ def cells(texts: dict[str, dict[str, Any]], measure: str, form: str) -> list[str
 
 
 if __name__ == "__main__":
-    terminal.run_script(main)
+    terminal.run_script(lambda: main(typed))

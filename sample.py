@@ -189,4 +189,4 @@ def read_start(start: str) -> str:
 
 
 if __name__ == "__main__":
-    terminal.run_script(main)
+    terminal.run_script(lambda: main(sys.argv[1:]))

@@ -6,39 +6,46 @@ The training loop is `fit` in sancho/training.py, and one step is `TrainingLoop.
 from sancho import preflight
 
 if __name__ == "__main__":
-    preflight.check_training()
+    typed = preflight.check_training()
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping
+from typing import Any
 
 from sancho import cli, sources, terminal
-from sancho.config import BeginOptions, CorpusConfig, FolderConfig
+from sancho.config import CorpusConfig, FolderConfig, options_of
 from sancho.corpus import Corpus
-from sancho.device import choose_device, open_device
+from sancho.device import open_device
 from sancho.distributed import World, process_group
 from sancho.errors import note, say
 from sancho.folder import RunFolder
 from sancho.generate import stream_texts
-from sancho.plan import Beginning, default_options, make_plan
+from sancho.plan import FOLLOW_TEXT, Beginning, defaults, device_config, make_plan
+from sancho.presets import TrainOptions
 from sancho.run import describe, describe_text, start_run
 from sancho.shell import command, resume_command
 from sancho.state import TrainingState
 from sancho.training import fit
 
 
-def main(args: Sequence[str]) -> int:
-    """Options → folder → text → plan → run → fit → result. Returns the exit status."""
+def main(typed: Mapping[str, Any]) -> int:
+    """Typed options → folder → device → text → plan → run → fit → result.
+
+    Returns the exit status.
+    """
     with process_group() as world:
-        begin = cli.parse_known(BeginOptions(), args)  # which decide the defaults of all others
-        with RunFolder(begin.folder, writes=world.is_first) as folder:
+        folder_config = options_of(FolderConfig, typed)
+        with RunFolder(folder_config, writes=world.is_first) as folder:
             beginning = folder.beginning()
-            device = choose_device(begin.device)
-            options = cli.parse(default_options(begin, device, beginning, world.size), args)
+            device = open_device(device_config(typed, beginning))
+            usual = defaults(typed, device, beginning, world.size)
+            if "help" in typed:
+                cli.print_help(TrainOptions(), usual | dict.fromkeys(FOLLOW_TEXT, "auto"))
+                return 0
             folder.require_free()  # before a text is downloaded
-            corpus = text_of(options.data, folder, beginning)
+            corpus = text_of(options_of(CorpusConfig, typed), folder, beginning)
             world.require_same_text(corpus.sha256)
-            plan = make_plan(options, corpus, beginning, world.size)
-            device = open_device(options.device)  # a resumed run may have another one
+            plan = make_plan(typed, usual, corpus, beginning, world.size)
             world.choose_gpu(device.torch_device)
             run = start_run(plan, corpus, device, beginning)
             folder.begin(run.state, run.corpus, tensorboard=plan.train.tensorboard)
@@ -109,4 +116,4 @@ def show_result(folder: RunFolder, state: TrainingState, signal: int, processes:
 
 
 if __name__ == "__main__":
-    terminal.run_script(main)
+    terminal.run_script(lambda: main(typed))

@@ -28,6 +28,7 @@ from sancho.implementation import implementation, numpy_model
 from sancho.ngrams import NO_KEY
 from sancho.numpy_model import NumpyGPT
 from sancho.preflight import problem
+from sancho.presets import PRESETS
 from sancho.proof import (
     from_base64,
     in_base64,
@@ -315,11 +316,14 @@ def _read(metadata: dict[str, str], tensors: Arrays) -> Checkpoint:
         is_half = part == "model" and tensor.dtype == np.float16
         parts[part][own_name] = tensor.astype(np.float32) if is_half else tensor
     model_config = from_dict(ModelConfig, content["model"])
+    train_config = from_dict(TrainConfig, content["train"])
+    if train_config.preset not in PRESETS:
+        raise ValueError(f"its preset is {train_config.preset!r}")
     proof = _read_proof(content, model_config)
     found = Checkpoint(
         model_config=model_config,
         characters=_text(content["characters"]),
-        train_config=from_dict(TrainConfig, content["train"]),
+        train_config=train_config,
         device_config=from_dict(DeviceConfig, content["device"]),
         progress=from_dict(Progress, content["progress"]),
         corpus_name=_name(content["corpus"]["name"]),

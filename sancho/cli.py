@@ -14,6 +14,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Annotated, Any, Literal, NoReturn, TypeVar, get_args, get_origin
 
+from sancho.config import Choices, require_fit
 from sancho.errors import UserError, shown
 from sancho.shell import quoted
 
@@ -67,39 +68,47 @@ WRONG_VALUES = {  # what argparse says of a value, and what to do
 }
 
 
-def parse(default: Options, args: Sequence[str], command: str = "") -> Options:
-    """Return `default`, a dataclass, with the values that `args` give to its options.
+def read(default: object, args: Sequence[str]) -> dict[str, Any]:
+    """Return the values that `args` give to options, by name, each checked against its field.
 
-    The options are the fields of `default` and of the dataclasses in it; --help prints them and
-    exits. Raises UserError for an unknown option, for one that is given two values, and for a value
-    that is missing, of the wrong type or out of range.
+    The options are the fields of `default`, a dataclass, and of the dataclasses in it; besides, the
+    value of "help" is True where --help is among `args`. Raises UserError for an unknown option,
+    for one that is given two values, and for a value that is missing, of the wrong type, out of
+    range or none of the choices.
     """
-    return _with_found(default, _Parser(default, command).read(args))
+    return _Parser(default).read(args)
 
 
-def check(default: object, args: Sequence[str]) -> None:
-    """Raise UserError where an option is unknown or its value of the wrong type."""
-    _Parser(default).read([arg for arg in args if arg not in ("-h", "--help")])
-
-
-def parse_known(default: Options, args: Sequence[str]) -> Options:
-    """Parse only the options that `default` has, and ignore the others in `args`."""
-    return _with_found(default, vars(_Parser(default).parse_known_args(args)[0]))
-
-
-def _with_found(default: Any, found: dict[str, Any]) -> Any:
-    found = {name: tuple(x) if isinstance(x, list) else x for name, x in found.items()}
+def made(default: Options, typed: Mapping[str, Any], command: str = "") -> Options:
+    """Return `default` with the values that are typed; where that is --help, print it and exit."""
+    if "help" in typed:
+        print_help(default, command=command)
+        sys.exit(0)
     values: dict[str, Any] = {}
     for place, owner, options in _groups(default):
-        own = {option.name: found[option.name] for option in options if option.name in found}
+        own = {option.name: typed[option.name] for option in options if option.name in typed}
         values |= {place: replace(owner, **own)} if place else own
-    return replace(default, **values)
+    return replace(default, **values)  # type: ignore[type-var]
+
+
+def parse(default: Options, args: Sequence[str], command: str = "") -> Options:
+    """Read `args`, and return `default` with the values that they give, as `made` does."""
+    return made(default, read(default, args), command)
+
+
+def print_help(
+    default: object, values: Mapping[str, object] | None = None, command: str = ""
+) -> None:
+    """Print the options of `default`; `values` has other defaults than its own, by name."""
+    sys.stdout.write(_Parser(default, values or {}, command).format_help())
 
 
 class _Parser(argparse.ArgumentParser):
     """A parser of options for the fields of dataclasses; it returns only what is typed."""
 
-    def __init__(self, options: object, command: str = "") -> None:
+    def __init__(
+        self, options: object, values: Mapping[str, object] | None = None, command: str = ""
+    ) -> None:
         super().__init__(
             prog=f"{Path(sys.argv[0]).name} {command}".strip(),
             description=inspect.getdoc(type(options)),
@@ -113,27 +122,32 @@ class _Parser(argparse.ArgumentParser):
             target = self.add_argument_group(summary(owner).rstrip(".")) if place else self
             helps = _helps(owner.__class__)
             for option in group:
-                _add(target, option, getattr(owner, option.name), helps[option.name])
+                default = (values or {}).get(option.name, getattr(owner, option.name))
+                _add(target, option, default, helps[option.name])
         if "--checkpoint" in self._option_string_actions:  # where train.py was told to keep it
             self.add_argument(
                 "--out_dir", action=_Once, dest="checkpoint", type=_path, help=argparse.SUPPRESS
             )
+        self.fields = [option for _, _, group in _groups(options) for option in group]
         self.known = list(self._option_string_actions)
         self.given: dict[str, tuple[str, object]] = {}
         """What the line gives to each option so far: the name that it has there, and its value."""
 
     def read(self, args: Sequence[str]) -> dict[str, Any]:
         """Return the values that `args` give. Raises UserError for what is no option."""
-        found, unknown = self.parse_known_args(args)
-        if "help" in found:
-            sys.stdout.write(self.format_help())  # argparse would hide that it is refused
-            sys.exit(0)
+        namespace, unknown = self.parse_known_args(args)
+        found = {n: tuple(x) if isinstance(x, list) else x for n, x in vars(namespace).items()}
+        for option in self.fields:
+            if option.name in found:
+                require_fit(option, found[option.name])
+        if "help" in found:  # for what is typed wrong, too
+            return found
         options = [arg.partition("=")[0] for arg in unknown if arg.startswith(tuple(DASHES))]
         if options:
             raise UserError(f"unknown option {options[0]}; {self._hint(options[0])}")
         if unknown:
             raise UserError(f"{unknown[0]} belongs to no option; {self._hint_at_word(unknown[0])}")
-        return vars(found)
+        return found
 
     def take(self, place: str, option: str, value: object) -> None:
         """Raise UserError for a second value of an option; it would silently replace the first."""
@@ -230,10 +244,13 @@ def _groups(options: Any) -> Iterator[tuple[str, Any, list[Field[Any]]]]:
 
 def _add(target: argparse._ActionsContainer, option: Field[Any], default: Any, text: str) -> None:
     kind: Any = option.type
-    if default is None and " auto " in text:
-        default = "auto"
+    choices = get_args(kind) if get_origin(kind) is Literal else ()
     while type(None) in get_args(kind) or get_origin(kind) is Annotated:
-        kind = get_args(kind)[0]  # without its range, or its None
+        rule = get_args(kind)[1]
+        if isinstance(rule, Choices):
+            choices = tuple(rule.meanings)
+            text += f" {rule.sentence}"
+        kind = get_args(kind)[0]  # without its rule, or its None
     if isinstance(default, tuple):
         default = " ".join(map(str, default))
     if default not in (None, ""):
@@ -241,9 +258,9 @@ def _add(target: argparse._ActionsContainer, option: Field[Any], default: Any, t
     how: dict[str, Any] = {"help": text.replace("%", "%%")}
     if kind is bool:
         how["action"] = _Switch
-    elif get_origin(kind) is Literal:
+    elif choices:
         how["action"] = _Once
-        how["metavar"] = f"{{{','.join(get_args(kind))}}}"
+        how["metavar"] = f"{{{','.join(choices)}}}"
     else:
         how["action"] = _Once
         if get_origin(kind) is tuple:

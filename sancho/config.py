@@ -6,34 +6,55 @@ soon as the object is made. An option that only one script has is defined in tha
 
 import sys
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import Field, dataclass, field, fields
 from pathlib import Path
 from types import NoneType
-from typing import Annotated, Literal, TypeVar, get_args, get_origin
+from typing import Annotated, Any, Literal, TypeVar, get_args, get_origin
 
 from sancho.errors import UserError
 
 Config = TypeVar("Config")
 UnknownPolicy = Literal["error", "skip", "nearest"]
-PresetName = Literal["auto", "mini", "midi", "classic", "base"]
 DeviceName = Literal["auto", "cpu", "cuda", "mps"]
 DType = Literal["auto", "float32", "bfloat16"]
 
 
 @dataclass(frozen=True)
 class Range:
-    """The finite numbers from `lowest` to `highest`; str() gives the rule for an error line."""
+    """The finite numbers from `lowest` to `highest`, and None, where an option may have no value.
+
+    str() gives the rule for an error line.
+    """
 
     lowest: float
     highest: float = sys.float_info.max
 
-    def __contains__(self, value: float) -> bool:
-        return self.lowest <= value <= self.highest
+    def __contains__(self, value: float | None) -> bool:
+        return value is None or self.lowest <= value <= self.highest
 
     def __str__(self) -> str:
         if self.highest == sys.float_info.max:
             return f"finite and at least {self.lowest}"
         return f"at least {self.lowest} and at most {self.highest}"
+
+
+@dataclass(frozen=True)
+class Choices:
+    """Words to choose from; str() gives the rule for an error line."""
+
+    meanings: Mapping[str, str]
+    """Each word, and in a few words what it stands for."""
+
+    def __contains__(self, value: str) -> bool:
+        return value in tuple(self.meanings)  # which may be of any type
+
+    def __str__(self) -> str:
+        return f"one of {', '.join(self.meanings)}"
+
+    @property
+    def sentence(self) -> str:
+        """The words with their meanings, for --help."""
+        return "; ".join(f"{word}: {meaning}" for word, meaning in self.meanings.items()) + "."
 
 
 # Some upper limits are only there so that a mistyped or forged number can't fill the memory.
@@ -54,18 +75,24 @@ class Checked:
 
     def __post_init__(self) -> None:
         for option in fields(self):
-            value = getattr(self, option.name)
-            for kind in (option.type, *get_args(option.type)):  # itself, or None
-                if get_origin(kind) is Literal:
-                    choices = get_args(kind)
-                    self._require(value in choices, option.name, f"one of {', '.join(choices)}")
-                elif get_origin(kind) is Annotated and value is not None:
-                    numbers = get_args(kind)[1]
-                    self._require(value in numbers, option.name, numbers)
+            require_fit(option, getattr(self, option.name))
 
     def _require(self, condition: bool, name: str, rule: object) -> None:
         if not condition:
             raise UserError(f"--{name} is {getattr(self, name)!r}; it must be {rule}")
+
+
+def require_fit(option: Field[Any], value: Any) -> None:
+    """Raise UserError for a value that is no choice of an option, or out of its range."""
+    kind = get_origin(option.type)
+    if kind is Literal:
+        rule: Any = Choices(dict.fromkeys(get_args(option.type), ""))
+    elif kind is Annotated:
+        rule = get_args(option.type)[1]
+    else:
+        return
+    if value not in rule:
+        raise UserError(f"--{option.name} is {value!r}; it must be {rule}")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -86,7 +113,8 @@ class ModelConfig(Checked):
     n_embd: Size = 64
     """Width of the model: the number of channels of the residual stream."""
     dropout: FractionBelowOne = 0.0
-    """Fraction of activations dropped in training."""
+    """Fraction of activations dropped in training; auto takes the preset's value, or 0 for a short
+    fine-tuning."""
     bias: bool = False
     """Use biases in the linear layers and in LayerNorm."""
     norm: Literal["layernorm", "rmsnorm"] = "rmsnorm"
@@ -102,7 +130,8 @@ class ModelConfig(Checked):
     """Rows of the n-gram table: one for each of the most frequent n-grams, and one that all others
     share."""
     ngram_dropout: FractionBelowOne = 0.0
-    """Fraction of the n-gram table's vectors dropped in training."""
+    """Fraction of the n-gram table's vectors dropped in training; auto makes it larger the more
+    often the text is read."""
     embedding_skip: bool = True
     """Add the embedding, times a learned factor, to the input of every block after the first."""
     qk_norm: bool = True
@@ -149,7 +178,7 @@ class TrainConfig(Checked):
     """
 
     max_iters: Count = 1700
-    """Number of optimizer steps."""
+    """Number of optimizer steps; auto takes the preset's number, or fewer for a short text."""
     batch_size: Size = 8
     """Number of windows in a (micro-)batch, each of block_size characters."""
     gradient_accumulation_steps: Count = 1
@@ -177,12 +206,13 @@ class TrainConfig(Checked):
     """Number of extra output heads that predict characters further ahead, in training only
     (multi-token prediction); 0 means none."""
     logit_scale: Scale = 1.0
-    """Factor by which the logits are multiplied in the training loss."""
+    """Factor by which the logits are multiplied in the training loss; auto makes it larger the more
+    often the text is read."""
     decay_fraction: Annotated[float, Range(0, 1)] = 0.6
     """Fraction of the steps, at the end of the run, over which the learning rate falls linearly to
     zero."""
     eval_interval: Count = 850
-    """Number of steps between evaluations."""
+    """Number of steps between evaluations; auto makes them take a fifth of the run at most."""
     log_interval: Count = 10
     """Number of steps between lines in metrics.jsonl and updates of the progress bar."""
     patience: CountOrZero = 0
@@ -193,8 +223,8 @@ class TrainConfig(Checked):
     """Number of CPU threads, which share the windows of a batch; 0 means one for each core, but no
     more than there are windows. A resumed run keeps its number, so that its results stay the same
     to the bit."""
-    preset: PresetName = "mini"
-    """The preset from which all options come that were not given."""
+    preset: str = "mini"
+    """Name of the preset from which all options come that were not given."""
     compile: bool = False
     """Compile the model with torch.compile, which takes a minute or more before the first step."""
     tensorboard: bool = False
@@ -282,48 +312,6 @@ class CorpusConfig(Checked):
 
 
 @dataclass(frozen=True, kw_only=True)
-class AskedConfig(Checked):
-    """Options that the length of the text decides unless you give them (auto)."""
-
-    max_iters: Count | None = None
-    """Number of optimizer steps; auto takes the preset's number, or fewer for a short text."""
-    eval_interval: Count | None = None
-    """Number of steps between evaluations; auto makes them take a fifth of the run at most."""
-    dropout: FractionBelowOne | None = None
-    """Fraction of activations dropped in training; auto takes the preset's value, or 0 for a short
-    fine-tuning."""
-    ngram_dropout: FractionBelowOne | None = None
-    """Fraction of the n-gram table's vectors dropped in training; auto makes it larger the more
-    often the text is read."""
-    logit_scale: Scale | None = None
-    """Factor by which the logits are multiplied in the training loss; auto makes it larger the more
-    often the text is read."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class BeginOptions(Checked):
-    """The options that are read first, because they decide the defaults of all others."""
-
-    preset: PresetName = "auto"
-    """Model and training options to start from: mini, midi (8 to 13 minutes), base (for a GPU) or
-    classic (the model of the course); auto takes what suits the device or the checkpoint."""
-    folder: FolderConfig = field(default_factory=FolderConfig)
-    device: DeviceConfig = field(default_factory=DeviceConfig)
-
-
-@dataclass(frozen=True, kw_only=True)
-class TrainOptions(BeginOptions):
-    """Train a GPT on Don Quijote, or on a text of your own, and read what it writes."""
-
-    data: CorpusConfig = field(default_factory=CorpusConfig)
-    asked: AskedConfig = field(default_factory=AskedConfig)
-    """Options that `model` or `train` has, too: there with the preset's value, here with what was
-    typed, or None."""
-    model: ModelConfig = field(default_factory=ModelConfig)
-    train: TrainConfig = field(default_factory=TrainConfig)
-
-
-@dataclass(frozen=True, kw_only=True)
 class CheckpointOption(Checked):
     """The option that every command for a trained model has."""
 
@@ -350,10 +338,11 @@ EVALUATED = 1_000_000
 """The largest number of characters of the validation part that an evaluation reads."""
 
 
-def with_values(config: Config, values: Mapping[str, object]) -> Config:
-    """Return a dataclass with other values for those of its fields that `values` names."""
-    own = {name: value for name, value in values.items() if name in vars(config)}
-    return replace(config, **own)  # type: ignore[type-var]
+def options_of(cls: type[Config], values: Mapping[str, Any]) -> Config:
+    """Return a dataclass with those of `values` that are its own, by name, and else its
+    defaults."""
+    own = {o.name: values[o.name] for o in fields(cls) if o.name in values}  # type: ignore[arg-type]
+    return cls(**own)
 
 
 def from_dict(cls: type[Config], values: object) -> Config:

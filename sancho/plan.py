@@ -1,22 +1,13 @@
 """The plan of a run, made without PyTorch from options, preset, checkpoint, device and text."""
 
 import math
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Collection, Mapping
+from dataclasses import asdict, dataclass
 from importlib.util import find_spec
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from sancho.checkpoint import Checkpoint
-from sancho.config import (
-    EVALUATED,
-    BeginOptions,
-    DeviceConfig,
-    ModelConfig,
-    PresetName,
-    TrainConfig,
-    TrainOptions,
-    with_values,
-)
+from sancho.config import EVALUATED, DeviceConfig, ModelConfig, TrainConfig, options_of
 from sancho.corpus import Corpus, require_length
 from sancho.errors import UserError
 from sancho.presets import LESS_DROPPED, MOST_DROPPED, PRESETS, SCALED
@@ -28,6 +19,9 @@ Options = TypeVar("Options", ModelConfig, TrainConfig, DeviceConfig)
 
 # Options of a model that may differ from its checkpoint: the text decides the vocabulary.
 FREE_TO_CHANGE = {"vocab_size", "dropout", "ngram_dropout"}
+
+FOLLOW_TEXT = "max_iters eval_interval dropout ngram_dropout logit_scale".split()
+"""Options that the length of the text may decide unless they are typed (auto)."""
 
 # A run has at least one evaluation, and at most this many, on at most this fraction of its
 # characters.
@@ -65,90 +59,101 @@ class Plan:
     """The values that the length of the text decided, by the names of options."""
 
 
-def default_options(
-    begin: BeginOptions, device: "Device", beginning: Beginning = NOTHING, processes: int = 1
-) -> TrainOptions:
-    """Return the options that hold unless others are typed.
+def device_config(typed: Mapping[str, Any], beginning: Beginning) -> DeviceConfig:
+    """Return where a run computes: as is typed, or where it goes on, as before."""
+    initial = beginning.checkpoint
+    before = asdict(initial.device_config) if initial and beginning.resumes else {}
+    return options_of(DeviceConfig, {**before, **typed})
 
-    A run that goes on keeps its own options. A new run has those of a preset: the one asked for,
-    that of the initial model, or the one that suits the device. On several GPUs each gets a
+
+def defaults(
+    typed: Mapping[str, Any],
+    device: "Device",
+    beginning: Beginning = NOTHING,
+    processes: int = 1,
+) -> dict[str, Any]:
+    """Return the values of a run's options, by name, before the text and what is typed change them.
+
+    A run that goes on keeps its own options. A new run has those of a preset: the one that is
+    typed, that of the initial model, or the one that suits the device. On several GPUs each gets a
     micro-batch of the preset's size. A GPU reads losses less often, because it waits meanwhile.
     """
     initial = beginning.checkpoint
     if initial and beginning.resumes:
-        return TrainOptions(
-            model=initial.model_config,
-            train=initial.train_config,
-            device=initial.device_config,
-        )
-    name = begin.preset
+        own = (initial.model_config, initial.train_config, initial.device_config)
+        return {name: value for config in own for name, value in asdict(config).items()}
+    name = typed.get("preset", "auto")
     if initial and name == "auto":
         name = preset_of(initial.model_config) or "auto"
     if name == "auto":
         name = "base" if device.suits_base else "mini"
-    model = PRESETS[name].model
-    train = replace(PRESETS[name].train, preset=name)
+    values = asdict(PRESETS[name].model) | asdict(PRESETS[name].train) | {"preset": name}
     if initial:  # the n-gram table keeps its rate, because a new text has other n-grams
-        model = initial.model_config
-        train = replace(
-            train,
-            learning_rate=FINE_TUNING_RATE * train.learning_rate,
-            muon_learning_rate=FINE_TUNING_RATE * train.muon_learning_rate,
-        )
+        values |= asdict(initial.model_config)
+        values["learning_rate"] *= FINE_TUNING_RATE
+        values["muon_learning_rate"] *= FINE_TUNING_RATE
     if device.torch_device.type == "cuda":
-        train = replace(train, gradient_accumulation_steps=processes, log_interval=100)
-    return TrainOptions(model=model, train=train)
+        values |= {"gradient_accumulation_steps": processes, "log_interval": 100}
+    return values
 
 
 def make_plan(
-    options: TrainOptions, corpus: Corpus, beginning: Beginning = NOTHING, processes: int = 1
+    typed: Mapping[str, Any],
+    usual: Mapping[str, Any],
+    corpus: Corpus,
+    beginning: Beginning = NOTHING,
+    processes: int = 1,
 ) -> Plan:
-    """Return the plan of a run on a text.
+    """Return the plan of a run on a text: `usual` are its `defaults`, which give way to the text.
 
-    Raises UserError if options, checkpoint and text do not fit together.
+    Both give way to what is typed. Raises UserError if options, checkpoint and text do not fit
+    together.
     """
-    decided = {} if beginning.resumes else follow_text(options, corpus)
-    asked = {name: value for name, value in vars(options.asked).items() if value is not None}
-    model = with_values(options.model, decided | asked)
-    train = with_values(options.train, decided | asked)
     initial = beginning.checkpoint
+    values = {**usual, **typed, "preset": usual["preset"]}
+    decided = {}
+    if not beginning.resumes:
+        decided = follow_text(values, typed, corpus, is_tuned=initial is not None)
+    model = options_of(ModelConfig, values | decided)
+    train = options_of(TrainConfig, values | decided)
     if initial:
-        _check_same(options, initial, beginning.resumes)
+        _check_same(model, train, typed.get("preset", "auto"), initial, beginning.resumes)
     if initial and beginning.resumes:
         _check_resumed(train, initial, corpus)
     _check_run(model, train, corpus, processes, is_trained=initial is not None)
     return Plan(model, train, decided)
 
 
-def follow_text(options: TrainOptions, corpus: Corpus) -> dict[str, float]:
-    """Return the values of a new run's options that the length of its text decides, by name.
+def follow_text(
+    values: Mapping[str, Any], typed: Collection[str], corpus: Corpus, *, is_tuned: bool
+) -> dict[str, float]:
+    """Return those of FOLLOW_TEXT that the length of a new run's text decides, by name.
 
-    Options that are asked for keep their values. A short text is read at most as often as the
-    preset allows. Evaluations are few, but there is always one at the end. The more often a text is
-    read, the more of its n-grams are dropped and the more the logits are scaled; otherwise the
-    model would learn it by heart.
+    `values` are those of all options, and the ones that are typed stay. A short text is read at
+    most as often as the preset allows. Evaluations are few, but there is always one at the end. The
+    more often a text is read, the more of its n-grams are dropped and the more the logits are
+    scaled; otherwise the model would learn it by heart.
     """
-    asked = options.asked
-    is_tuned = options.folder.init_from is not None
-    characters_per_step = options.train.characters_per_step(options.model)
-    epochs = PRESETS[options.train.preset].epochs * (FINE_TUNING_EPOCHS if is_tuned else 1)
-    most = math.ceil(epochs * len(corpus.train) / characters_per_step)
+    windows = values["batch_size"] * values["gradient_accumulation_steps"]
+    characters_per_step = values["block_size"] * windows
+    max_iters = values["max_iters"]
     found: dict[str, float] = {}
-    if most < options.train.max_iters:
-        found["max_iters"] = most
-    max_iters = asked.max_iters or min(options.train.max_iters, most)
+    epochs = PRESETS[values["preset"]].epochs * (FINE_TUNING_EPOCHS if is_tuned else 1)
+    most = math.ceil(epochs * len(corpus.train) / characters_per_step)
+    if most < max_iters and "max_iters" not in typed:
+        max_iters = found["max_iters"] = most
     characters = max_iters * characters_per_step
     evaluated = min(max(1, len(corpus.val)), EVALUATED)
     evaluations = int(EVALUATION_FRACTION * characters / evaluated)
     found["eval_interval"] = math.ceil(max_iters / min(max(1, evaluations), MOST_EVALUATIONS))
     if is_tuned and characters - len(corpus.train) < READ_AGAIN:
         found["dropout"] = 0.0
-    if options.model.ngram_size > 1:
+    if values["ngram_size"] > 1:
         readings = characters / len(corpus.train)
         dropped = max(0.0, MOST_DROPPED - LESS_DROPPED / readings)
         found["ngram_dropout"] = round(dropped, 2)
         found["logit_scale"] = round(1 + SCALED * dropped, 2)
-    return {name: value for name, value in found.items() if getattr(asked, name) is None}
+    return {name: value for name, value in found.items() if name not in typed}
 
 
 def _check_run(
@@ -171,19 +176,21 @@ def _check_run(
         raise UserError(f"--tensorboard needs the package tensorboard; {advice}")
 
 
-def _check_same(options: TrainOptions, initial: Checkpoint, resumes: bool) -> None:
-    ours = shape_options(options.model)
+def _check_same(
+    model: ModelConfig, train: TrainConfig, preset: str, initial: Checkpoint, resumes: bool
+) -> None:
+    ours = shape_options(model)
     its_model = shape_options(initial.model_config)
     theirs = dict(its_model)
     if resumes:
-        ours["look_ahead"] = options.train.look_ahead
+        ours["look_ahead"] = train.look_ahead
         theirs["look_ahead"] = initial.train_config.look_ahead
-    if options.preset != "auto":
-        ours["preset"] = options.preset
+    if preset != "auto":
+        ours["preset"] = preset
         theirs["preset"] = initial.train_config.preset
-        has_its_model = shape_options(PRESETS[options.preset].model) == its_model
+        has_its_model = shape_options(PRESETS[preset].model) == its_model
         if has_its_model and not resumes:  # a new run may take only the training of a preset
-            theirs["preset"] = options.preset
+            theirs["preset"] = preset
     for name, value in ours.items():
         if value != theirs[name]:
             raise UserError(
@@ -204,7 +211,7 @@ def _check_resumed(train: TrainConfig, last: Checkpoint, corpus: Corpus) -> None
         raise UserError(f"--max_iters is {train.max_iters}, but {done}; give more, or leave it out")
 
 
-def preset_of(model: ModelConfig) -> PresetName | None:
+def preset_of(model: ModelConfig) -> str | None:
     """Return the name of the preset that has this model, or None."""
     for name, preset in PRESETS.items():
         if shape_options(preset.model) == shape_options(model):

@@ -33,22 +33,24 @@ def check_writing(*more: str) -> None:
     _load("numpy")
 
 
-def check_training() -> None:
-    """Check what train.py needs, and its options."""
+def check_training():
+    """Check what train.py needs; return the options that are typed, by name."""
     check_writing("torch")
-    from sancho.config import TrainOptions  # not above: an older Python can't read it
+    from sancho.presets import TrainOptions  # not above: an older Python can't read it
 
-    _check_options(TrainOptions())
+    typed = _read_options(TrainOptions())
     _load("torch")
+    return typed
 
 
-def check_evaluation() -> None:
-    """Check what evaluate.py needs, and its options."""
+def check_evaluation():
+    """Check what evaluate.py needs; return the options that are typed, by name."""
     check_writing("torch")
     from sancho.config import EvaluateOptions  # as above
 
-    _check_options(EvaluateOptions())
+    typed = _read_options(EvaluateOptions())
     _load("torch")
+    return typed
 
 
 def hear_interrupts() -> None:
@@ -104,13 +106,13 @@ def _load(package: str) -> None:
         _fail(why)
 
 
-def _check_options(default: object) -> None:
-    """End the script with one line if an option is unknown or its value has the wrong type."""
+def _read_options(default: object):
+    """Return the options that are typed, or end the script with one line if one is wrong."""
     from sancho import cli  # not above: an older Python can't read them
     from sancho.errors import UserError
 
     try:
-        cli.check(default, sys.argv[1:])
+        return cli.read(default, sys.argv[1:])
     except UserError as error:
         _fail(" ".join(str(error).split()))
 

@@ -1,8 +1,20 @@
-"""The presets: each has a model, its training, and a limit of epochs for a short text."""
+"""The presets, and the options of train.py, which begin with the name of one.
 
-from dataclasses import dataclass
+A preset has a model, its training, and a limit of epochs for a short text.
+"""
 
-from sancho.config import ModelConfig, PresetName, TrainConfig
+from dataclasses import dataclass, field
+from typing import Annotated
+
+from sancho.config import (
+    Checked,
+    Choices,
+    CorpusConfig,
+    DeviceConfig,
+    FolderConfig,
+    ModelConfig,
+    TrainConfig,
+)
 
 # The more often a text is read, the more the n-gram table would learn it by heart: if it is read r
 # times, the fraction MOST_DROPPED − LESS_DROPPED / r of the table's vectors is dropped. That is
@@ -23,17 +35,23 @@ class Preset:
     train: TrainConfig
     epochs: float
     """The largest number of epochs for a short text."""
+    about: str
+    """What it is for, in a few words."""
 
 
-MINI = Preset(model=ModelConfig(), train=TrainConfig(), epochs=6.5)
-"""The fast one for a CPU: a minute or two on two cores."""
+MINI = Preset(
+    model=ModelConfig(),
+    train=TrainConfig(),
+    epochs=6.5,
+    about="a minute or two on two CPU cores",
+)
 
 MIDI = Preset(
     model=ModelConfig(n_embd=144, n_head=3),
     train=TrainConfig(max_iters=5000),
     epochs=6.5,
+    about="8 to 13 minutes on two CPU cores",
 )
-"""The better one for a CPU: 8 to 13 minutes on two cores."""
 
 CLASSIC = Preset(
     model=ModelConfig(
@@ -60,8 +78,8 @@ CLASSIC = Preset(
         look_ahead=0,
     ),
     epochs=12,
+    about="the model of the course, as its chapters build it",
 )
-"""The model of the course, as its chapters build it."""
 
 BASE = Preset(
     model=ModelConfig(n_layer=6, n_head=6, n_embd=384, dropout=0.2, ngram_size=1),
@@ -74,7 +92,25 @@ BASE = Preset(
         look_ahead=0,
     ),
     epochs=50,
+    about="for a CUDA GPU",
 )
-"""For a CUDA GPU."""
 
-PRESETS: dict[PresetName, Preset] = {"mini": MINI, "midi": MIDI, "classic": CLASSIC, "base": BASE}
+PRESETS = {"mini": MINI, "midi": MIDI, "classic": CLASSIC, "base": BASE}
+
+PRESET_NAMES = Choices(
+    {"auto": "what suits the device or the checkpoint"}
+    | {name: preset.about for name, preset in PRESETS.items()}
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrainOptions(Checked):
+    """Train a GPT on Don Quijote, or on a text of your own, and read what it writes."""
+
+    preset: Annotated[str, PRESET_NAMES] = "auto"
+    """The model and training options to start from."""
+    folder: FolderConfig = field(default_factory=FolderConfig)
+    device: DeviceConfig = field(default_factory=DeviceConfig)
+    data: CorpusConfig = field(default_factory=CorpusConfig)
+    model: ModelConfig = field(default_factory=ModelConfig)
+    train: TrainConfig = field(default_factory=TrainConfig)

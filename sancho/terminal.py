@@ -9,7 +9,7 @@ import signal
 import stat
 import sys
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -27,8 +27,8 @@ LINE_SECONDS = 10.0  # between lines about a run in a log file
 LONGEST_LINE = 2000  # characters
 
 
-def run_script(main: Callable[[Sequence[str]], int | None]) -> None:
-    """Run a script's main(args) and exit with 0, or with 2 and one line for an error of the user.
+def run_script(main: Callable[[], int | None]) -> None:
+    """Run a script and exit with its status or 0, or with 2 and one line for an error of the user.
 
     Any other exception is a bug and keeps its traceback. In a notebook, whose %run goes on after
     the script, the streams are then what they were before.
@@ -72,8 +72,8 @@ def _settle(stream: Any) -> None:
         stream.discard()
 
 
-def _status_of(main: Callable[[Sequence[str]], int | None]) -> int:
-    """Return the exit status of main(args), and say what went wrong."""
+def _status_of(main: Callable[[], int | None]) -> int:
+    """Return the exit status of a script, and say what went wrong."""
     try:
         status = _ended(main)
         sys.stdout.flush()  # here, where a refusal is handled
@@ -101,10 +101,10 @@ def _status_of(main: Callable[[Sequence[str]], int | None]) -> int:
         return 130
 
 
-def _ended(main: Callable[[Sequence[str]], int | None]) -> int:
-    """Return the status with which main(args) returns, or exits as --help does."""
+def _ended(main: Callable[[], int | None]) -> int:
+    """Return the status with which a script returns, or exits as --help does."""
     try:
-        return main(sys.argv[1:]) or 0
+        return main() or 0
     except SystemExit as end:
         return end.code if isinstance(end.code, int) else 0
 

@@ -30,12 +30,13 @@ import evaluate
 import sample
 import train
 from sancho import checkpoint, cli, sources, terminal
-from sancho.config import BeginOptions, FolderConfig, ModelConfig, TrainOptions
+from sancho.config import EvaluateOptions, FolderConfig, ModelConfig, TrainConfig, options_of
 from sancho.corpus import Corpus
 from sancho.device import Device, choose_device
 from sancho.folder import RunFolder
 from sancho.model import GPT
-from sancho.plan import default_options
+from sancho.plan import NOTHING, defaults, device_config
+from sancho.presets import TrainOptions
 from sancho.report import Report
 from sancho.text import clean_text
 
@@ -112,6 +113,14 @@ def corpus() -> Corpus:
 
 
 SCRIPTS = {f"{each.__name__}.py": each for each in (train, sample, evaluate, convert)}
+READ_BEFORE = {"train.py": TrainOptions(), "evaluate.py": EvaluateOptions()}
+"""Options that are read before PyTorch is loaded."""
+
+
+def main_of(name: str, args: Sequence[str]) -> int | None:
+    """Run the main function of one of SCRIPTS on the arguments of a command line."""
+    options = READ_BEFORE.get(name)
+    return SCRIPTS[name].main(cli.read(options, args) if options else args)
 
 
 def make_project(folder: Path) -> Path:
@@ -150,7 +159,7 @@ def run(name: str, *args: str | Path, stdin: bytes = b"") -> SimpleNamespace:
             patch.setattr(sys, where, file)
         patch.setattr(sys, "argv", [f"some/where/{name}", *map(str, args)])
         with pytest.raises(SystemExit) as stop:
-            terminal.run_script(SCRIPTS[name].main)
+            terminal.run_script(lambda: main_of(name, sys.argv[1:]))
     said = {"out": out.buffer.getvalue().decode(), "err": err.buffer.getvalue().decode()}
     return SimpleNamespace(status=stop.value.code or 0, **said)
 
@@ -205,10 +214,12 @@ def option_names(options: object) -> set[str]:
     return names - {"vocab_size"}
 
 
-def parse_train(args: Sequence[str]) -> TrainOptions:
-    """Return the options of train.py before it sees the text."""
-    begin = cli.parse_known(BeginOptions(), args)
-    return cli.parse(default_options(begin, choose_device(begin.device)), args)
+def parse_train(args: Sequence[str]) -> tuple[ModelConfig, TrainConfig]:
+    """Return the options of model and training that train.py has before it sees the text."""
+    typed = cli.read(TrainOptions(), args)
+    usual = defaults(typed, choose_device(device_config(typed, NOTHING)))
+    values = usual | typed | {"preset": usual["preset"]}
+    return options_of(ModelConfig, values), options_of(TrainConfig, values)
 
 
 @pytest.fixture(scope="session")
@@ -266,7 +277,7 @@ def train_quietly(project: Path, out: Path, max_iters: int, *more: str) -> int:
     how = ["--out_dir", str(out), "--max_iters", str(max_iters), "--resume"]
     args = instead([*ARGS, *how], *more)
     with open(os.devnull, "w") as nowhere, redirect_stdout(nowhere), redirect_stderr(nowhere):
-        return train.main(args)
+        return main_of("train.py", args)
 
 
 def be_train(project: Path, name: str, *args: str) -> None:

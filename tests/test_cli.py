@@ -25,11 +25,11 @@ import train
 from sancho import checkpoint, cli, sources, terminal
 from sancho import folder as run_folder
 from sancho import generate as sancho_generate
-from sancho.config import DeviceConfig, SampleConfig, TrainOptions
+from sancho.config import DeviceConfig, SampleConfig
 from sancho.device import choose_device
 from sancho.errors import UserError
 from sancho.loss import validation_loss
-from sancho.presets import PRESETS
+from sancho.presets import PRESETS, TrainOptions
 from sancho.report import Report
 from sancho.training import TrainingLoop
 from sancho.weights import count_parameters
@@ -298,7 +298,7 @@ def test_what_the_user_can_mend_is_one_line(monkeypatch, act, words):
 @pytest.mark.parametrize("error", [ValueError("x"), KeyError("x"), RuntimeError("x"), OSError()])
 def test_a_bug_passes_through(error):
     with pytest.raises(type(error)):
-        terminal.run_script(lambda args: fail(error))
+        terminal.run_script(lambda: fail(error))
 
 
 # --- train.py -------------------------------------------------------------------------------
@@ -834,9 +834,9 @@ def test_a_stream_that_is_closed_is_nothing_and_stays_so(tmp_path, closed, statu
 RUN_TRAIN = """
 import signal, sys
 from pathlib import Path
-import train
+from conftest import main_of
 from sancho import sources, terminal
 signal.signal(signal.SIGHUP, signal.SIG_IGN)
 sources.DATA = Path("data")
-terminal.run_script(train.main)
+terminal.run_script(lambda: main_of("train.py", sys.argv[1:]))
 """

@@ -23,12 +23,12 @@ from conftest import (
     TEXT,
     assert_same_run,
     instead,
+    main_of,
     metrics_of,
     start_process,
     train_quietly,
 )
 
-import train
 from sancho import checkpoint, sources, terminal
 from sancho.batches import Batches
 from sancho.distributed import World, process_group
@@ -82,7 +82,7 @@ def be_one(rank: int, size: int, port: int, project: Path, before: Callable, *ar
     before(rank)
     path = project / f"{rank}.txt"
     with path.open("w", encoding="utf-8") as said, redirect_stdout(said), redirect_stderr(said):
-        terminal.run_script(train.main)
+        terminal.run_script(lambda: main_of("train.py", args))
 
 
 def run_together(
@@ -166,7 +166,6 @@ def read_another_text(rank: int) -> None:
 @pytest.mark.parametrize(
     ("size", "line", "words"),
     [
-        (2, "--layers 3", "unknown option --layers"),
         (3, "", "--gradient_accumulation_steps is 4; make it a multiple of 3, since the p"),
         (2, "--out_dir=taken", "holds a run already"),  # in the first one alone
         (2, "--learning_rate=1e30", "not a finite number at step"),
@@ -213,14 +212,14 @@ OF_TORCHRUN = """
 import os, sys
 from functools import partial
 sys.path[:0] = [{root!r}, {tests!r}]
-import train
+from conftest import main_of
 from pathlib import Path
 from sancho import sources, terminal
 from test_distributed import at_step, send
 sources.DATA = Path({data!r})
 if os.environ["TORCHELASTIC_RESTART_COUNT"] < os.environ["TORCHELASTIC_MAX_RESTARTS"]:
     at_step(3, {{1: partial(send, 9)}}, int(os.environ["RANK"]))
-terminal.run_script(train.main)
+terminal.run_script(lambda: main_of("train.py", sys.argv[1:]))
 """
 """Where torchrun may restart, the second process kills itself in the first attempt."""
 

@@ -20,9 +20,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from sancho import checkpoint
-from sancho.config import TrainOptions
 from sancho.corpus import LEAST
 from sancho.errors import UserError
+from sancho.presets import TrainOptions
 from sancho.sources import corpus_of
 
 ANYTHING = [HealthCheck.too_slow, HealthCheck.function_scoped_fixture]

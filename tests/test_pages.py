@@ -14,7 +14,7 @@ from docs.make_drawing import DRAWINGS, drawing
 from evaluate import EvaluateOptions
 from sample import SampleOptions
 from sancho import cli
-from sancho.config import TrainOptions
+from sancho.presets import PRESETS, TrainOptions
 
 PAIRS = {
     "README.md": "README.es.md",
@@ -144,6 +144,13 @@ def test_every_option_that_a_page_names_exists(name):
     named = named_options(page(name))
     theirs = {"--help", "--extra_index_url"}  # argparse's and pip's
     assert named <= theirs | ours | {option.replace("--", "--no_") for option in ours}
+
+
+@pytest.mark.parametrize("name", ["docs/options.md", "docs/es/opciones.md"])
+def test_every_preset_has_a_row(name):
+    rows = re.findall(r"^\| `(\w+)`", page(name), re.MULTILINE)
+    lacking = PRESETS.keys() - {*rows}
+    assert not lacking, f"give the table of presets in {name} a row for {lacking}"
 
 
 def figures(text: str) -> list[list[str]]:

@@ -1,8 +1,7 @@
 """What a run is to be: its options, its weights, its vocabulary, and what is refused."""
 
 import re
-from dataclasses import fields, replace
-from pathlib import Path
+from dataclasses import asdict, fields, replace
 from typing import Any, Literal, get_args, get_origin
 
 import numpy as np
@@ -13,23 +12,16 @@ from runs import bits
 
 from sancho import cli, ngrams
 from sancho.checkpoint import Checkpoint, Progress
-from sancho.config import (
-    BeginOptions,
-    DeviceConfig,
-    FolderConfig,
-    ModelConfig,
-    TrainOptions,
-)
+from sancho.config import DeviceConfig, ModelConfig, TrainConfig, options_of
 from sancho.corpus import Corpus
 from sancho.device import choose_device
 from sancho.errors import UserError
-from sancho.plan import Beginning, default_options, follow_text, make_plan
-from sancho.presets import PRESETS
+from sancho.plan import Beginning, defaults, device_config, follow_text, make_plan
+from sancho.presets import PRESETS, TrainOptions
 from sancho.run import Run, start_run
 from sancho.tokenizer import CharTokenizer
 from sancho.training import fit
 
-ON_CPU = DeviceConfig(device="cpu")
 SMALL = "--n_layer=1 --n_head=1 --n_embd=4 --block_size=8 --ngram_size=3 --ngram_rows=16".split()
 SMALL += "--batch_size=2 --threads=1 --max_iters=6".split()
 
@@ -43,10 +35,10 @@ def plan(
     corpus: Corpus, *args: str, initial: Checkpoint | None = None, resumes: bool = False
 ) -> Run:
     """Plan as train.py does."""
-    begin = cli.parse_known(BeginOptions(device=ON_CPU), args)
+    typed = cli.read(TrainOptions(), args)
     beginning = Beginning(initial, resumes)
-    options = cli.parse(default_options(begin, CPU, beginning), args)
-    return start_run(make_plan(options, corpus, beginning), corpus, CPU, beginning)
+    usual = defaults(typed, CPU, beginning)
+    return start_run(make_plan(typed, usual, corpus, beginning), corpus, CPU, beginning)
 
 
 def trained(found: Run) -> Checkpoint:
@@ -69,9 +61,14 @@ def refused(words: str) -> Any:
 def test_a_run_that_goes_on_has_its_own_options(corpus, initial):
     """And nothing is decided anew, but for what is said."""
     saved = replace(initial, device_config=DeviceConfig(device="cpu", dtype="bfloat16"))
-    options = default_options(BeginOptions(), CPU, Beginning(saved, resumes=True))
-    assert (options.model, options.train) == (saved.model_config, saved.train_config)
-    assert options.device == saved.device_config
+    beginning = Beginning(saved, resumes=True)
+    usual = defaults({}, CPU, beginning)
+    assert options_of(ModelConfig, usual) == saved.model_config
+    assert options_of(TrainConfig, usual) == saved.train_config
+    assert device_config({}, beginning) == saved.device_config
+    assert device_config({"dtype": "float32"}, beginning) == DeviceConfig(
+        device="cpu", dtype="float32"
+    )
     found = plan(corpus, "--max_iters=9", "--dropout=0.5", initial=initial, resumes=True)
     assert found.state.train_config == replace(initial.train_config, max_iters=9)
     assert found.state.model.config == replace(initial.model_config, dropout=0.5)
@@ -86,9 +83,9 @@ def test_a_gpu_trains_base_where_it_has_bfloat16(monkeypatch, bfloat16, expected
     monkeypatch.setattr(torch.cuda, "is_bf16_supported", lambda **options: bfloat16)
     gpu = choose_device(DeviceConfig())
     for processes in (1, 8):  # a micro-batch for each, and losses are read seldom
-        train = default_options(BeginOptions(), gpu, processes=processes).train
-        assert (train.preset, train.log_interval) == (expected, 100)
-        assert train.gradient_accumulation_steps == processes
+        usual = defaults({}, gpu, processes=processes)
+        assert (usual["preset"], usual["log_interval"]) == (expected, 100)
+        assert usual["gradient_accumulation_steps"] == processes
 
 
 @pytest.mark.parametrize("name", PRESETS)
@@ -96,11 +93,11 @@ def test_other_weights_bring_their_preset(initial, name):
     model = replace(PRESETS[name].model, vocab_size=9, ngram_dropout=0.3)
     for preset in ("auto", *PRESETS):  # unless another is named
         wanted = name if preset == "auto" else preset
-        begin = BeginOptions(preset=preset, device=ON_CPU)
-        found = default_options(begin, CPU, Beginning(replace(initial, model_config=model)))
+        beginning = Beginning(replace(initial, model_config=model))
         train = PRESETS[wanted].train
         rates = {n: 0.2 * getattr(train, n) for n in ("learning_rate", "muon_learning_rate")}
-        assert found == TrainOptions(model=model, train=replace(train, preset=wanted, **rates))
+        expected = asdict(model) | asdict(train) | rates | {"preset": wanted}
+        assert defaults({"preset": preset}, CPU, beginning) == expected
 
 
 @pytest.mark.parametrize("name", ["classic", "base"])
@@ -112,16 +109,17 @@ def test_other_weights_are_not_made_the_model_of_a_preset(corpus, initial, name)
     assert again.state.train_config.preset == "mini"
     preset = PRESETS[name]
     model = replace(preset.model, vocab_size=corpus.tokenizer.vocab_size)
-    options = TrainOptions(preset=name, model=model, train=replace(preset.train, preset=name))
-    found = replace(initial, model_config=model)  # its run was said to be mini
-    text = corpus_of(10_000)
-    assert make_plan(options, text, Beginning(found)).model.n_layer == model.n_layer
+    typed = {"preset": name}
+    beginning = Beginning(replace(initial, model_config=model))  # its run was said to be mini
+    usual = defaults(typed, CPU, beginning)
+    found = make_plan(typed, usual, corpus_of(10_000), beginning)
+    assert found.model.n_layer == model.n_layer
 
 
 def test_weights_of_no_preset_are_trained_as_suits_the_device(initial):
-    found = default_options(BeginOptions(device=ON_CPU), CPU, Beginning(initial))
+    found = defaults({}, CPU, Beginning(initial))
     train = replace(PRESETS["mini"].train, learning_rate=0.004, muon_learning_rate=0.003)
-    assert (found.model, found.train) == (initial.model_config, train)
+    assert found == asdict(initial.model_config) | asdict(train)
 
 
 def corpus_of(length: int) -> Corpus:
@@ -129,37 +127,31 @@ def corpus_of(length: int) -> Corpus:
     return Corpus("a text", CharTokenizer("a"), train, val, "")
 
 
-def options_of(name: str, **said) -> TrainOptions:
-    """Return the options of a preset, with what is asked for, by AskedConfig or in training."""
-    options = default_options(BeginOptions(preset=name, device=ON_CPU), CPU)
-    asked = {option: value for option, value in said.items() if hasattr(options.asked, option)}
-    train = {option: value for option, value in said.items() if option not in asked}
-    train = replace(options.train, **train)
-    return replace(options, asked=replace(options.asked, **asked), train=train)
+def decided(name: str, length: int, *, is_tuned: bool = False, **typed) -> dict[str, float]:
+    """Return what a text of some length decides of a preset's options and what is typed."""
+    values = defaults({"preset": name}, CPU) | typed
+    return follow_text(values, typed, corpus_of(length), is_tuned=is_tuned)
 
 
-def characters_read(options: TrainOptions, decided: dict) -> int:
-    steps = decided.get("max_iters") or options.asked.max_iters or options.train.max_iters
-    return steps * options.train.characters_per_step(options.model)
+def characters_per_step(name: str) -> int:
+    return PRESETS[name].train.characters_per_step(PRESETS[name].model)
 
 
 @pytest.mark.parametrize("name", PRESETS)
 def test_how_often_a_text_is_read(name):
     """A long one for as long as the preset says, a short one as often as it says."""
-    options = options_of(name)
-    long = corpus_of(2 * characters_read(options, {}))
-    assert "max_iters" not in follow_text(options, long)
+    one_step = characters_per_step(name)
+    assert "max_iters" not in decided(name, 2 * PRESETS[name].train.max_iters * one_step)
     for length in (1, 20, 1_000, 20_000, 100_000):
-        short = corpus_of(length)
-        read = characters_read(options, follow_text(options, short))
-        wanted = PRESETS[name].epochs * len(short.train)
-        assert read - options.train.characters_per_step(options.model) < wanted <= read
+        read = decided(name, length)["max_iters"] * one_step
+        wanted = PRESETS[name].epochs * len(corpus_of(length).train)
+        assert read - one_step < wanted <= read
 
 
 def test_a_text_of_600_000_characters_takes_as_long_as_the_book():
     """README says so of mini."""
-    assert "max_iters" not in follow_text(options_of("mini"), corpus_of(600_000))
-    assert 1650 < follow_text(options_of("mini"), corpus_of(590_000))["max_iters"] < 1700
+    assert "max_iters" not in decided("mini", 600_000)
+    assert 1650 < decided("mini", 590_000)["max_iters"] < 1700
 
 
 @pytest.mark.parametrize(
@@ -172,12 +164,10 @@ def test_a_text_of_600_000_characters_takes_as_long_as_the_book():
 )
 def test_what_the_length_decides(length, steps, interval, dropped, scale):
     expected = {"eval_interval": interval, "ngram_dropout": dropped, "logit_scale": scale}
-    options = options_of("mini", max_iters=steps)
-    assert follow_text(options, corpus_of(length)) == expected
+    assert decided("mini", length, max_iters=steps) == expected
     for name, value in expected.items():  # and what is said stays
         rest = {other: found for other, found in expected.items() if other != name}
-        said = options_of("mini", max_iters=steps, **{name: value})
-        assert follow_text(said, corpus_of(length)) == rest
+        assert decided("mini", length, max_iters=steps, **{name: value}) == rest
 
 
 def test_what_is_decided_is_trained_with(corpus):
@@ -192,26 +182,18 @@ def test_what_is_decided_is_trained_with(corpus):
 
 @pytest.mark.parametrize("name", ["classic", "base"])
 def test_without_a_table_nothing_is_dropped_or_made_less_sure(name):
-    found = follow_text(options_of(name), corpus_of(10_000))
-    assert found.keys() == {"max_iters", "eval_interval"}
+    assert decided(name, 10_000).keys() == {"max_iters", "eval_interval"}
 
 
 def test_a_tuned_model_reads_half_as_often_and_drops_nothing_where_little_is_read_again():
-    tuned = FolderConfig(init_from=Path("x"))
-    short = corpus_of(60_000)
-    steps = [
-        follow_text(replace(options_of("mini"), folder=folder), short)["max_iters"]
-        for folder in (FolderConfig(), tuned)
-    ]
+    steps = [decided("mini", 60_000, is_tuned=tuned)["max_iters"] for tuned in (False, True)]
     assert steps[1] == pytest.approx(steps[0] / 2, abs=1)
-    for max_iters, decided in ((308, {"dropout"}), (309, set())):  # of 2,048 characters
-        options = replace(options_of("mini", max_iters=max_iters), folder=tuned)
-        found = follow_text(options, corpus_of(480_000))
-        assert found.keys() & {"dropout", "max_iters"} == decided
+    for max_iters, expected in ((308, {"dropout"}), (309, set())):  # of 2,048 characters
+        found = decided("mini", 480_000, is_tuned=True, max_iters=max_iters)
+        assert found.keys() & {"dropout", "max_iters"} == expected
         assert found.get("dropout", 0.0) == 0.0
-    assert "dropout" not in follow_text(options_of("mini"), short)
-    said = replace(options_of("mini", dropout=0.1), folder=tuned)
-    assert "dropout" not in follow_text(said, short)
+    assert "dropout" not in decided("mini", 60_000)
+    assert "dropout" not in decided("mini", 60_000, is_tuned=True, dropout=0.1)
 
 
 def test_the_vocabulary_is_learned_from_the_part_to_train_on(corpus):
@@ -279,10 +261,9 @@ def test_a_run_does_not_go_on_with_another_text_of_the_same_name(corpus, initial
 
 def test_a_run_does_not_go_on_as_that_of_another_preset_even_if_it_has_its_model(corpus, initial):
     model = replace(PRESETS["midi"].model, vocab_size=corpus.tokenizer.vocab_size)
-    options = TrainOptions(preset="midi", model=model, train=initial.train_config)
     saved = replace(initial, model_config=model)
     with refused("--preset is midi, but mini in the checkpoint; leave it out"):
-        make_plan(options, corpus, Beginning(saved, resumes=True))
+        plan(corpus, "--preset=midi", initial=saved, resumes=True)
 
 
 def test_a_run_goes_on_with_its_optimizer_alone(corpus, initial):

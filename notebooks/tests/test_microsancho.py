@@ -246,7 +246,7 @@ def test_it_writes_the_letters_that_the_library_writes(saved, temperature):
 
 def test_evaluate_opens_what_it_saves(saved, capsys):
     path, weights, modelo, ids, book = saved
-    evaluate.main(["--checkpoint", str(path), "--corpus", str(book), "--json"])
+    evaluate.main({"checkpoint": path, "corpus": (str(book),), "json": True})
     found = json.loads(capsys.readouterr().out)
     ours = microsancho.validar(weights, ids[len(ids) - len(ids) // 10 :], modelo)
     assert found["loss"] == pytest.approx(ours, abs=1e-4)

@@ -16,7 +16,7 @@ from golden.make import FOLDER as GOLDEN
 
 from sancho import checkpoint, ngrams
 from sancho.batches import Batches
-from sancho.config import AskedConfig, ModelConfig, TrainConfig, TrainOptions
+from sancho.config import ModelConfig, TrainConfig
 from sancho.convert import page
 from sancho.convert.page import FOLDER as PAGE
 from sancho.convert.page import scripts, teaching_facts, with_derived
@@ -129,17 +129,17 @@ def test_ngrams_are_those_of_the_library():
 def test_the_length_of_a_text_decides_what_plan_decides(letters, steps):
     facts = teaching_facts("")
     model, train = ModelConfig(), TrainConfig(look_ahead=0)
-    options = TrainOptions(model=model, train=train)
+    values = asdict(model) | asdict(train)
     ids = np.zeros(letters, np.uint8)
     corpus = Corpus("text", CharTokenizer("a"), ids, ids[:9], "")
     program = "tell(optionsFor(given.letters, given.config, given.steps, given.facts));"
     given = {"letters": letters, "config": facts["models"][0], "steps": steps or 10**9}
     ours = run_in_node(program, facts=facts, **given)
-    most = follow_text(options, corpus).get("max_iters", train.max_iters)
-    asked = AskedConfig(max_iters=min(steps or most, most))
-    found = follow_text(replace(options, asked=asked), corpus)
+    most = follow_text(values, (), corpus, is_tuned=False).get("max_iters", train.max_iters)
+    typed = {"max_iters": min(steps or most, most)}
+    found = follow_text(values | typed, typed, corpus, is_tuned=False)
     assert ours == asdict(train) | {
-        "max_iters": asked.max_iters,
+        **typed,
         "ngram_dropout": found["ngram_dropout"],
         "logit_scale": found["logit_scale"],
     }
