@@ -139,7 +139,7 @@ def test_a_reader_may_go_away_but_the_disk_of_a_file_may_not_fail(tmp_path, monk
         monkeypatch.setattr(sys, "stdout", Refusing(descriptor, number))
         monkeypatch.setattr(sys, "stderr", errors)
         with pytest.raises(SystemExit) as stop:
-            terminal.run_script(lambda args: print("a text"))
+            terminal.run_script(lambda: print("a text"))
         assert (stop.value.code, errors.getvalue()[: len(words)]) == (status, said)
     for descriptor in (reading, writing, file):
         os.close(descriptor)
@@ -152,7 +152,7 @@ def test_after_a_script_the_streams_are_what_they_were(monkeypatch):
     handlers = list(LOG.handlers)
     for _ in range(2):
         with pytest.raises(SystemExit):
-            terminal.run_script(lambda args: None)
+            terminal.run_script(lambda: None)
     assert (sys.stdin, sys.stdout, sys.stderr) == streams
     assert LOG.handlers == handlers
 
@@ -160,7 +160,7 @@ def test_after_a_script_the_streams_are_what_they_were(monkeypatch):
 def test_errors_notes_and_what_is_told_have_levels_of_their_own(caplog, monkeypatch):
     """So a program that silences notes still hears errors; the scripts show all three."""
 
-    def main(args: list[str]) -> None:
+    def main() -> None:
         say("told")
         note("noted")
         raise UserError("wrong")

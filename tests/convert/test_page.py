@@ -93,6 +93,7 @@ def test_the_committed_page_is_what_to_page_makes_of_the_pretrained_model():
     facts, weights = page.taken_apart(text)
     outdated = "docs/index.html is out of date; run: python docs/make_page.py"
     made = facts_anew(facts)
+    assert made["teaching"], "no lesson: LEARNED_OPTIONS or LEARNED_MODELS lacks an option of mini"
     assert facts.keys() == made.keys() | {"strings"}, outdated
     # A machine decides three things more: nearest characters follow Python's Unicode, the bytes of
     # base64 its zlib, and the last bits of the proof its processor.
