@@ -1,6 +1,6 @@
 """Export a trained model to other programs: python convert.py to-page [--help]."""
 
-from sancho import preflight
+from sancho.command import preflight
 
 if __name__ == "__main__":
     preflight.check_writing()
@@ -10,11 +10,12 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from sancho import cli, sources, terminal
+from sancho.command import cli, terminal
 from sancho.convert.huggingface import ToHuggingFaceOptions, to_huggingface
 from sancho.convert.onnx import ToOnnxOptions, to_onnx
 from sancho.convert.page import ToPageOptions, to_page
 from sancho.errors import UserError, say
+from sancho.text import sources
 
 Command = tuple[Any, Callable[[Any], list[str]]]
 COMMANDS: dict[str, Command] = {

@@ -1,6 +1,6 @@
 """Measure how good a trained model is: python evaluate.py [--corpus FILE] [--json] [--help]."""
 
-from sancho import preflight
+from sancho.command import preflight
 
 if __name__ == "__main__":
     typed = preflight.check_evaluation()
@@ -16,16 +16,13 @@ from typing import Any
 
 from tqdm import tqdm
 
-from sancho import checkpoint, cli, sources, terminal
+from sancho import checkpoint
 from sancho.checkpoint import Checkpoint
+from sancho.command import cli, terminal
 from sancho.config import DEFAULT_SAMPLING, EvaluateOptions, SampleConfig
-from sancho.corpus import Corpus, remap_ids, require_length
-from sancho.counting import MAX_ORDER, kneser_ney_losses
-from sancho.device import open_device
 from sancho.errors import note, say
-from sancho.generate import continue_texts
-from sancho.loss import validation_loss
-from sancho.measures import (
+from sancho.evaluation.counting import MAX_ORDER, kneser_ney_losses
+from sancho.evaluation.measures import (
     COPY,
     copied,
     different_words,
@@ -34,10 +31,16 @@ from sancho.measures import (
     whole_words,
     words_of,
 )
+from sancho.generate import continue_texts
+from sancho.loss import validation_loss
+from sancho.machine.device import open_device
 from sancho.model import GPT
-from sancho.plan import changes
 from sancho.presets import PRESETS
-from sancho.weights import count_parameters
+from sancho.run.learned import kept_corpus, learned_corpus
+from sancho.run.plan import changes
+from sancho.shared.weights import count_parameters
+from sancho.text import sources
+from sancho.text.corpus import Corpus, remap_ids, require_length
 
 LONG = 20
 """Seconds above which the time that it took is printed."""
@@ -115,7 +118,7 @@ def scored_corpus(options: EvaluateOptions, path: Path, saved: Checkpoint) -> Co
     is that of the text which the model learned from if that is here, and otherwise empty.
     """
     if not options.corpus:
-        corpus = sources.learned_corpus(path, saved)
+        corpus = learned_corpus(path, saved)
         if corpus.sha256 != saved.corpus_sha256:
             note(
                 f"the model learned from another text than {corpus.name}; what the report calls "
@@ -125,7 +128,7 @@ def scored_corpus(options: EvaluateOptions, path: Path, saved: Checkpoint) -> Co
         corpus = sources.corpus_of(options.corpus, options.encoding)
         if corpus.sha256 != saved.corpus_sha256:
             ids = saved.tokenizer.encode(corpus.text, options.unknown)
-            learned = sources.kept_corpus(path, saved)
+            learned = kept_corpus(path, saved)
             train = remap_ids(learned, saved.tokenizer).train if learned else ids[:0]
             return replace(corpus, tokenizer=saved.tokenizer, train=train, val=ids)
         note(f"the model learned from {corpus.name}: its validation part is scored")

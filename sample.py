@@ -1,6 +1,6 @@
 """Let a trained model write: python sample.py [--start TEXT] [--help]."""
 
-from sancho import preflight
+from sancho.command import preflight
 
 if __name__ == "__main__":
     preflight.check_writing()
@@ -16,8 +16,9 @@ from typing import Annotated
 
 import numpy as np
 
-from sancho import checkpoint, cli, terminal
+from sancho import checkpoint
 from sancho.checkpoint import Checkpoint
+from sancho.command import cli, terminal
 from sancho.config import (
     DEFAULT_SAMPLING,
     SEEDS,
@@ -29,9 +30,9 @@ from sancho.config import (
     UnknownPolicy,
 )
 from sancho.errors import UserError, note, say
-from sancho.files import existing_file
 from sancho.generate import Model, stream_texts
-from sancho.text import read_text
+from sancho.machine.files import existing_file
+from sancho.text.clean import read_text
 from sancho.tokenizer import CharTokenizer
 
 SAMPLES_AT_ONCE = 8
@@ -153,7 +154,9 @@ def open_model(saved: Checkpoint, options: DeviceConfig) -> tuple[Model, Abstrac
     if options.device in ("auto", "cpu"):  # on a GPU only if --device names it
         return saved.build_implementation(), nullcontext()
     checkpoint.require_torch()
-    from sancho.device import open_device  # importing PyTorch takes longer than writing a page
+    from sancho.machine.device import (
+        open_device,  # importing PyTorch takes longer than writing a page
+    )
 
     device = open_device(options)
     return saved.build_model().to(device.torch_device), device.autocast()

@@ -3,7 +3,7 @@
 The training loop is `fit` in sancho/training.py, and one step is `TrainingLoop.step` there.
 """
 
-from sancho import preflight
+from sancho.command import preflight
 
 if __name__ == "__main__":
     typed = preflight.check_training()
@@ -12,19 +12,21 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
-from sancho import cli, sources, terminal
+from sancho.command import cli, terminal
+from sancho.command.shell import command, resume_command
 from sancho.config import CorpusConfig, FolderConfig, options_of
-from sancho.corpus import Corpus
-from sancho.device import open_device
-from sancho.distributed import World, process_group
 from sancho.errors import note, say
-from sancho.folder import RunFolder
 from sancho.generate import stream_texts
-from sancho.plan import FOLLOW_TEXT, Beginning, defaults, device_config, make_plan
+from sancho.machine.device import open_device
+from sancho.machine.distributed import World, process_group
 from sancho.presets import TrainOptions
-from sancho.run import describe, describe_text, start_run
-from sancho.shell import command, resume_command
-from sancho.state import TrainingState
+from sancho.run.folder import RunFolder
+from sancho.run.learned import learned_corpus
+from sancho.run.plan import FOLLOW_TEXT, Beginning, defaults, device_config, make_plan
+from sancho.run.start import describe, describe_text, start_run
+from sancho.run.state import TrainingState
+from sancho.text import sources
+from sancho.text.corpus import Corpus
 from sancho.training import fit
 
 
@@ -61,7 +63,7 @@ def main(typed: Mapping[str, Any]) -> int:
 def text_of(asked: CorpusConfig, folder: RunFolder, beginning: Beginning) -> Corpus:
     """Return the text that was asked for, that of the run that goes on, or Don Quijote."""
     if beginning.resumes and beginning.checkpoint and not asked.corpus:
-        return sources.learned_corpus(folder.last, beginning.checkpoint)
+        return learned_corpus(folder.last, beginning.checkpoint)
     return sources.corpus_of(asked.corpus or sources.BOOK, asked.encoding)
 
 

@@ -3,7 +3,7 @@
     python benchmarks/baselines.py [CHECKPOINT] [--corpus TEXT]
 
 All baselines learn from the whole training part and are measured on the whole validation part.
-Counting is interpolated Kneser-Ney (sancho/counting.py). For xz and PPMd, the figure is what the
+Counting is interpolated Kneser-Ney (counting.py). For xz and PPMd, the figure is what the
 validation part adds to the compressed training part. The figures of PPMd and nanoGPT were measured
 earlier and hold only for the text of Don Quijote that the pretrained model learned from. The model
 is measured in three ways: in windows, as in evaluate.py; with at least half a window before each
@@ -27,11 +27,12 @@ from common import parser_of
 from medidas import sliding_losses
 from sancho import checkpoint
 from sancho.checkpoint import Checkpoint
-from sancho.corpus import Corpus, remap_ids
-from sancho.counting import kneser_ney_losses
+from sancho.evaluation.counting import kneser_ney_losses
+from sancho.evaluation.measures import copied
 from sancho.loss import character_losses
-from sancho.measures import copied
-from sancho.sources import corpus_of, learned_corpus
+from sancho.run.learned import learned_corpus
+from sancho.text.corpus import Corpus, remap_ids
+from sancho.text.sources import corpus_of
 
 PUBLISHED = {"PPMd, order 12, after the training part": 1.780, "nanoGPT's recipe for a CPU": 2.498}
 """Bits per character on the last tenth of Don Quijote: PPMd variant H, as in 7-Zip, which goes on

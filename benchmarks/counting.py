@@ -2,7 +2,7 @@
 
     python benchmarks/counting.py BOOK [--checkpoint FILE] [--length 7]
 
-The baseline is interpolated Kneser-Ney with one discount for each length (sancho/counting.py). Its
+The baseline is interpolated Kneser-Ney with one discount for each length (counting.py). Its
 time is that of a whole process, run three times: the interpreter, the reading of the text, the
 counts, and the loss over the validation part. Then counts of up to --length characters write ten
 texts of 2,000 characters with each sampling of evaluate.py. They are compared with the text of a
@@ -31,14 +31,14 @@ from common import ROOT, parser_of, process_seconds
 from evaluate import SAMPLE_LENGTH, SAMPLES, SAMPLINGS, SEED, measures_of_text
 from sancho import checkpoint
 from sancho.config import SampleConfig
-from sancho.corpus import Corpus
-from sancho.counting import kneser_ney_losses
+from sancho.evaluation.counting import kneser_ney_losses
+from sancho.evaluation.measures import copied as is_copied
+from sancho.evaluation.measures import whole_words, words_of
 from sancho.generate import continue_texts, sample_ids, shape_logits
 from sancho.loss import character_losses, validation_loss
-from sancho.measures import copied as is_copied
-from sancho.measures import whole_words, words_of
-from sancho.seeds import Purpose, generator
-from sancho.sources import corpus_of
+from sancho.machine.seeds import Purpose, generator
+from sancho.text.corpus import Corpus
+from sancho.text.sources import corpus_of
 
 RUNS = 3
 CHECKED = 1_000  # characters on which both ways of counting are compared

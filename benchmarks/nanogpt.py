@@ -12,7 +12,7 @@ import torch
 from torch import nn
 
 if TYPE_CHECKING:
-    from sancho.corpus import Corpus
+    from sancho.text.corpus import Corpus
 
 
 def copy_with_text(checkout: Path, folder: Path, corpus: "Corpus") -> Path:

@@ -25,14 +25,14 @@ import torch
 from common import SAMPLE, median_seconds, parser_of
 from torch import nn
 
-from sancho.corpus import Corpus
-from sancho.device import Device
-from sancho.distributed import World, process_group
+from sancho.machine.device import Device
+from sancho.machine.distributed import World, process_group
 from sancho.presets import PRESETS
-from sancho.sources import corpus_of
-from sancho.state import TrainingState
+from sancho.run.state import TrainingState
+from sancho.shared.weights import weight_shapes
+from sancho.text.corpus import Corpus
+from sancho.text.sources import corpus_of
 from sancho.training import fit
-from sancho.weights import weight_shapes
 
 WAYS = {"1 process, 1 thread": (1, 1), "1 process, 2 threads": (1, 2), "2 processes": (2, 1)}
 STEPS = {"mini": 40, "classic": 40, "base": 3}

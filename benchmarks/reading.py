@@ -45,7 +45,7 @@ def peak_bytes() -> int:
 
 def read(text: Path) -> dict[str, float]:
     """Read a text; return what that took."""
-    from sancho.sources import corpus_of
+    from sancho.text.sources import corpus_of
 
     idle = peak_bytes()
     begin, begin_busy = time.perf_counter(), time.process_time()

@@ -20,9 +20,10 @@ from common import parser_of
 
 from sancho import checkpoint
 from sancho.config import SampleConfig
+from sancho.evaluation.measures import copied, fraction_of_known_words, words_of
 from sancho.generate import continue_texts
-from sancho.measures import copied, fraction_of_known_words, words_of
-from sancho.sources import corpus_of, learned_corpus
+from sancho.run.learned import learned_corpus
+from sancho.text.sources import corpus_of
 
 TEXTS, LENGTH = 8, 3000
 SAMPLERS = [

@@ -20,12 +20,12 @@ from dataclasses import replace
 from common import median_seconds, parser_of
 
 from sancho.config import DeviceConfig, ModelConfig, TrainConfig
-from sancho.corpus import Corpus
-from sancho.device import choose_device
+from sancho.machine.device import choose_device
 from sancho.model import GPT
 from sancho.presets import PRESETS
-from sancho.sources import corpus_of
-from sancho.state import TrainingState
+from sancho.run.state import TrainingState
+from sancho.text.corpus import Corpus
+from sancho.text.sources import corpus_of
 from sancho.training import fit
 
 SIZES = ("48:3:1", "64:4:2", "96:4:2", "128:4:4", "192:4:6")

@@ -30,8 +30,8 @@ from pathlib import Path
 from common import parser_of
 from time_to_loss import median, train_nanogpt, train_ours
 
-from sancho.corpus import Corpus
-from sancho.sources import corpus_of
+from sancho.text.corpus import Corpus
+from sancho.text.sources import corpus_of
 
 ORDERS = range(2, 17)
 MEMORY = 1 << 28  # bytes, more than any of these orders fills

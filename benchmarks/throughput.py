@@ -26,14 +26,14 @@ from common import SAMPLE, median_seconds, parser_of
 from torch.profiler import ProfilerActivity, profile
 
 from sancho.config import DeviceConfig, ModelConfig
-from sancho.corpus import Corpus
-from sancho.device import Device, choose_device
+from sancho.machine.device import Device, choose_device
 from sancho.presets import PRESETS
-from sancho.report import Report
-from sancho.sources import corpus_of
-from sancho.state import TrainingState
+from sancho.run.report import Report
+from sancho.run.state import TrainingState
+from sancho.shared.weights import weight_shapes
+from sancho.text.corpus import Corpus
+from sancho.text.sources import corpus_of
 from sancho.training import fit
-from sancho.weights import weight_shapes
 
 STEPS, WARM_UP, PROFILED = 60, 10, 10
 SHOWN = 12

@@ -29,10 +29,10 @@ from common import ROOT, parser_of, process_seconds
 from torch import Tensor
 
 from sancho import checkpoint
-from sancho.corpus import Corpus
 from sancho.loss import cross_entropy, windows
-from sancho.metrics import read_metrics
-from sancho.sources import corpus_of
+from sancho.run.metrics import read_metrics
+from sancho.text.corpus import Corpus
+from sancho.text.sources import corpus_of
 
 # nanoGPT's README, "I only have a macbook".
 NANOGPT_RECIPE = (

@@ -16,8 +16,8 @@ sys.path.insert(0, str(ROOT))
 
 from sancho import checkpoint
 from sancho.convert import page
-from sancho.files import atomic_write
-from sancho.metrics import read_metrics
+from sancho.machine.files import atomic_write
+from sancho.run.metrics import read_metrics
 
 PAGE = ROOT / "docs" / "index.html"
 KEPT = ("cost", "passages", "links")

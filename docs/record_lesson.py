@@ -1,7 +1,7 @@
 """Record the lesson that the page shows before anybody has taught it: python docs/record_lesson.py.
 
 It opens docs/index.html in Chromium, lets it learn the sample text for a minute, and writes the
-texts that the model wrote on the way to sancho/convert/page/ui/lesson.json. It needs selenium,
+texts that the model wrote on the way to page/ui/lesson.json. It needs selenium,
 Chromium and its driver. Seconds are those of this machine, so nothing else should run meanwhile.
 Afterwards docs/make_page.py makes the page again.
 """

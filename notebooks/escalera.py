@@ -27,9 +27,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from sancho.corpus import Corpus
-from sancho.counting import kneser_ney_losses
-from sancho.sources import corpus_of
+from sancho.evaluation.counting import kneser_ney_losses
+from sancho.text.corpus import Corpus
+from sancho.text.sources import corpus_of
 
 AQUI = Path(__file__).resolve().parent
 

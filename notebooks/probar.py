@@ -95,7 +95,7 @@ def entrenar_con_el_libro(texto: str) -> bool:
 
     sys.path.append(str(PROYECTO))  # donde está la biblioteca, si no está instalada
     import escalera
-    from sancho.sources import corpus_of
+    from sancho.text.sources import corpus_of
 
     corpus = corpus_of("quijote")
     mio = hoja.cargar(texto)

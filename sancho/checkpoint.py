@@ -23,21 +23,20 @@ import safetensors.numpy
 
 from sancho.config import DeviceConfig, ModelConfig, TrainConfig, from_dict
 from sancho.errors import MissingFile, OtherFunction, UserError, note, shown
-from sancho.files import atomic_write, existing_file
-from sancho.implementation import implementation, numpy_model
-from sancho.ngrams import NO_KEY
+from sancho.implementation import implementation, numpy_model, torch_logits
+from sancho.machine.files import atomic_write, existing_file
+from sancho.machine.packages import problem
 from sancho.numpy_model import NumpyGPT
-from sancho.preflight import problem
 from sancho.presets import PRESETS
-from sancho.proof import (
+from sancho.shared.ngrams import NO_KEY
+from sancho.shared.proof import (
     from_base64,
     in_base64,
     proof_size,
     require_proof,
-    torch_logits,
 )
+from sancho.shared.weights import NGRAM_KEYS, weight_shapes
 from sancho.tokenizer import CharTokenizer
-from sancho.weights import NGRAM_KEYS, weight_shapes
 
 if TYPE_CHECKING:
     from sancho.model import GPT

@@ -8,10 +8,9 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import numpy as np
 
 from sancho.config import DEFAULT_SAMPLING, SampleConfig
-from sancho.implementation import implementation_of
+from sancho.implementation import implementation_of, torch_logits
+from sancho.machine.seeds import Purpose, generator
 from sancho.numpy_model import Decoder, NumpyGPT
-from sancho.proof import torch_logits
-from sancho.seeds import Purpose, generator
 from sancho.tokenizer import CharTokenizer
 
 if TYPE_CHECKING:

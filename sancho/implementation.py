@@ -5,6 +5,8 @@ does not, model.py was changed and numpy_model.py was not, and PyTorch writes.
 """
 
 from collections.abc import Callable
+from copy import deepcopy
+from functools import partial
 from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
@@ -13,7 +15,7 @@ import numpy as np
 from sancho.config import ModelConfig
 from sancho.errors import OtherFunction, note
 from sancho.numpy_model import NumpyGPT
-from sancho.proof import model_proof, require_proof
+from sancho.shared.proof import proof_of, require_proof
 
 if TYPE_CHECKING:
     from sancho.model import GPT
@@ -58,3 +60,27 @@ def implementation(
 def implementation_of(model: "GPT", tell: Callable[[str], object]) -> "NumpyGPT | GPT":
     """Return a PyTorch model in NumPy if that computes the same, or else the model."""
     return implementation(model.config, model.arrays(), model_proof(model), lambda: model, tell)
+
+
+def torch_logits(model: "GPT", ids: np.ndarray) -> np.ndarray:
+    """Return the logits of model.py, (B, T) ids -> (B, T, V) float32.
+
+    They are computed in evaluation mode, on the model's device, in float32 or the autocast type.
+    """
+    import torch  # not above: to write on a CPU takes no PyTorch
+
+    from sancho.model import evaluating
+
+    with evaluating(model), torch.inference_mode():
+        tensor = torch.from_numpy(ids).to(model.head.weight.device)
+        return model(tensor).float().cpu().numpy()
+
+
+def model_proof(model: "GPT") -> np.ndarray:
+    """Return the proof of what model.py computes, in float32 on the CPU, or UNPROVEN."""
+    import torch  # as above
+
+    if model.head.weight.device.type != "cpu":
+        model = deepcopy(model).to("cpu")
+    with torch.autocast("cpu", enabled=False):
+        return proof_of(partial(torch_logits, model), model.config)

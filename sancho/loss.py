@@ -10,9 +10,9 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from sancho.config import TrainConfig
-from sancho.distributed import ALONE, World
+from sancho.machine.distributed import ALONE, World
+from sancho.machine.threads import ParallelMap, cores, thread_pool
 from sancho.model import GPT, evaluating
-from sancho.threads import ParallelMap, cores, thread_pool
 
 # Of the first prediction head's loss at the start. The further ahead a character is, the less can
 # be known of it, so each next head has half. With two heads, and Muon at 0.015 instead of 0.02,

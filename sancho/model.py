@@ -12,10 +12,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from sancho import ngrams
 from sancho.config import ModelConfig
-from sancho.dropout import Dropout
-from sancho.weights import QK_EPSILON, norm_epsilon, rotary_angles, sinusoids
+from sancho.shared import ngrams
+from sancho.shared.dropout import Dropout
+from sancho.shared.weights import QK_EPSILON, norm_epsilon, rotary_angles, sinusoids
 
 
 def make_norm(config: ModelConfig) -> nn.Module:

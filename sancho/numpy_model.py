@@ -16,9 +16,9 @@ from functools import partial
 
 import numpy as np
 
-from sancho import ngrams
 from sancho.config import ModelConfig
-from sancho.weights import (
+from sancho.shared import ngrams
+from sancho.shared.weights import (
     NGRAM_KEYS,
     QK_EPSILON,
     norm_epsilon,

@@ -11,19 +11,19 @@ import torch
 from torch import Tensor
 from torch.nn.utils import clip_grad_norm_
 
-from sancho.batches import Batches
 from sancho.config import EVALUATED
-from sancho.corpus import Corpus, require_length
-from sancho.distributed import World
-from sancho.dropout import masks
 from sancho.errors import note
 from sancho.generate import generate
 from sancho.implementation import implementation_of
 from sancho.loss import validation_loss
+from sancho.machine.distributed import World
+from sancho.machine.threads import ParallelMap, backward, serial_map, thread_pool
 from sancho.optim import learning_rate_factor, set_learning_rate
-from sancho.report import Report, Reporter
-from sancho.state import TrainingState
-from sancho.threads import ParallelMap, backward, serial_map, thread_pool
+from sancho.run.batches import Batches
+from sancho.run.report import Report, Reporter
+from sancho.run.state import TrainingState
+from sancho.shared.dropout import masks
+from sancho.text.corpus import Corpus, require_length
 
 SAMPLE_LENGTH = 80  # characters that are written at an evaluation
 

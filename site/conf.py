@@ -27,7 +27,7 @@ sys.path[:0] = [str(NOTEBOOKS / "taller"), str(ROOT)]
 import curso
 from sancho.convert import page
 
-MATHJAX = ROOT / "node_modules/mathjax/es5/tex-svg-full.js"
+MATHJAX = ROOT / "page/node_modules/mathjax/es5/tex-svg-full.js"
 REPOSITORY = os.environ.get("GITHUB_REPOSITORY", "")
 PROJECT = REPOSITORY and page.Links.to_repository(REPOSITORY).project
 ADDRESS = os.environ.get("SITE_ADDRESS", "").rstrip("/")

@@ -22,7 +22,7 @@ SITE = Path(__file__).resolve().parent
 ROOT = SITE.parent
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
 DRIVER = shutil.which("chromedriver")
-AXE = Path(os.environ.get("SANCHO_AXE") or ROOT / "node_modules/axe-core/axe.min.js")
+AXE = Path(os.environ.get("SANCHO_AXE") or ROOT / "page/node_modules/axe-core/axe.min.js")
 CHAPTERS = ["03_autoatencion", "08_entrenamiento", "11_rayos_x"]
 PAGES = ["README", "docente/guia_docente", "glosario", "fuentes"]
 LOOKED_AT = ["index", "english", *(f"curso/{page}" for page in [*CHAPTERS, *PAGES])]
@@ -44,7 +44,7 @@ def build(folder: Path, source: Path = SITE, **environment: str) -> subprocess.C
 
 
 def built_site(folder: Path, **environment: str) -> Path:
-    if not (ROOT / "node_modules/mathjax").is_dir():
+    if not (ROOT / "page/node_modules/mathjax").is_dir():
         pytest.skip("MathJax is not there: npm ci")
     done = build(folder, **environment)
     assert (done.returncode, done.stderr) == (0, "")

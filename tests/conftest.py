@@ -29,16 +29,18 @@ import convert
 import evaluate
 import sample
 import train
-from sancho import checkpoint, cli, sources, terminal
+from sancho import checkpoint
+from sancho.command import cli, terminal
 from sancho.config import EvaluateOptions, FolderConfig, ModelConfig, TrainConfig, options_of
-from sancho.corpus import Corpus
-from sancho.device import Device, choose_device
-from sancho.folder import RunFolder
+from sancho.machine.device import Device, choose_device
 from sancho.model import GPT
-from sancho.plan import NOTHING, defaults, device_config
 from sancho.presets import TrainOptions
-from sancho.report import Report
-from sancho.text import clean_text
+from sancho.run.folder import RunFolder
+from sancho.run.plan import NOTHING, defaults, device_config
+from sancho.run.report import Report
+from sancho.text import sources
+from sancho.text.clean import clean_text
+from sancho.text.corpus import Corpus
 
 ROOT = Path(__file__).resolve().parent.parent
 TEXT = "En un lugar de la Mancha, de cuyo nombre no quiero acordarme.\n" * 30

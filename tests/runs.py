@@ -10,12 +10,12 @@ from conftest import CPU
 
 from sancho import checkpoint
 from sancho.config import ModelConfig, TrainConfig
-from sancho.corpus import Corpus
-from sancho.device import Device, has_bfloat16
+from sancho.machine.device import Device, has_bfloat16
 from sancho.optim import optimizer_arrays
 from sancho.presets import PRESETS
-from sancho.report import Report
-from sancho.state import TrainingState
+from sancho.run.report import Report
+from sancho.run.state import TrainingState
+from sancho.text.corpus import Corpus
 from sancho.tokenizer import CharTokenizer
 from sancho.training import fit
 

@@ -5,8 +5,8 @@ import re
 import pytest
 from conftest import ROOT
 
-from sancho.sources import corpus_of
-from sancho.text import clean_text
+from sancho.text.clean import clean_text
+from sancho.text.sources import corpus_of
 
 ALPHABET_OF_THE_BOOK = (
     "\n !\"'(),-.01234567:;?ABCDEFGHIJLMNOPQRSTUVWXYZ]abcdefghijlmnopqrstuvxyz¡«»¿ÁÉÍÑÓÚàáéíïñóùúü—"

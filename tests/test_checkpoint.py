@@ -24,9 +24,9 @@ from sancho.config import DeviceConfig, ModelConfig
 from sancho.errors import MissingFile, UserError
 from sancho.model import GPT
 from sancho.presets import PRESETS
-from sancho.proof import in_base64
-from sancho.state import TrainingState
-from sancho.weights import weight_shapes
+from sancho.run.state import TrainingState
+from sancho.shared.proof import in_base64
+from sancho.shared.weights import weight_shapes
 
 SHAPE = {"vocab_size": 3, "block_size": 4, "n_layer": 1, "n_head": 1, "n_embd": 2}
 TINY = replace(SMALL, ngram_size=2, ngram_rows=5, **SHAPE)

@@ -13,9 +13,9 @@ from conftest import ROOT
 from sancho import numpy_model
 from sancho.config import ModelConfig
 from sancho.convert import huggingface, page
+from sancho.implementation import torch_logits
 from sancho.model import GPT
-from sancho.proof import torch_logits
-from sancho.weights import weight_shapes
+from sancho.shared.weights import weight_shapes
 
 SMALL = replace(architectures.SMALL, ngram_size=1, bias=True)
 CHOICES = {o.name: get_args(o.type) for o in fields(ModelConfig) if get_origin(o.type) is Literal}
@@ -60,7 +60,7 @@ def text_of(path: str) -> str:
 
 def known_to_model_js() -> Known:
     """Read its tables: names in quotes, and the keys of ACTIVATIONS."""
-    text = text_of("sancho/convert/page/engine/model.js")
+    text = text_of("page/engine/model.js")
     (choices,) = re.findall(r"^const CHOICES = {\n(.*?)^};", text, re.MULTILINE | re.DOTALL)
     (functions,) = re.findall(r"^const ACTIVATIONS = {\n(.*?)^};", text, re.MULTILINE | re.DOTALL)
     known = {
@@ -72,7 +72,7 @@ def known_to_model_js() -> Known:
 
 def named_on_the_page() -> Known:
     """Read the tables of what the page calls them."""
-    text = text_of("sancho/convert/page/ui/words.js")
+    text = text_of("page/ui/words.js")
     tables = re.findall(r"^export const (\w+)_NAMES = {\n(.*?)^};", text, re.MULTILINE | re.DOTALL)
     return {
         table.lower(): re.findall(r"^  (\w+): '\S+',$", names, re.MULTILINE)
@@ -95,10 +95,10 @@ def test_every_implementation_knows_every_choice():
     known = {
         "sancho/model.py": {option: known_to_model_py(option) for option in CHOICES},
         "sancho/numpy_model.py": numpy_model.CHOICES,
-        "sancho/convert/page/__init__.py": page.COMPUTED,
-        "sancho/convert/page/engine/model.js": known_to_model_js(),
+        "sancho/convert/page.py": page.COMPUTED,
+        "page/engine/model.js": known_to_model_js(),
         "sancho/convert/huggingface.py": huggingface.COMPUTED,
-        "sancho/convert/page/ui/words.js": named_on_the_page(),
+        "page/ui/words.js": named_on_the_page(),
         # The others it has no table of, and computes them as model.py does.
         "sancho/convert/modeling_sancho.py": CHOICES | known_to_modeling_sancho(),
         "tests/architectures.py": {

@@ -22,17 +22,19 @@ from test_files import somebody
 
 import evaluate
 import train
-from sancho import checkpoint, cli, sources, terminal
-from sancho import folder as run_folder
+from sancho import checkpoint
 from sancho import generate as sancho_generate
+from sancho.command import cli, terminal
 from sancho.config import DeviceConfig, SampleConfig
-from sancho.device import choose_device
 from sancho.errors import UserError
 from sancho.loss import validation_loss
+from sancho.machine.device import choose_device
 from sancho.presets import PRESETS, TrainOptions
-from sancho.report import Report
+from sancho.run import folder as run_folder
+from sancho.run.report import Report
+from sancho.shared.weights import count_parameters
+from sancho.text import sources
 from sancho.training import TrainingLoop
-from sancho.weights import count_parameters
 
 SampleOptions = SCRIPTS["sample.py"].SampleOptions
 pytestmark = pytest.mark.usefixtures("project")
@@ -835,7 +837,8 @@ RUN_TRAIN = """
 import signal, sys
 from pathlib import Path
 from conftest import main_of
-from sancho import sources, terminal
+from sancho.command import terminal
+from sancho.text import sources
 signal.signal(signal.SIGHUP, signal.SIG_IGN)
 sources.DATA = Path("data")
 terminal.run_script(lambda: main_of("train.py", sys.argv[1:]))

@@ -11,8 +11,8 @@ from golden.writing import assert_writes
 
 from sancho import checkpoint
 from sancho.config import DeviceConfig
-from sancho.corpus import Corpus
-from sancho.state import TrainingState
+from sancho.run.state import TrainingState
+from sancho.text.corpus import Corpus
 from sancho.training import fit
 
 SENTENCE = (

@@ -6,9 +6,10 @@ import numpy as np
 import pytest
 from conftest import corpus_from
 
-from sancho import corpus, tokenizer
-from sancho.corpus import Corpus, remap_ids, require_length
+from sancho import tokenizer
 from sancho.errors import UserError
+from sancho.text import corpus
+from sancho.text.corpus import Corpus, remap_ids, require_length
 from sancho.tokenizer import CharTokenizer
 
 

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from architectures import random_ids
 
-from sancho.counting import kneser_ney_losses
+from sancho.evaluation.counting import kneser_ney_losses
 
 Ngram = tuple[int, ...]
 

@@ -4,7 +4,7 @@ import xml.etree.ElementTree as ElementTree
 import pytest
 
 from docs.make_picture import PICTURES, picture
-from sancho.curve import BOTTOM, HEIGHT, LEFT, POINTS, RIGHT, TOP, WIDTH, draw_curve
+from sancho.run.curve import BOTTOM, HEIGHT, LEFT, POINTS, RIGHT, TOP, WIDTH, draw_curve
 
 SVG = "{http://www.w3.org/2000/svg}"
 

@@ -6,11 +6,11 @@ import pytest
 import torch
 from runs import GPU, needs_gpu
 
-from sancho import device as device_module
 from sancho.config import DeviceConfig
-from sancho.device import choose_device, open_device, torch_seed
 from sancho.errors import UserError
-from sancho.seeds import Purpose
+from sancho.machine import device as device_module
+from sancho.machine.device import choose_device, open_device, torch_seed
+from sancho.machine.seeds import Purpose
 
 CPU = torch.device("cpu")
 
@@ -34,7 +34,7 @@ def machine(monkeypatch) -> Callable:
         monkeypatch.setattr(torch.cpu, "get_capabilities", lambda: features, raising=False)
         if features is None:
             monkeypatch.delattr(torch.cpu, "get_capabilities")
-        monkeypatch.setattr("sancho.device._refusal", lambda device: "")
+        monkeypatch.setattr("sancho.machine.device._refusal", lambda device: "")
         monkeypatch.setattr(torch.cuda, "is_available", lambda: "cuda" in devices)
         monkeypatch.setattr(torch.backends.mps, "is_available", lambda: "mps" in devices)
         monkeypatch.setattr(torch.cuda, "is_bf16_supported", supported)
@@ -68,7 +68,7 @@ def test_a_gpu_that_this_torch_has_no_code_for(machine, monkeypatch, caplog):
     """torch finds it, and its first operation fails: the CPU trains, or one line says so."""
     refusal = device_module._refusal.__wrapped__
     machine("cuda")
-    monkeypatch.setattr("sancho.device._refusal", refusal)
+    monkeypatch.setattr("sancho.machine.device._refusal", refusal)
 
     def fail(*size: int, device: str) -> None:
         raise RuntimeError(f"{device} error: no kernel image is available\nCompile with")

@@ -29,10 +29,12 @@ from conftest import (
     train_quietly,
 )
 
-from sancho import checkpoint, sources, terminal
-from sancho.batches import Batches
-from sancho.distributed import World, process_group
+from sancho import checkpoint
+from sancho.command import terminal
 from sancho.errors import UserError
+from sancho.machine.distributed import World, process_group
+from sancho.run.batches import Batches
+from sancho.text import sources
 
 pytestmark = [
     pytest.mark.usefixtures("project", "server_of_processes"),
@@ -214,7 +216,8 @@ from functools import partial
 sys.path[:0] = [{root!r}, {tests!r}]
 from conftest import main_of
 from pathlib import Path
-from sancho import sources, terminal
+from sancho.command import terminal
+from sancho.text import sources
 from test_distributed import at_step, send
 sources.DATA = Path({data!r})
 if os.environ["TORCHELASTIC_RESTART_COUNT"] < os.environ["TORCHELASTIC_MAX_RESTARTS"]:

@@ -22,7 +22,7 @@ from torch import nn
 from torch.nn import functional as F
 
 from sancho import checkpoint
-from sancho.sources import ONLINE
+from sancho.text.sources import ONLINE
 
 MEASURED = ["benchmarks/README.md", "sancho/pretrained/README.md"]
 """Where figures stand with the command that measures them."""

@@ -3,7 +3,7 @@
 import pytest
 
 from sancho import checkpoint
-from sancho.sources import corpus_of, text_files
+from sancho.text.sources import corpus_of, text_files
 
 
 @pytest.mark.parametrize(

@@ -25,13 +25,15 @@ from conftest import (
     succeed,
 )
 
-from sancho import checkpoint, ngrams, terminal
-from sancho.counting import kneser_ney_losses
-from sancho.distributed import World, process_group
+from sancho import checkpoint
+from sancho.command import terminal
 from sancho.errors import LOG, UserError
-from sancho.files import locked
-from sancho.folder import RunFolder
-from sancho.threads import thread_pool
+from sancho.evaluation.counting import kneser_ney_losses
+from sancho.machine.distributed import World, process_group
+from sancho.machine.files import locked
+from sancho.machine.threads import thread_pool
+from sancho.run.folder import RunFolder
+from sancho.shared import ngrams
 
 posix = pytest.mark.skipif(sys.platform == "win32", reason="here: no links, no such errors")
 
@@ -76,7 +78,8 @@ def test_a_stop_text_may_be_typed_with_an_accent_of_its_own():
 def test_a_link_to_a_folder_is_the_folder(tmp_path):
     """To other processes, and to this one: else it would wait for itself."""
     (tmp_path / "link").symlink_to(tmp_path / "folder")
-    code = f"from sancho.files import FolderLock; FolderLock({str(tmp_path / 'link')!r}).acquire()"
+    lock = f"FolderLock({str(tmp_path / 'link')!r}).acquire()"
+    code = f"from sancho.machine.files import FolderLock; {lock}"
     command = [sys.executable, "-c", f"import sys; sys.path.insert(0, {str(ROOT)!r}); {code}"]
     with locked(tmp_path / "folder"), locked(tmp_path / "link"):
         done = subprocess.run(command, capture_output=True, text=True)

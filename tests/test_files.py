@@ -17,9 +17,9 @@ import filelock
 import pytest
 from conftest import names_in, start_process
 
-from sancho import files
 from sancho.errors import MissingFile, UserError
-from sancho.files import atomic_write, existing_file, locked
+from sancho.machine import files
+from sancho.machine.files import atomic_write, existing_file, locked
 
 pytestmark = pytest.mark.usefixtures("server_of_processes")
 

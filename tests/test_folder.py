@@ -29,12 +29,12 @@ from test_files import somebody
 from sancho import checkpoint
 from sancho.checkpoint import PRETRAINED, Progress
 from sancho.config import ModelConfig, TrainConfig
-from sancho.corpus import Corpus
 from sancho.errors import UserError
-from sancho.folder import RunFolder
 from sancho.generate import generate
-from sancho.report import Report
-from sancho.state import TrainingState
+from sancho.run.folder import RunFolder
+from sancho.run.report import Report
+from sancho.run.state import TrainingState
+from sancho.text.corpus import Corpus
 from sancho.training import fit
 
 posix = pytest.mark.skipif(sys.platform == "win32", reason="here: Windows moves no open folder")

@@ -20,10 +20,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from sancho import checkpoint
-from sancho.corpus import LEAST
 from sancho.errors import UserError
 from sancho.presets import TrainOptions
-from sancho.sources import corpus_of
+from sancho.text.corpus import LEAST
+from sancho.text.sources import corpus_of
 
 ANYTHING = [HealthCheck.too_slow, HealthCheck.function_scoped_fixture]
 

@@ -27,10 +27,10 @@ from sancho.generate import (
     softmax,
     stream_texts,
 )
+from sancho.machine.seeds import Purpose, generator
 from sancho.model import GPT
 from sancho.numpy_model import Decoder as NumpyDecoder
 from sancho.numpy_model import NumpyGPT
-from sancho.seeds import Purpose, generator
 from sancho.tokenizer import CharTokenizer
 
 pytestmark = pytest.mark.filterwarnings("error")  # also where a number overflows

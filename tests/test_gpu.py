@@ -30,12 +30,12 @@ from runs import (
     tolerance,
 )
 
-from sancho.batches import Batches
 from sancho.config import SampleConfig
-from sancho.corpus import Corpus
 from sancho.generate import WindowDecoder, generate, incremental_decoder
 from sancho.presets import PRESETS
-from sancho.state import NonFiniteLoss
+from sancho.run.batches import Batches
+from sancho.run.state import NonFiniteLoss
+from sancho.text.corpus import Corpus
 from sancho.training import fit
 
 pytestmark = [needs_gpu, pytest.mark.usefixtures("exact_products")]

@@ -7,10 +7,10 @@ import pytest
 from test_text import odd_of
 
 import sample
-from sancho.convert.page.passages import passages_of
+from sancho.convert.passages import passages_of
+from sancho.evaluation.measures import words_of
 from sancho.generate import StopAt
-from sancho.measures import words_of
-from sancho.text import WEB_PAGE, clean_text, read_text
+from sancho.text.clean import WEB_PAGE, clean_text, read_text
 from sancho.tokenizer import CharTokenizer
 
 LONG = 30_000

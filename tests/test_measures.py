@@ -9,17 +9,17 @@ from conftest import ROOT, corpus_from, random_gpt
 import evaluate
 from evaluate import SAMPLINGS, Measures, as_text
 from sancho.config import ModelConfig
-from sancho.corpus import Corpus
-from sancho.counting import kneser_ney_losses
-from sancho.generate import continue_texts
-from sancho.loss import validation_loss
-from sancho.measures import (
+from sancho.evaluation.counting import kneser_ney_losses
+from sancho.evaluation.measures import (
     copied,
     different_words,
     fraction_of_known_words,
     longest_copy,
     words_of,
 )
+from sancho.generate import continue_texts
+from sancho.loss import validation_loss
+from sancho.text.corpus import Corpus
 
 SMALL = {"block_size": 16, "n_layer": 1, "n_head": 1, "n_embd": 8}
 BOOK = (

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from sancho.checkpoint import Origin, Progress
-from sancho.metrics import begin_metrics, origin_of, read_metrics
+from sancho.run.metrics import begin_metrics, origin_of, read_metrics
 
 ORIGIN = Origin("a1", "0" * 64, (3,))
 NESTED = "[" * 100_000

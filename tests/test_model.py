@@ -10,12 +10,12 @@ from conftest import random_gpt, randomise
 from runs import needs_gpu
 from torch import nn
 
-from sancho.dropout import Dropout
 from sancho.loss import cross_entropy
 from sancho.model import GPT, Block, MultiHeadAttention, NgramEmbedding, rotate
-from sancho.ngrams import NOTHING
 from sancho.presets import PRESETS
-from sancho.weights import count_parameters, rotary_angles
+from sancho.shared.dropout import Dropout
+from sancho.shared.ngrams import NOTHING
+from sancho.shared.weights import count_parameters, rotary_angles
 
 
 def random_ids(*shape, **options):

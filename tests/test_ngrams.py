@@ -7,8 +7,8 @@ import torch
 from architectures import SMALL, random_ids
 from conftest import random_gpt
 
-from sancho import ngrams
-from sancho.ngrams import NO_KEY, NOTHING, signed_powers
+from sancho.shared import ngrams
+from sancho.shared.ngrams import NO_KEY, NOTHING, signed_powers
 
 
 def key_by_hand(ngram):

@@ -10,7 +10,7 @@ import zipfile
 import pytest
 from conftest import HERE, ROOT
 
-from sancho.preflight import LEAST
+from sancho.machine.packages import LEAST
 
 tomllib = pytest.importorskip("tomllib", reason=f"{HERE}Python has it since 3.11")
 
@@ -43,18 +43,21 @@ def test_what_is_asked_of_a_package_that_is_there_is_what_is_installed():
 
 def test_every_file_of_the_package_is_installed():
     """A folder with an __init__.py is a package; every other file of it is named as data."""
-    assert SETUPTOOLS["packages"]["find"] == {"include": ["sancho*"], "namespaces": False}
+    where = {package: package.replace(".", "/") for package in SETUPTOOLS["packages"]}
+    where |= SETUPTOOLS["package-dir"]
     data = [
-        f"{package.replace('.', '/')}/{pattern}"
+        f"{where[package]}/{pattern}"
         for package, patterns in SETUPTOOLS["package-data"].items()
         for pattern in patterns
     ]
     for pattern in data:
         assert any(ROOT.glob(pattern)), f"{pattern} fits no file"
-    for path in (ROOT / "sancho").rglob("*"):
+    of_page = [path for part in ("engine", "ui") for path in (ROOT / "page" / part).rglob("*")]
+    for path in [*(ROOT / "sancho").rglob("*"), *of_page]:
         if path.is_file() and "__pycache__" not in path.parts:
-            is_module = path.suffix == ".py" and (path.parent / "__init__.py").exists()
-            assert is_module or any(path.relative_to(ROOT).match(p) for p in data), path
+            inside = path.relative_to(ROOT)
+            is_module = path.suffix == ".py" and inside.parent.as_posix() in where.values()
+            assert is_module or any(inside.match(p) for p in data), path
 
 
 @pytest.mark.slow
@@ -62,7 +65,9 @@ def test_a_wheel_makes_a_page(tmp_path):
     """A page needs scripts, strings and style, which are files beside the modules."""
     pytest.importorskip("setuptools")
     tree = tmp_path / "tree"
-    shutil.copytree(ROOT / "sancho", tree / "sancho")
+    for name in ("sancho", "page"):
+        left_out = shutil.ignore_patterns("node_modules", "__pycache__")
+        shutil.copytree(ROOT / name, tree / name, ignore=left_out)
     for name in ("pyproject.toml", "README.md", "LICENSE"):
         shutil.copy(ROOT / name, tree)
     build = [sys.executable, "-m", "pip", "wheel", str(tree), "--no-deps", "--no-build-isolation"]

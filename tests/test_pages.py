@@ -13,7 +13,7 @@ import convert
 from docs.make_drawing import DRAWINGS, drawing
 from evaluate import EvaluateOptions
 from sample import SampleOptions
-from sancho import cli
+from sancho.command import cli
 from sancho.presets import PRESETS, TrainOptions
 
 PAIRS = {

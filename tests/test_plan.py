@@ -10,15 +10,16 @@ import torch
 from conftest import CPU, TEXT, corpus_from, instead
 from runs import bits
 
-from sancho import cli, ngrams
 from sancho.checkpoint import Checkpoint, Progress
+from sancho.command import cli
 from sancho.config import DeviceConfig, ModelConfig, TrainConfig, options_of
-from sancho.corpus import Corpus
-from sancho.device import choose_device
 from sancho.errors import UserError
-from sancho.plan import Beginning, defaults, device_config, follow_text, make_plan
+from sancho.machine.device import choose_device
 from sancho.presets import PRESETS, TrainOptions
-from sancho.run import Run, start_run
+from sancho.run.plan import Beginning, defaults, device_config, follow_text, make_plan
+from sancho.run.start import Run, start_run
+from sancho.shared import ngrams
+from sancho.text.corpus import Corpus
 from sancho.tokenizer import CharTokenizer
 from sancho.training import fit
 
@@ -78,7 +79,7 @@ def test_a_run_that_goes_on_has_its_own_options(corpus, initial):
 
 @pytest.mark.parametrize(("bfloat16", "expected"), [(True, "base"), (False, "mini")])
 def test_a_gpu_trains_base_where_it_has_bfloat16(monkeypatch, bfloat16, expected):
-    monkeypatch.setattr("sancho.device._refusal", lambda device: "")
+    monkeypatch.setattr("sancho.machine.device._refusal", lambda device: "")
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch.cuda, "is_bf16_supported", lambda **options: bfloat16)
     gpu = choose_device(DeviceConfig())
@@ -303,7 +304,7 @@ def test_every_option_that_changes_a_weight_counts(corpus, initial, option):
     ],
 )
 def test_what_no_run_can_be_is_refused(corpus, monkeypatch, line, words):
-    monkeypatch.setattr("sancho.plan.find_spec", lambda name: None)
+    monkeypatch.setattr("sancho.run.plan.find_spec", lambda name: None)
     with refused(words):
         plan(corpus, *SMALL, line)
     if line == "--compile":

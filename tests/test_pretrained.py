@@ -9,14 +9,15 @@ import safetensors
 from conftest import ROOT, parse_train, succeed
 
 from sample import SampleOptions
-from sancho import checkpoint, sources
+from sancho import checkpoint
 from sancho.checkpoint import PRETRAINED, Checkpoint
 from sancho.config import SampleConfig
-from sancho.corpus import Corpus
 from sancho.generate import continue_texts
 from sancho.loss import validation_loss
-from sancho.plan import shape_options
 from sancho.pretrained import make
+from sancho.run.plan import shape_options
+from sancho.text import sources
+from sancho.text.corpus import Corpus
 
 ROUNDED = "validation loss, with the weights rounded to 16 bits as they are here"
 OTHER_TEXT = "loss on the validation part of `data/apocrifo.txt`, a text that it has not read"

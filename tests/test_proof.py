@@ -14,15 +14,16 @@ from conftest import CPU, assert_refused, contents, random_gpt, run, succeed
 from runs import corpus_of, start, train_config
 from safetensors import safe_open
 
-from sancho import checkpoint, proof
+from sancho import checkpoint
 from sancho import model as model_module
 from sancho.checkpoint import Checkpoint
 from sancho.errors import OtherFunction, UserError
-from sancho.implementation import numpy_model
+from sancho.implementation import model_proof, numpy_model, torch_logits
 from sancho.model import GPT, MultiHeadAttention, NgramEmbedding
 from sancho.numpy_model import NumpyGPT
-from sancho.proof import model_proof, proof_of, proof_window, require_proof, torch_logits
-from sancho.state import TrainingState
+from sancho.run.state import TrainingState
+from sancho.shared import proof
+from sancho.shared.proof import proof_of, proof_window, require_proof
 from sancho.training import fit
 
 LONG = replace(SMALL, block_size=300, n_embd=32)

@@ -4,7 +4,7 @@ from pathlib import Path
 
 from conftest import corpus_from
 
-from sancho.run import describe_text
+from sancho.run.start import describe_text
 
 LINE = "En un lugar de la Mancha, de cuyo nombre no quiero acordarme.\n"
 

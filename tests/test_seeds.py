@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from sancho.seeds import Purpose, generator, seed_of
+from sancho.machine.seeds import Purpose, generator, seed_of
 
 
 def test_a_place_draws_what_it_has_always_drawn():

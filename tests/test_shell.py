@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from conftest import ARGS, ROOT, names_in, succeed
 
-from sancho import shell
+from sancho.command import shell
 
 posix = pytest.mark.skipif(sys.platform == "win32", reason="here: no POSIX shell")
 
@@ -31,7 +31,7 @@ def typed(text: str, folder: Path) -> str:
 @pytest.mark.parametrize("start", ["ours", "by a link from elsewhere", "by its name"])
 def test_the_interpreter_is_named_as_it_was_started(tmp_path, start):
     """Or by its path, where that name leads to another one here."""
-    script = "import sys; sys.path.insert(0, sys.argv.pop()); from sancho import shell; "
+    script = "import sys; sys.path.insert(0, sys.argv.pop()); from sancho.command import shell; "
     script += "print(shell.python())"
     named = tmp_path / "python x"
     named.symlink_to(sys.executable)

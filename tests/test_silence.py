@@ -19,8 +19,9 @@ from conftest import (
     watch_reports,
 )
 
-from sancho import checkpoint, sources
-from sancho.corpus import Corpus
+from sancho import checkpoint
+from sancho.text import sources
+from sancho.text.corpus import Corpus
 
 TRAIN = [*ARGS, "--max_iters", "2"]
 BEST, LAST = "best.safetensors", "last.safetensors"

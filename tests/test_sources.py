@@ -12,11 +12,12 @@ from pathlib import Path
 import pytest
 from conftest import names_in, use_data
 
-from sancho import sources
 from sancho.checkpoint import Checkpoint, pretrained
-from sancho.corpus import Corpus
 from sancho.errors import MissingFile, UserError
-from sancho.sources import corpus_of, kept_corpus, learned_corpus
+from sancho.run.learned import kept_corpus, learned_corpus
+from sancho.text import sources
+from sancho.text.corpus import Corpus
+from sancho.text.sources import corpus_of
 
 TITLE = "El ingenioso hidalgo don Quijote de la Mancha"
 LINE = "que no quiero acordarme, no ha mucho tiempo que vivía un hidalgo\n"
@@ -327,7 +328,7 @@ def test_an_installed_package_keeps_texts_in_the_current_folder(tmp_path):
     package = Path(sources.__file__).parent
     shutil.copytree(package, tmp_path / "site" / "sancho", ignore=shutil.ignore_patterns("__py*"))
     (tmp_path / "site" / "data").mkdir()
-    code = "from sancho.sources import DATA; print(DATA)"
+    code = "from sancho.text.sources import DATA; print(DATA)"
     environment = os.environ | {"PYTHONPATH": str(tmp_path / "site")}
     command = [sys.executable, "-c", code]
     done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True)

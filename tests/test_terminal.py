@@ -16,11 +16,11 @@ import pytest
 from conftest import ARGS, ROOT, instead, run
 from tqdm import tqdm
 
-from sancho import terminal
 from sancho.checkpoint import Progress
+from sancho.command import terminal
 from sancho.config import TrainConfig
 from sancho.errors import LOG, UserError, note, say, shown
-from sancho.report import Report
+from sancho.run.report import Report
 
 MODEL = ROOT / "tests" / "golden" / "mini.safetensors"
 full = pytest.mark.skipif(not Path("/dev/full").exists(), reason="here: there is no /dev/full")

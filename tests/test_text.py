@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sancho.errors import UserError
-from sancho.text import beginning, clean_text, codec_name, read_text, what_is_odd
+from sancho.text.clean import beginning, clean_text, codec_name, read_text, what_is_odd
 
 LINE = "«¿Señor, qué gigantes?», dijo Sancho Panza\n"
 

@@ -37,16 +37,16 @@ from runs import (
 
 from sancho import checkpoint
 from sancho import model as model_module
-from sancho.batches import Batches
-from sancho.corpus import Corpus
 from sancho.errors import UserError
 from sancho.generate import continue_texts
 from sancho.loss import cross_entropy
+from sancho.machine.seeds import Purpose
+from sancho.machine.threads import cores, thread_pool
 from sancho.model import GPT
 from sancho.numpy_model import NumpyGPT
-from sancho.seeds import Purpose
-from sancho.state import NonFiniteLoss, TrainingState
-from sancho.threads import cores, thread_pool
+from sancho.run.batches import Batches
+from sancho.run.state import NonFiniteLoss, TrainingState
+from sancho.text.corpus import Corpus
 from sancho.training import fit
 
 on_every_device = pytest.mark.parametrize(
@@ -365,7 +365,7 @@ def test_a_model_with_weights_that_no_file_holds_is_refused_in_one_line():
 
 def test_a_container_that_may_use_half_the_cores_gets_as_many_threads(tmp_path, monkeypatch):
     quota = tmp_path / "cpu.max"
-    monkeypatch.setattr("sancho.threads.QUOTA", quota)
+    monkeypatch.setattr("sancho.machine.threads.QUOTA", quota)
     monkeypatch.setattr(torch, "get_num_threads", lambda: 8)
     for said, expected in ((None, 8), ("max 100000", 8), ("150000 100000", 2), ("1000 100000", 1)):
         if said:
@@ -581,7 +581,9 @@ def test_of_a_long_text_a_part_is_evaluated(corpus, monkeypatch):
 
 def test_masks_are_not_drawn_as_batches_are(corpus, monkeypatch):
     purposes = []
-    monkeypatch.setattr("sancho.dropout.seed_of", lambda *place: purposes.append(place[1]) or 0)
+    monkeypatch.setattr(
+        "sancho.shared.dropout.seed_of", lambda *place: purposes.append(place[1]) or 0
+    )
     run(start(corpus, train_config(max_iters=1, threads=1), dropout=0.2), corpus)
     assert set(purposes) == {Purpose.DROPOUT}
 

@@ -12,7 +12,9 @@ from pathlib import Path
 import pytest
 from golden.writing import assert_is_golden
 
-from sancho import checkpoint, preflight
+from sancho import checkpoint
+from sancho.command import preflight
+from sancho.machine import packages
 
 ROOT = Path(__file__).resolve().parent.parent
 GOLDEN = ROOT / "tests" / "golden"
@@ -152,7 +154,7 @@ def test_a_python_that_is_too_old_says_so(version):
 
 def test_a_python_of_the_system_is_told_to_have_an_environment(monkeypatch, capsys):
     """Debian's pip refuses to install packages into it."""
-    monkeypatch.setattr(preflight, "_is_managed", lambda: True)
+    monkeypatch.setattr(packages, "_is_managed", lambda: True)
     with pytest.raises(SystemExit) as stop:
         preflight.require("numpy", "no_such_package")
     said = capsys.readouterr().err

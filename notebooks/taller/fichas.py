@@ -19,10 +19,10 @@ import numpy as np
 import bpe
 from sancho.checkpoint import Checkpoint, pretrained
 from sancho.config import SampleConfig
-from sancho.convert.page.passages import passages_of
-from sancho.corpus import Corpus
+from sancho.convert.passages import passages_of
 from sancho.generate import continue_texts, softmax
-from sancho.sources import corpus_of
+from sancho.text.corpus import Corpus
+from sancho.text.sources import corpus_of
 
 CURSO = Path(__file__).resolve().parent.parent
 FICHAS = CURSO / "docente" / "fichas.html"

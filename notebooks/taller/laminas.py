@@ -1,7 +1,7 @@
 """Láminas, figuras que se tocan: cada función da una, y el cuaderno la muestra si es lo último de la celda.
 
 Una lámina es una página pequeña y completa dentro de un marco (`iframe`): no necesita ni el kernel
-ni la red. Está hecha con partes de la página del proyecto (sancho/convert/page) y con lo que hay en
+ni la red. Está hecha con partes de la página del proyecto (page) y con lo que hay en
 la carpeta laminas/. Donde un sitio no deja pasar marcos, queda en su lugar una figura quieta.
 """
 
@@ -23,8 +23,7 @@ from PIL import Image
 
 import estilo
 from bpe import aprender, cortar
-from sancho.convert import page
-from sancho.convert.page import scripts
+from sancho.convert import page, scripts
 
 COMUNES = ("ui/elements.js", "ui/notation.js")
 """Los módulos de la página que usa comun.js."""

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import solucion
 from sancho.config import DeviceConfig, ModelConfig, TrainConfig
-from sancho.corpus import Corpus
-from sancho.device import choose_device
+from sancho.machine.device import choose_device
 from sancho.model import GPT
-from sancho.state import TrainingState
+from sancho.run.state import TrainingState
+from sancho.text.corpus import Corpus
 from sancho.training import fit
 
 

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 import escalera
-from sancho.sources import corpus_of
+from sancho.text.sources import corpus_of
 from sancho.tokenizer import CharTokenizer
 
 FOLDER = Path(__file__).resolve().parent.parent

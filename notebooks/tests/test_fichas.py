@@ -17,11 +17,11 @@ import bpe
 import fichas
 from sancho import checkpoint
 from sancho.checkpoint import Checkpoint
+from sancho.convert.packing import rounded
 from sancho.convert.page import SEED, START, UI
-from sancho.convert.page.packing import rounded
 from sancho.generate import generate, softmax
 from sancho.loss import character_losses
-from sancho.sources import corpus_of
+from sancho.text.sources import corpus_of
 
 PRINTED = fichas.FICHAS.read_text(encoding="utf-8")
 UNSIGNED = re.findall(r"<h3>[ABCD]</h3><p class=\"texto\">(.*?)</p>", PRINTED, re.DOTALL)

@@ -469,7 +469,7 @@ def opened(show, name: str) -> Tab:
 
 def axe() -> Path | None:
     """axe-core is not part of the project: npm ci, or its path in SANCHO_AXE."""
-    place = os.environ.get("SANCHO_AXE") or FOLDER.parent / "node_modules/axe-core/axe.min.js"
+    place = os.environ.get("SANCHO_AXE") or FOLDER.parent / "page/node_modules/axe-core/axe.min.js"
     return Path(place) if Path(place).is_file() else None
 
 

@@ -10,7 +10,7 @@ import torch
 
 from medidas import sliding_losses
 from sancho.config import ModelConfig
-from sancho.counting import MAX_ORDER, kneser_ney_losses
+from sancho.evaluation.counting import MAX_ORDER, kneser_ney_losses
 from sancho.loss import character_losses
 from sancho.model import GPT
 

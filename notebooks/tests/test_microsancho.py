@@ -13,16 +13,17 @@ import torch
 
 import evaluate
 import microsancho
-from sancho import checkpoint, ngrams
-from sancho.batches import Batches
+from sancho import checkpoint
 from sancho.config import DeviceConfig, ModelConfig, SampleConfig, TrainConfig
-from sancho.corpus import Corpus
-from sancho.device import choose_device
 from sancho.generate import stream_texts
 from sancho.loss import validation_loss
+from sancho.machine.device import choose_device
 from sancho.model import GPT
-from sancho.sources import corpus_of
-from sancho.state import TrainingState
+from sancho.run.batches import Batches
+from sancho.run.state import TrainingState
+from sancho.shared import ngrams
+from sancho.text.corpus import Corpus
+from sancho.text.sources import corpus_of
 from sancho.tokenizer import CharTokenizer
 from sancho.training import fit
 

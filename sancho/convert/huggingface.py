@@ -30,8 +30,8 @@ from sancho.convert.output import new_folder, require_computed
 from sancho.errors import OtherFunction
 from sancho.generate import continue_texts
 from sancho.numpy_model import NumpyGPT
-from sancho.proof import proof_of, require_proof
-from sancho.weights import (
+from sancho.shared.proof import proof_of, require_proof
+from sancho.shared.weights import (
     count_parameters,
     norm_epsilon,
     rotary_angles,

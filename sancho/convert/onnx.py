@@ -22,8 +22,8 @@ from sancho.checkpoint import Checkpoint
 from sancho.config import CheckpointOption
 from sancho.convert.output import check_new
 from sancho.errors import UserError
-from sancho.files import atomic_write
-from sancho.weights import count_parameters
+from sancho.machine.files import atomic_write
+from sancho.shared.weights import count_parameters
 
 LARGEST = 500_000_000  # parameters, of 4 bytes each: an ONNX file has 2 GB at most
 

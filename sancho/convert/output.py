@@ -8,9 +8,9 @@ from pathlib import Path
 
 from sancho.checkpoint import Checkpoint
 from sancho.errors import OtherFunction, UserError
-from sancho.files import locked, sync_folder
+from sancho.machine.files import locked, sync_folder
 from sancho.numpy_model import NumpyGPT
-from sancho.weights import require_choices
+from sancho.shared.weights import require_choices
 
 REPLACES_FOLDERS = os.name != "nt"
 """Whether a folder can take the place of an empty one; on Windows it can't."""

@@ -21,7 +21,7 @@ sys.path.insert(0, str(ROOT))
 from sancho import checkpoint  # noqa: E402
 from sancho.checkpoint import PRETRAINED, Checkpoint, Progress  # noqa: E402
 from sancho.loss import validation_loss  # noqa: E402
-from sancho.sources import corpus_of  # noqa: E402
+from sancho.text.sources import corpus_of  # noqa: E402
 
 # All that decides a run stands here, so that no default of today changes it.
 MODEL = (

@@ -17,7 +17,7 @@ from sancho.convert import output
 from sancho.convert.output import new_folder
 from sancho.convert.page import taken_apart, write_page
 from sancho.errors import UserError
-from sancho.proof import UNPROVEN
+from sancho.shared.proof import UNPROVEN
 
 
 @pytest.mark.parametrize("empty", [False, True])

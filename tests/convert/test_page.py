@@ -25,16 +25,15 @@ from docs.make_page import PAGE, facts_anew
 from sancho import checkpoint
 from sancho.checkpoint import Checkpoint, Progress
 from sancho.config import DEFAULT_SAMPLING
-from sancho.convert import page
-from sancho.convert.page import packing, scripts
-from sancho.convert.page.passages import passages_of
-from sancho.corpus import Corpus
+from sancho.convert import packing, page, scripts
+from sancho.convert.passages import passages_of
 from sancho.errors import UserError
 from sancho.generate import continue_texts
 from sancho.loss import validation_loss
 from sancho.model import GPT
 from sancho.presets import PRESETS
-from sancho.proof import TOLERANCE, from_base64, in_base64, proof_of, proof_window
+from sancho.shared.proof import TOLERANCE, from_base64, in_base64, proof_of, proof_window
+from sancho.text.corpus import Corpus
 from sancho.tokenizer import CharTokenizer
 
 CHARACTERS = CharTokenizer.from_text("\n abcdefghijklmnopqrstuvxyzñáéíóú,.;—EUM").characters
@@ -205,7 +204,7 @@ def test_a_page_that_would_teach_another_model_has_no_lesson_and_to_page_says_wh
     monkeypatch.setattr(page, "MINI", changed)
     assert made()["teaching"] is None
     done = run("convert.py", "to-page")
-    why = "sancho/convert/page/engine/train.js does not learn with --optimizer adamw"
+    why = "page/engine/train.js does not learn with --optimizer adamw"
     assert f"note: the page has no lesson: {why}" in done.err
 
 
@@ -265,7 +264,7 @@ def chromium() -> Iterator["Tab"]:
         yield Tab(browser)
 
 
-AXE = Path(os.environ.get("SANCHO_AXE") or ROOT / "node_modules/axe-core/axe.min.js")
+AXE = Path(os.environ.get("SANCHO_AXE") or ROOT / "page/node_modules/axe-core/axe.min.js")
 
 
 class Tab:

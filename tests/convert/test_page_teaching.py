@@ -36,10 +36,9 @@ from test_text import BODY, FRAMES, HEADER, NO_MARKS, odd_of
 from test_text import LICENCE as FULL_LICENCE
 
 from sancho import checkpoint
-from sancho.convert import page
-from sancho.convert.page import packing
+from sancho.convert import packing, page
 from sancho.loss import validation_loss
-from sancho.text import (
+from sancho.text.clean import (
     A_WEB_PAGE,
     E_BOOK,
     SEQUENCES,

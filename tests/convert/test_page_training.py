@@ -14,19 +14,19 @@ from architectures import checkpoint_of, exact_logits, random_ids
 from conftest import CPU, ROOT
 from golden.make import FOLDER as GOLDEN
 
-from sancho import checkpoint, ngrams
-from sancho.batches import Batches
+from sancho import checkpoint
 from sancho.config import ModelConfig, TrainConfig
-from sancho.convert import page
+from sancho.convert import page, scripts, teaching_facts, with_derived
 from sancho.convert.page import FOLDER as PAGE
-from sancho.convert.page import scripts, teaching_facts, with_derived
-from sancho.corpus import Corpus
-from sancho.dropout import Dropout
 from sancho.errors import OtherFunction
 from sancho.optim import Arrays
-from sancho.plan import follow_text
 from sancho.presets import MINI
-from sancho.state import TrainingState
+from sancho.run.batches import Batches
+from sancho.run.plan import follow_text
+from sancho.run.state import TrainingState
+from sancho.shared import ngrams
+from sancho.shared.dropout import Dropout
+from sancho.text.corpus import Corpus
 from sancho.tokenizer import CharTokenizer
 from sancho.training import fit
 
@@ -72,7 +72,7 @@ def packed(weights):
 
 
 def test_kernel_is_what_its_text_assembles_to(tmp_path):
-    assembler = ROOT / "node_modules" / "wabt" / "bin" / "wat2wasm"
+    assembler = ROOT / "page" / "node_modules" / "wabt" / "bin" / "wat2wasm"
     if not assembler.exists():
         pytest.skip("wat2wasm is not there: npm ci")
     output = tmp_path / "kernel.wasm"

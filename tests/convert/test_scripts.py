@@ -2,14 +2,14 @@
 
 import json
 import re
+import runpy
 import shutil
 import subprocess
 
 import pytest
 from conftest import ROOT
-from engine import make
 
-from sancho.convert.page import scripts
+from sancho.convert import scripts
 
 MODULES = [
     path.relative_to(scripts.FOLDER).as_posix()
@@ -64,27 +64,28 @@ def run_node(*words: str) -> None:
     if node is None:
         pytest.skip("Node.js is not installed")
     done = subprocess.run(
-        [node, *words], cwd=ROOT, capture_output=True, text=True, timeout=300, check=False
+        [node, *words], cwd=ROOT / "page", capture_output=True, text=True, timeout=300, check=False
     )
     assert done.returncode == 0, f"{done.stdout}\n{done.stderr}"
 
 
 def tool(path: str) -> str:
     """Return the path of a tool that `npm ci` installs."""
-    if not (ROOT / "node_modules" / path).is_file():
-        pytest.skip(f"node_modules/{path} is not there: npm ci")
+    if not (ROOT / "page" / "node_modules" / path).is_file():
+        pytest.skip(f"page/node_modules/{path} is not there: npm ci")
     return f"node_modules/{path}"
 
 
 def test_the_engine_computes_what_python_computes():
-    assert json.loads(make.CASES.read_text("utf-8")) == make.cases(), (
-        "tests/convert/engine/cases.json is out of date; run: python tests/convert/engine/make.py"
+    make = runpy.run_path(str(ROOT / "page" / "tests" / "make.py"))
+    assert json.loads(make["CASES"].read_text("utf-8")) == make["cases"](), (
+        "page/tests/cases.json is out of date; run: python page/tests/make.py"
     )
-    run_node("--test", "--test-force-exit", "tests/convert/engine/")
+    run_node("--test", "--test-force-exit", "tests/")
 
 
 def test_the_linter_finds_nothing():
-    run_node(tool("eslint/bin/eslint.js"), "sancho/convert/page", "tests/convert/engine")
+    run_node(tool("eslint/bin/eslint.js"), ".")
 
 
 def test_the_types_of_the_engine_fit():

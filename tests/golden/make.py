@@ -22,12 +22,13 @@ import torch
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
-from sancho import checkpoint, ngrams
+from sancho import checkpoint
 from sancho.checkpoint import Checkpoint, Progress
 from sancho.config import ModelConfig, SampleConfig, TrainConfig
 from sancho.generate import continue_texts
+from sancho.shared import ngrams
+from sancho.shared.weights import NGRAM_KEYS, weight_shapes
 from sancho.tokenizer import CharTokenizer
-from sancho.weights import NGRAM_KEYS, weight_shapes
 
 FOLDER = Path(__file__).resolve().parent
 TOKENIZER = CharTokenizer.from_text("\n abcdefghijklmnopqrstuvwxyzñáé,.")

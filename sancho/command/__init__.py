@@ -1,0 +1,1 @@
+"""What a script needs: first checks, command line, shell and terminal."""

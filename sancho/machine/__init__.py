@@ -1,0 +1,1 @@
+"""What a computer gives: devices, processes, threads, seeds, files and packages."""

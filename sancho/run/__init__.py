@@ -1,0 +1,1 @@
+"""A run: its plan, state, batches, reports, folder, metrics and curve."""

@@ -1,0 +1,1 @@
+"""Texts: found, cleaned, and turned into a corpus in memory."""
