@@ -4,7 +4,7 @@ import time
 from collections.abc import Callable
 
 import pytest
-from test_text import odd_of
+from test_clean import odd_of
 
 import sample
 from sancho.convert.passages import passages_of

@@ -1,6 +1,6 @@
 """What Python says to the cases on which the engine is tried: python page/tests/make.py.
 
-It stands in cases.json, so that `node --test` needs no Python. tests/convert/test_scripts.py tells
+It stands in cases.json, so that `node --test` needs no Python. tests/page/test_scripts.py tells
 where it is out of date.
 """
 
@@ -12,10 +12,10 @@ import numpy as np
 
 FOLDER = Path(__file__).resolve().parent
 ROOT = FOLDER.parents[1]
-sys.path[:0] = [str(ROOT), str(ROOT / "tests")]
+sys.path[:0] = [str(ROOT), str(ROOT / "tests"), str(ROOT / "tests" / "text")]
 
 from golden.make import FAMILIES, TOKENIZER
-from test_text import CLEANED, FRAMES, LINE, NO_MARKS
+from test_clean import CLEANED, FRAMES, LINE, NO_MARKS
 
 from sancho.config import SampleConfig
 from sancho.convert.page import nearest_known, text_rules, with_derived

@@ -3,7 +3,7 @@
 engine/ has what needs no document; the workers run it, too. ui/ has what one sees. Modules are
 written for this assembly: they import names in braces from relative paths, and export where they
 declare; both marks are taken away. The names of all of them are therefore different
-(tests/convert/test_scripts.py).
+(tests/page/test_scripts.py).
 """
 
 import json

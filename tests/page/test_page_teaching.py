@@ -15,6 +15,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 from conftest import ROOT
+from test_clean import BODY, FRAMES, HEADER, NO_MARKS, odd_of
+from test_clean import LICENCE as FULL_LICENCE
 from test_page import (
     AXE,
     FACTS,
@@ -32,8 +34,6 @@ from test_page import (
     visit,
     written,
 )
-from test_text import BODY, FRAMES, HEADER, NO_MARKS, odd_of
-from test_text import LICENCE as FULL_LICENCE
 
 from sancho import checkpoint
 from sancho.convert import packing, page

@@ -213,7 +213,7 @@ def test_a_run_that_is_killed_or_stopped_goes_on_to_the_same_bits(project, expec
 OF_TORCHRUN = """
 import os, sys
 from functools import partial
-sys.path[:0] = [{root!r}, {tests!r}]
+sys.path[:0] = [{root!r}, {tests!r}, {here!r}]
 from conftest import main_of
 from pathlib import Path
 from sancho.command import terminal
@@ -239,7 +239,8 @@ def test_torchrun_goes_on_after_a_kill_but_not_after_an_error(
     project, expected, restarts, more, words
 ):
     """And its processes end in order: none of them crashes at the end of its interpreter."""
-    paths = {"root": str(ROOT), "tests": str(ROOT / "tests"), "data": str(project / "data")}
+    tests = ROOT / "tests"
+    paths = {"root": ROOT, "tests": tests, "here": tests / "machine", "data": project / "data"}
     script = project / "script.py"
     script.write_text(OF_TORCHRUN.format(**paths), encoding="utf-8")
     line = [sys.executable, "-m", "torch.distributed.run", "--nproc_per_node=2"]

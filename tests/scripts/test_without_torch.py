@@ -1,6 +1,6 @@
 """What writes never imports PyTorch; what needs it says in one line how to install it.
 
-Where there is none, too: python -m pytest --noconftest tests/test_without_torch.py
+Where there is none, too: python -m pytest --noconftest tests/scripts/test_without_torch.py
 """
 
 import os
@@ -16,7 +16,7 @@ from sancho import checkpoint
 from sancho.command import preflight
 from sancho.machine import packages
 
-ROOT = Path(__file__).resolve().parent.parent
+ROOT = Path(__file__).resolve().parents[2]
 GOLDEN = ROOT / "tests" / "golden"
 WRITING = {
     "sample.py --max_new_tokens 9": "",

@@ -325,7 +325,7 @@ def test_an_installed_package_keeps_texts_in_the_current_folder(tmp_path):
     import shutil
     import subprocess
 
-    package = Path(sources.__file__).parent
+    package = Path(sources.__file__).parents[1]
     shutil.copytree(package, tmp_path / "site" / "sancho", ignore=shutil.ignore_patterns("__py*"))
     (tmp_path / "site" / "data").mkdir()
     code = "from sancho.text.sources import DATA; print(DATA)"

@@ -1,6 +1,6 @@
 """A CUDA GPU does what the CPU does, and trains `mini` and `base`.
 
-To run where there is a GPU, in at most ten minutes: python -m pytest tests/test_gpu.py -s
+To run where there is a GPU, in at most ten minutes: python -m pytest tests/machine/test_gpu.py -s
 
 It prints what 150 steps of each preset cost, what loss they reach, and a text. Without a GPU all of
 this is skipped. More: test_training.py (compiled runs too), test_model.py, test_optim.py,
