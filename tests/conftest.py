@@ -328,3 +328,55 @@ def assert_same_run(out: Path, expected: Path) -> None:
         assert ours.progress.step == theirs.progress.step
         assert ours.progress.best_val_loss == theirs.progress.best_val_loss
     assert metrics_of(out) == metrics_of(expected)
+
+
+SHAPE = {"n_layer": 1, "n_head": 2, "n_embd": 8, "block_size": 8, "ngram_rows": 16}
+SHAPE |= {"ngram_dropout": 0.1}  # or it follows the text
+
+
+TINY = [f"--{name}={value}" for name, value in SHAPE.items()] + ["--batch_size=2", "--device=cpu"]
+
+
+OTHER = "Otro texto, que no es aquel.\n" * 30
+
+
+RUN_FILES = [
+    "best.safetensors",
+    "corpus.txt",
+    "curve.svg",
+    "last.safetensors",
+    "metrics.jsonl",
+]
+
+
+@pytest.fixture(scope="module")
+def trained_files(tmp_path_factory) -> Path:
+    """Return the out_dir of a run of six steps over the tiny text."""
+    folder = make_project(tmp_path_factory.mktemp("trained"))
+    with pytest.MonkeyPatch.context() as patch:
+        use_data(patch, folder / "data")
+        train_tiny("--max_iters=6", f"--out_dir={folder / 'out'}")
+    return folder / "out"
+
+
+@pytest.fixture
+def trained(project, trained_files) -> Path:
+    """Return a copy of that out_dir, project/out."""
+    return shutil.copytree(trained_files, project / "out")
+
+
+def train_tiny(*args: str | Path) -> SimpleNamespace:
+    """Train a tiny model, on the tiny text if `args` say nothing else."""
+    return succeed("train.py", *TINY, "--corpus=tiny", *args)
+
+
+def steps_in(out: Path) -> list[int]:
+    return [line["step"] for line in metrics_of(out)]
+
+
+def last_of(out: str | Path) -> checkpoint.Checkpoint:
+    return checkpoint.load(Path(out, "last.safetensors"))
+
+
+def first_line(result: SimpleNamespace) -> str:
+    return result.err.splitlines()[0]

@@ -6,22 +6,29 @@ import logging
 import os
 import pickle
 import pty
+import signal
 import subprocess
 import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
 
+import numpy as np
 import pytest
-from conftest import ARGS, ROOT, instead, run
+import torch
+from conftest import ARGS, ROOT, TINY, assert_refused, instead, run, succeed
 from tqdm import tqdm
 
+import train
+from sancho import checkpoint
 from sancho.checkpoint import Progress
 from sancho.command import terminal
 from sancho.config import TrainConfig
 from sancho.errors import LOG, UserError, note, say, shown
 from sancho.run.report import Report
 
+slow = pytest.mark.slow
+posix = pytest.mark.skipif(sys.platform == "win32", reason="here: no signals and pipes of POSIX")
 MODEL = ROOT / "tests" / "golden" / "mini.safetensors"
 full = pytest.mark.skipif(not Path("/dev/full").exists(), reason="here: there is no /dev/full")
 
@@ -231,3 +238,128 @@ def test_a_model_can_be_pickled():
     ours = checkpoint.load(MODEL).build_numpy()
     copy = pickle.loads(pickle.dumps(ours))
     assert (copy.logits(ids.numpy()) == ours.logits(ids.numpy())).all()
+
+
+def fail(error: BaseException) -> None:
+    raise error
+
+
+@pytest.mark.parametrize(
+    ("act", "words"),
+    [
+        (lambda: fail(UserError("one\n  two\r\n\tthree")), "one two three\n"),
+        (lambda: fail(OSError(28, "No space left", "out/last.tmp")), "out/last.tmp: No space left"),
+        (lambda: np.empty(2**60, dtype=np.uint8), "not enough memory"),
+        (lambda: torch.empty(2**60, dtype=torch.uint8), "not enough memory"),
+        (lambda: fail(torch.OutOfMemoryError("CUDA out of memory. Tried")), "not enough memory"),
+    ],
+)
+def test_what_the_user_can_mend_is_one_line(monkeypatch, act, words):
+    monkeypatch.setattr(train, "main", lambda args: act())
+    assert_refused(run("train.py"), "train.py", f"error: {words}")
+
+
+@pytest.mark.parametrize("error", [ValueError("x"), KeyError("x"), RuntimeError("x"), OSError()])
+def test_a_bug_passes_through(error):
+    with pytest.raises(type(error)):
+        terminal.run_script(lambda: fail(error))
+
+
+def test_a_second_ctrl_c_stops_at_once():
+    heard = [signal.SIGINT, signal.SIGTERM, getattr(signal, "SIGHUP", signal.SIGTERM)]
+    ours = signal.signal(heard[-1], signal.SIG_DFL)  # nohup may have started the tests
+    before = [signal.getsignal(number) for number in heard]
+    with terminal.stop_signals(alone=True) as received:
+        for number in reversed(heard):
+            signal.raise_signal(number)
+        assert received == heard[::-1]
+        with pytest.raises(KeyboardInterrupt):
+            signal.raise_signal(signal.SIGINT)
+    assert [signal.getsignal(number) for number in heard] == before
+    signal.signal(heard[-1], ours)
+
+
+@posix
+def test_where_nohup_keeps_a_closed_terminal_from_us_it_is_not_heard(monkeypatch):
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    with terminal.stop_signals(alone=True) as received:
+        signal.raise_signal(signal.SIGHUP)
+    assert received == []
+    signal.signal(signal.SIGHUP, before)
+
+
+def start_python(script: str, *args: str) -> subprocess.Popen:
+    """Start a script in a terminal that knows ASCII alone."""
+    environment = os.environ | {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONIOENCODING": "ascii"}
+    pipes = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.PIPE)
+    return subprocess.Popen([sys.executable, ROOT / script, *args], env=environment, **pipes)
+
+
+@slow
+def test_text_is_utf8_whatever_the_terminal_is(project):
+    text = "El ñandú bebió agua fría y «cantó» a la cigüeña.\n" * 9
+    (project / "bird.txt").write_text(text, encoding="utf-8")
+    succeed("train.py", *TINY, "--corpus", "bird.txt", "--max_iters=1")
+    process = start_python("sample.py", "--start=-", "--max_new_tokens=99")
+    out, err = process.communicate("«ñandú".encode(), timeout=120)
+    assert (process.returncode, err) == (0, b"")
+    written = out.decode().replace(os.linesep, "\n")
+    assert written.startswith("«ñandú") and len(written) == 6 + 99 + 1
+    _, err = start_python("sample.py", "--stañt", "x").communicate(timeout=120)
+    assert err.decode().startswith("sample.py: error: unknown option --stañt; did you mean --sta")
+
+
+@slow
+@posix
+@pytest.mark.parametrize("seen", [0, 20])
+def test_a_reader_that_goes_away_is_no_error(trained, seen):
+    process = start_python("sample.py", "--start=En un lu", "--max_new_tokens=100000000")
+    assert process.stdout.read(seen)[:8] == b"En un lu"[:seen]
+    process.stdout.close()
+    err = process.stderr.read().decode()
+    assert (process.wait(timeout=120), err) == (0, "")
+
+
+@posix
+@pytest.mark.parametrize("way", ["pipe", pytest.param("terminal", marks=slow)])
+def test_no_screen_that_goes_away_ends_a_run(project, way):
+    """A reader that has seen enough (| head), or a terminal that is closed, with SIGHUP ignored."""
+    reading, writing = os.pipe() if way == "pipe" else os.openpty()
+    command = [sys.executable, "-c", RUN_TRAIN, *TINY, "--corpus=tiny", "--max_iters=40"]
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join([str(ROOT), str(ROOT / "tests")])}
+    screen = {"stdin": writing, "stdout": writing, "stderr": writing}
+    process = subprocess.Popen(command, env=environment, start_new_session=True, **screen)
+    os.close(writing)
+    assert os.read(reading, 1)
+    os.close(reading)
+    assert process.wait(timeout=120) == 0
+    last = checkpoint.load(project / "out" / "last.safetensors")
+    assert last.progress.step == 40
+
+
+@posix
+@pytest.mark.parametrize(
+    ("closed", "status", "out"), [(0, 2, b""), (1, 0, b""), (2, 0, b"en")], ids="in out err".split()
+)
+def test_a_stream_that_is_closed_is_nothing_and_stays_so(tmp_path, closed, status, out):
+    """No file that is opened takes its place, and only sample.py's text goes to stdout."""
+    start = "-" if closed == 0 else "en"
+    line = ["--checkpoint", MODEL, "--start", start, "--max_new_tokens=0", "--seed=1"]
+    command = [sys.executable, ROOT / "sample.py", *line]
+    pipes = dict.fromkeys(("stdout", "stderr"), subprocess.PIPE)
+    process = subprocess.Popen(command, preexec_fn=lambda: os.close(closed), **pipes)
+    said, err = process.communicate(timeout=120)
+    assert (process.returncode, said.rstrip(b"\n")) == (status, out)
+    assert err.count(b"\n") == (closed == 0) and b"Traceback" not in err
+
+
+RUN_TRAIN = """
+import signal, sys
+from pathlib import Path
+from conftest import main_of
+from sancho.command import terminal
+from sancho.text import sources
+signal.signal(signal.SIGHUP, signal.SIG_IGN)
+sources.DATA = Path("data")
+terminal.run_script(lambda: main_of("train.py", sys.argv[1:]))
+"""
