@@ -1,4 +1,4 @@
-"""Write the golden files: tiny models of every family, and what they say to a text.
+"""Write the golden files, a snapshot of GPT.forward: models of every family, and what they say.
 
     python tests/golden/make.py NAME...
 

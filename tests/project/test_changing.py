@@ -16,7 +16,7 @@ from sancho.convert.page import with_derived
 from sancho.presets import MINI
 
 BLOCK = re.compile(r"^```(\w+)\n(.*?)^```\n", re.MULTILINE | re.DOTALL)
-FILE = re.compile(r"`(sancho/[\w/]+\.(?:py|js))`")
+FILE = re.compile(r"`((?:sancho|page)/[\w/]+\.(?:py|js))`")
 NODE = shutil.which("node")
 NOTE = "sancho/numpy_model.py computes another function"
 
@@ -57,7 +57,7 @@ def agreement(copy: Path) -> str:
         console.log(message);
       }
     """
-    module = copy / "sancho" / "convert" / "page" / "engine" / "agreement.js"
+    module = copy / "page" / "engine" / "agreement.js"
     config = json.dumps(with_derived(MINI.model))
     words = [str(NODE), "--no-warnings", "--input-type=module", "-e", program, str(module), config]
     return subprocess.run(words, capture_output=True, encoding="utf-8", check=True).stdout.strip()
