@@ -1,6 +1,6 @@
 """Sphinx builds the site of the course from the front pages here and the chapters in notebooks/.
 
-npm ci
+npm ci --prefix page
 sphinx-build -nW site build/site
 
 The chapters are not executed. If the environment has GITHUB_REPOSITORY (OWNER/NAME), the site links
@@ -217,7 +217,7 @@ def bring_page(app: object, exception: Exception | None) -> None:
 def setup(app: object) -> None:
     """Called by Sphinx."""
     if not MATHJAX.is_file():
-        sys.exit("MathJax is missing; install it with: npm ci")
+        sys.exit("MathJax is missing; install it with: npm ci --prefix page")
     if REPOSITORY:
         app.tags.add("repository")
     app.connect("builder-inited", bring_course)

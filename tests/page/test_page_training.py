@@ -16,8 +16,9 @@ from golden.make import FOLDER as GOLDEN
 
 from sancho import checkpoint
 from sancho.config import ModelConfig, TrainConfig
-from sancho.convert import page, scripts, teaching_facts, with_derived
-from sancho.convert.page import FOLDER as PAGE
+from sancho.convert import page, scripts
+from sancho.convert.page import teaching_facts, with_derived
+from sancho.convert.scripts import FOLDER as PAGE
 from sancho.errors import OtherFunction
 from sancho.optim import Arrays
 from sancho.presets import MINI
