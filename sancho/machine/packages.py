@@ -15,7 +15,7 @@ LONGEST_REASON = 200  # characters
 NAMES = {"numpy": "NumPy", "torch": "PyTorch"}
 WITHOUT_TORCH = "; sample.py (without --device) and docs/index.html write without PyTorch"
 OWN_PYTHON = Path(".venv", "Scripts" if os.name == "nt" else "bin", "python")
-FOR_A_CPU = " --extra-index-url https://download.pytorch.org/whl/cpu (for a GPU leave that out)"
+FOR_A_CPU = "--index-url https://download.pytorch.org/whl/cpu (for a GPU leave that out)"
 
 
 def problem(package: str) -> str:
@@ -57,14 +57,27 @@ def _reason(error: BaseException) -> str:
 
 
 def _installation(packages: str) -> str:
-    """Return the command that installs packages for this Python, or for one that may have them."""
-    cpu = FOR_A_CPU if "torch" in packages else ""
+    """Return the commands that install packages for this Python, or for one that may have them."""
     if not _is_managed():
-        return f"{python()} -m pip install {packages}{cpu}"
+        return ", then ".join(_commands(python(), packages))
     root = Path(__file__).resolve().parents[2]
     requirements = _quoted(os.path.relpath(root / "requirements.txt"))
-    environment = f"{python()} -m venv .venv && {OWN_PYTHON} -m pip install -r {requirements}"
-    return f"make an environment of your own: {environment}{FOR_A_CPU}; then start {OWN_PYTHON}"
+    commands = [f"{python()} -m venv .venv"]
+    commands += _commands(str(OWN_PYTHON), f"torch -r {requirements}")
+    return f"make an environment of your own: {', then '.join(commands)}; then start {OWN_PYTHON}"
+
+
+def _commands(interpreter: str, packages: str):
+    """Return the commands of pip for packages; PyTorch comes from an index of its own."""
+    words = packages.split()
+    options = [word for word in words if word.startswith("--")]
+    others = [word for word in words if word not in ["torch", *options]]
+    commands = []
+    if "torch" in words:
+        commands.append([*options, "torch", FOR_A_CPU])
+    if others:
+        commands.append([*options, *others])
+    return [f"{interpreter} -m pip install {' '.join(line)}" for line in commands]
 
 
 def _is_managed() -> bool:
