@@ -344,6 +344,11 @@ def test_content_of_another_kind_or_not_complete(tmp_path, content, tensors, par
         refuse(forge(tmp_path / "x", changed, tensors))
 
 
+@pytest.mark.parametrize("forged", ["AAAA", "!", 3, None, "AAAAAA=="])
+def test_a_proof_that_cannot_be_read_is_damage(tmp_path, content, tensors, forged):
+    assert "is damaged" in refuse(forge(tmp_path / "x", content | {"proof": forged}, tensors))
+
+
 @pytest.mark.parametrize("number", [NAN, -INFINITE])
 def test_a_proof_that_is_not_finite_is_damage(tmp_path, saved, content, tensors, number):
     """No logits would differ from it."""

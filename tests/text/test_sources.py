@@ -1,4 +1,4 @@
-"""What --corpus stands for: names, files, folders, patterns, the network; and the text of a run."""
+"""What --corpus stands for: names, files, folders, patterns, the network."""
 
 import errno
 import os
@@ -12,11 +12,9 @@ from pathlib import Path
 import pytest
 from conftest import names_in, use_data
 
-from sancho.checkpoint import Checkpoint, pretrained
+from sancho.checkpoint import pretrained
 from sancho.errors import MissingFile, UserError
-from sancho.run.learned import kept_corpus, learned_corpus
 from sancho.text import sources
-from sancho.text.corpus import Corpus
 from sancho.text.sources import corpus_of
 
 TITLE = "El ingenioso hidalgo don Quijote de la Mancha"
@@ -144,6 +142,15 @@ def test_a_text_is_called_by_its_file(data, file, name):
     assert corpus_of([Path(file).absolute()]).name == name
 
 
+def test_a_refused_reading_is_no_damage(data, monkeypatch):
+    def refusing(path: Path) -> bytes:
+        raise OSError(errno.EIO, os.strerror(errno.EIO), str(path))
+
+    monkeypatch.setattr(Path, "read_bytes", refusing)
+    with pytest.raises(OSError, match="Input/output error"):
+        corpus_of("apocrifo")
+
+
 # --- the network ----------------------------------------------------------------------------
 
 
@@ -250,74 +257,6 @@ def test_the_error_says_what_a_server_answered(monkeypatch):
     words = r": IncompleteRead\(10 bytes read, 999 more expected\)\); get https://"
     with pytest.raises(sources.FetchError, match=words):
         sources.fetch("shakespeare")
-
-
-# --- the text of a checkpoint ---------------------------------------------------------------
-
-
-def checkpoint_of(corpus: Corpus) -> Checkpoint:
-    return replace(
-        pretrained(),
-        corpus_name=corpus.name,
-        corpus_sha256=corpus.sha256,
-        corpus_lengths=corpus.lengths,
-    )
-
-
-def test_the_text_beside_a_checkpoint_is_read_as_it_stands(data):
-    """It was clean; what would be cleaned off today stays."""
-    ours = Corpus.of("mine", ["uno  \n" * 9, "dos\n" * 9])
-    path = Path("best.safetensors")
-    write(Path("corpus.txt"), ours.text)
-    found = kept_corpus(path, checkpoint_of(ours))
-    assert (found.name, found.text, found.lengths) == (ours.name, ours.text, ours.lengths)
-    assert (found.sha256, found.val.tolist()) == (ours.sha256, ours.val.tolist())
-    assert learned_corpus(path, checkpoint_of(ours)).text == ours.text
-
-
-@pytest.mark.parametrize("lengths", [(54, 36), (36, 54), (90,), (89,), ()])
-@pytest.mark.parametrize("change", [lambda text: text, lambda text: text.replace("o", "a", 1)])
-def test_a_text_beside_a_checkpoint_that_is_another_is_an_error(data, lengths, change):
-    ours = Corpus.of("mine", ["uno  \n" * 9, "dos\n" * 9])
-    write(Path("corpus.txt"), change(ours.text))
-    saved = replace(checkpoint_of(ours), corpus_lengths=lengths)
-    if change("o") == "o" and lengths == ours.lengths:
-        assert kept_corpus(Path("x"), saved)
-        return
-    with pytest.raises(UserError, match=r"corpus\.txt is not the text that x learned from; put"):
-        kept_corpus(Path("x"), saved)
-
-
-def test_a_refused_reading_is_no_damage(data, monkeypatch):
-    ours = Corpus.of("mine", ["uno\n" * 9])
-    write(Path("corpus.txt"), ours.text)
-
-    def refusing(path: Path) -> bytes:
-        raise OSError(errno.EIO, os.strerror(errno.EIO), str(path))
-
-    monkeypatch.setattr(Path, "read_bytes", refusing)
-    for read in (kept_corpus, learned_corpus):
-        with pytest.raises(OSError, match="Input/output error"):
-            read(Path("x"), checkpoint_of(ours))
-    with pytest.raises(OSError, match="Input/output error"):
-        corpus_of("corpus.txt")
-
-
-def test_a_checkpoint_that_lies_alone_asks_for_its_text_or_finds_it_by_name(data, offer):
-    path = Path("best.safetensors")
-    alone = checkpoint_of(Corpus.of("mine", ["uno\n" * 9]))
-    assert kept_corpus(path, alone) is None
-    words = r"best.safetensors learned from mine, but corpus.txt is not beside it; give .* --corpus"
-    with pytest.raises(MissingFile, match=words):
-        learned_corpus(path, alone)
-    with pytest.raises(MissingFile, match="learned from a text without a name"):
-        learned_corpus(path, replace(alone, corpus_name=""))
-    offer(BOOK)
-    quijote = checkpoint_of(Corpus.of("quijote", [CLEAN]))
-    assert kept_corpus(path, quijote) is None  # nothing is downloaded
-    assert learned_corpus(path, quijote).text == CLEAN
-    assert kept_corpus(path, quijote).text == CLEAN
-    assert kept_corpus(path, replace(quijote, corpus_sha256="0" * 64)) is None
 
 
 def test_an_installed_package_keeps_texts_in_the_current_folder(tmp_path):
