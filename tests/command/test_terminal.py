@@ -280,6 +280,24 @@ def test_a_second_ctrl_c_stops_at_once():
 
 
 @posix
+def test_after_the_block_one_of_several_processes_hears_no_signal():
+    """So that none is killed while another one still saves."""
+    after = []
+    numbers = [signal.SIGINT, signal.SIGTERM, signal.SIGHUP]
+    ours = {number: signal.signal(number, lambda n, _: after.append(n)) for number in numbers}
+    try:
+        with terminal.stop_signals(alone=False) as received:
+            signal.raise_signal(signal.SIGTERM)
+        for number in numbers:
+            signal.raise_signal(number)
+    finally:
+        for number, handler in ours.items():
+            signal.signal(number, handler)
+    assert received[0] == signal.SIGTERM
+    assert after == []
+
+
+@posix
 def test_where_nohup_keeps_a_closed_terminal_from_us_it_is_not_heard(monkeypatch):
     before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
     with terminal.stop_signals(alone=True) as received:

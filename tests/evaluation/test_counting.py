@@ -60,3 +60,16 @@ def test_losses_are_those_of_the_formulas(train):
         for longest in range(1, 5)
     ]
     np.testing.assert_allclose(found, expected, rtol=1e-12)
+
+
+def test_sequences_of_eight_characters_are_counted():
+    """The eighth is sure after these seven, and after no six."""
+    random = np.random.default_rng(3)
+    pieces = [np.append(random.integers(2, size=7), 0) for _ in range(4000)]
+    for piece in pieces:
+        piece[7] = 2 + piece[0]  # what comes follows from seven characters before
+    ids = np.concatenate(pieces)
+    losses = kneser_ney_losses(ids[:-800], ids[-800:], 4)
+    assert len(losses) == 8
+    at_ends = losses[:, 7::8].mean(1)
+    assert at_ends[7] < 0.2 < at_ends[6]

@@ -9,9 +9,10 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
-from contextlib import redirect_stderr, redirect_stdout, suppress
+from contextlib import nullcontext, redirect_stderr, redirect_stdout, suppress
 from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 
 import conftest
 import pytest
@@ -31,7 +32,7 @@ from conftest import (
 
 from sancho import checkpoint
 from sancho.command import terminal
-from sancho.errors import UserError
+from sancho.errors import LOG, UserError
 from sancho.machine.distributed import World, process_group
 from sancho.run.batches import Batches
 from sancho.text import sources
@@ -274,14 +275,55 @@ def test_what_is_left_of_torchrun_is_one_line(monkeypatch, left, words):
         pytest.fail("there is nobody")
 
 
-@pytest.fixture
-def one_of_two(monkeypatch):
-    """Be the first of two processes that have found each other."""
-    for name, value in {"WORLD_SIZE": 2, "RANK": 0, "LOCAL_RANK": 0, "MASTER_PORT": 1}.items():
+@pytest.fixture(params=[0])
+def one_of_two(request, monkeypatch) -> SimpleNamespace:
+    """Be a process of two, the first if nothing else is said, that have found each other."""
+    rank = request.param
+    seen = SimpleNamespace(slept=0, left=0, store=None)
+    found = dist.HashStore()
+    for name, value in {
+        "WORLD_SIZE": 2,
+        "RANK": rank,
+        "LOCAL_RANK": rank,
+        "MASTER_PORT": 1,
+    }.items():
         monkeypatch.setenv(name, str(value))
-    monkeypatch.setattr(dist, "rendezvous", lambda address: iter([(dist.HashStore(), 0, 2)]))
-    monkeypatch.setattr(dist, "init_process_group", lambda backend, **options: None)
-    monkeypatch.setattr(dist, "destroy_process_group", lambda: None)
+
+    def begin(backend: str, *, store: dist.Store, **options: object) -> None:
+        seen.store = store
+
+    def sleep(seconds: float) -> None:
+        seen.slept += seconds
+
+    def leave() -> None:
+        seen.left += 1
+
+    monkeypatch.setattr(dist, "rendezvous", lambda address: iter([(found, rank, 2)]))
+    monkeypatch.setattr(dist, "init_process_group", begin)
+    monkeypatch.setattr(dist, "destroy_process_group", leave)
+    monkeypatch.setattr(time, "sleep", sleep)
+    monkeypatch.setattr(LOG, "disabled", False)
+    return seen
+
+
+def test_what_an_attempt_of_torchrun_has_left_is_not_read_by_the_next(one_of_two, monkeypatch):
+    """Its processes find each other at the same place as those of the attempt before."""
+    for attempt in ("2", "3"):
+        monkeypatch.setenv("TORCHELASTIC_RESTART_COUNT", attempt)
+        with process_group():
+            assert not one_of_two.store.check(["left"])
+            one_of_two.store.set("left", attempt)
+    assert one_of_two.left == 2
+
+
+@pytest.mark.parametrize("one_of_two", [0, 1], indirect=True)
+def test_an_error_in_all_processes_is_told_by_the_first_while_the_others_wait(one_of_two):
+    """torchrun ends all of them as soon as one has ended, perhaps before it has spoken."""
+    with pytest.raises(UserError, match="wrong"), process_group() as world:
+        assert LOG.disabled == (not world.is_first)
+        raise UserError("something is wrong")
+    assert (one_of_two.slept >= 5) == (not world.is_first)
+    assert one_of_two.left == 1
 
 
 # What gloo says, and NCCL in the last one.
@@ -331,3 +373,18 @@ def test_each_process_needs_a_gpu_of_its_own(monkeypatch):
         World(2, 10).choose_gpu(torch.device("cuda"))
     World().choose_gpu(torch.device("cuda"))  # alone anything goes
     assert chosen == [1]
+
+
+@pytest.mark.parametrize("place", [None, *range(15)])
+def test_texts_whose_digests_differ_in_a_digit_are_different(monkeypatch, place):
+    """Of two processes, each of which gives its numbers to the other."""
+    ours = "0123456789abcdef" * 4
+    theirs = ours if place is None else f"{ours[:place]}f{ours[place + 1 :]}"
+    given = []
+    monkeypatch.setattr(World, "max", lambda self, number: given.append(number) or number)
+    World(1, 2).require_same_text(theirs)
+    others = iter(given)
+    monkeypatch.setattr(World, "max", lambda self, number: max(number, next(others)))
+    expected = nullcontext() if place is None else pytest.raises(UserError, match="different texts")
+    with expected:
+        World(0, 2).require_same_text(ours)

@@ -5,6 +5,7 @@ import multiprocessing
 import os
 import re
 import stat
+import subprocess
 import sys
 import threading
 from collections.abc import Iterator
@@ -15,7 +16,7 @@ from pathlib import Path
 
 import filelock
 import pytest
-from conftest import names_in, start_process
+from conftest import ROOT, names_in, start_process
 
 from sancho.errors import MissingFile, UserError
 from sancho.machine import files
@@ -197,3 +198,30 @@ def test_a_refused_unlock_is_no_error(tmp_path, monkeypatch):
         monkeypatch.setattr(filelock.FileLock, "release", refusing)
     monkeypatch.undo()
     filelock.FileLock(tmp_path / "folder" / ".lock", is_singleton=True).release(force=True)
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="here: no links of POSIX")
+def test_a_link_to_a_folder_is_the_folder(tmp_path):
+    """To other processes, and to this one: else it would wait for itself."""
+    (tmp_path / "link").symlink_to(tmp_path / "folder")
+    lock = f"FolderLock({str(tmp_path / 'link')!r}).acquire()"
+    code = f"from sancho.machine.files import FolderLock; {lock}"
+    command = [sys.executable, "-c", f"import sys; sys.path.insert(0, {str(ROOT)!r}); {code}"]
+    with locked(tmp_path / "folder"), locked(tmp_path / "link"):
+        done = subprocess.run(command, capture_output=True, text=True)
+    assert "is in use by another process" in done.stderr
+    assert subprocess.run(command).returncode == 0
+
+
+@pytest.mark.parametrize("number", [errno.EROFS, errno.EACCES], ids=errno.errorcode.get)
+def test_a_folder_that_cannot_be_written_is_an_error_and_no_note(
+    tmp_path, monkeypatch, caplog, number
+):
+    def refuse(*_: object, **__: object) -> None:
+        raise OSError(number, os.strerror(number))
+
+    monkeypatch.setattr(filelock.FileLock, "acquire", refuse)
+    words = rf"out can't be written \({os.strerror(number)}\); choose another folder$"
+    with pytest.raises(UserError, match=words), locked(tmp_path / "out"):
+        pytest.fail("it can't be written")
+    assert caplog.messages == []

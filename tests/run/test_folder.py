@@ -5,6 +5,7 @@ import json
 import os
 import shutil
 import sys
+import time
 from collections.abc import Callable
 from contextlib import nullcontext, suppress
 from dataclasses import replace
@@ -17,11 +18,13 @@ from conftest import (
     ARGS,
     CPU,
     assert_refused,
+    be_train,
     contents,
     corpus_from,
     everything,
     folder_at,
     run,
+    start_process,
     watch_reports,
 )
 from test_files import somebody
@@ -540,3 +543,45 @@ def test_tensorboard_shows_what_metrics_hold_after_a_resume_too(out, corpus):
         assert seen == [(step, pytest.approx(value, rel=1e-6)) for step, value in expected]
     begin_another(out, corpus)  # it removes the events, which are those of the run that it replaces
     assert [*folder.events.iterdir()] == []
+
+
+def wait_for(*paths: Path) -> None:
+    """Wait until one of them is there."""
+    end = time.monotonic() + 60
+    while not any(path.exists() for path in paths):
+        assert time.monotonic() < end, paths
+        time.sleep(0.001)
+
+
+def begin_beside(project: Path, me: int) -> None:
+    """Begin a run when the other one is about to, and make no step until that has begun or ended.
+
+    Neither sees anything of the other in the folder, whichever is the faster one.
+    """
+    mine, others = (str(project / f"{number} ") for number in (me, 1 - me))
+    begin = RunFolder.begin
+
+    def begin_together(*args: object, **options: object) -> None:
+        Path(f"{mine}is ready").touch()
+        wait_for(Path(f"{others}is ready"))
+        begin(*args, **options)
+        Path(f"{mine}has begun").touch()
+        wait_for(Path(f"{others}has begun"), Path(f"{others}has ended"))
+
+    RunFolder.begin = begin_together
+    try:
+        be_train(project, str(me), *ARGS, "--max_iters=2", f"--out_dir={project / 'both'}")
+    finally:
+        Path(f"{mine}has ended").touch()
+
+
+@posix
+def test_of_two_runs_in_one_new_folder_one_is_refused(project, server_of_processes):
+    processes = [start_process(begin_beside, project, me) for me in range(2)]
+    for process in processes:
+        process.join(120)
+    assert sorted(process.exitcode for process in processes) == [0, 2]
+    refused = [process.exitcode for process in processes].index(2)
+    said = (project / f"{refused}.txt").read_text(encoding="utf-8").splitlines()[-1]
+    assert "both is in use by another process" in said
+    assert checkpoint.load(project / "both" / "last.safetensors").progress.step == 2

@@ -2,6 +2,7 @@
 
 import itertools
 import re
+import unicodedata
 
 import pytest
 from conftest import TEXT, assert_refused, run, succeed
@@ -91,3 +92,10 @@ def test_a_text_that_is_interrupted_is_no_error_with_a_traceback(trained, monkey
     result = run("sample.py", "--max_new_tokens=20")
     assert (result.status, result.err) == (130, "\ninterrupted\n")
     assert result.out == whole[: 1 + 12]
+
+
+def test_a_stop_text_may_be_typed_with_an_accent_of_its_own():
+    line = ["--checkpoint=pretrained", "--start=no tenía la raz", "--max_new_tokens=12"]
+    assert succeed("sample.py", *line).out.startswith("no tenía la razón, ")
+    for accent in ("ó", unicodedata.normalize("NFD", "ó")):
+        assert succeed("sample.py", *line, "--stop", f"{accent}n").out == "no tenía la raz\n"

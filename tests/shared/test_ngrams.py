@@ -75,3 +75,10 @@ def test_of_a_long_text_pieces_from_all_over_it_are_counted(monkeypatch):
     ids = np.arange(6400) // 1600  # the n-grams of four letters, each in its quarter
     keys = ngrams.vocabulary(ids, 2, 100)
     assert {key_by_hand((i, i)) for i in range(4)} <= set(keys.tolist())
+
+
+def test_ngrams_of_all_of_a_book_are_counted():
+    """As of 2^23 characters; so the last sentence of a book has its rows, too."""
+    ids = np.tile(np.arange(1, 5, dtype=np.uint8), 2**19)  # two million characters
+    ids[-64:] = np.tile(np.array([7, 9], np.uint8), 32)
+    assert key_by_hand((7, 9)) in ngrams.vocabulary(ids, 2, 64)
