@@ -414,3 +414,22 @@ def test_a_refused_reading_says_why_and_is_no_damage(tmp_path, saved, monkeypatc
 
 def test_a_checkpoint_shows_its_options_and_not_its_numbers(saved):
     assert len(repr(saved)) < 3000 and "n_embd" in repr(saved)
+
+
+class PanicException(BaseException):
+    """As safetensors raises it, which is written in Rust."""
+
+
+@pytest.mark.parametrize("call", ["save", "load"])
+def test_where_safetensors_panics_memory_is_short(tmp_path, saved, monkeypatch, call):
+    path = tmp_path / "x"
+    checkpoint.save(path, saved)
+    before = path.read_bytes()
+
+    def panic(*_: object) -> None:
+        raise PanicException("capacity overflow")
+
+    monkeypatch.setattr(safetensors.numpy, call, panic)
+    with pytest.raises(MemoryError, match="capacity overflow"):
+        checkpoint.save(path, saved) if call == "save" else checkpoint.load(path)
+    assert path.read_bytes() == before

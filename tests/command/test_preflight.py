@@ -8,10 +8,29 @@ import sys
 import pytest
 from conftest import ROOT
 
+posix = pytest.mark.skipif(sys.platform == "win32", reason="here: no signals of POSIX")
 INTERRUPTED = "import os, signal, sys; os.kill(os.getpid(), signal.SIGINT); sys.exit('not heard')"
 
 
-@pytest.mark.skipif(sys.platform == "win32", reason="here: no signals of POSIX")
+@posix
+@pytest.mark.parametrize("script", ["train.py", "sample.py", "evaluate.py", "convert.py"])
+def test_an_interrupt_while_packages_are_imported_is_one_line(tmp_path, script):
+    (tmp_path / "numpy.py").write_text(INTERRUPTED)
+    command = [sys.executable, ROOT / script, *(["to-page"] if script == "convert.py" else [])]
+    environment = os.environ | {"PYTHONPATH": str(tmp_path)}
+    done = subprocess.run(
+        command,
+        cwd=tmp_path,
+        env=environment,
+        capture_output=True,
+        timeout=60,
+        # Where the tests run in the background, the signal is ignored.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (130, b"", b"\ninterrupted\n")
+
+
+@posix
 def test_a_ctrl_c_that_the_shell_lets_a_script_ignore_is_not_heard(tmp_path):
     """As in the background of another script, whose Ctrl+C is not meant for it."""
     (tmp_path / "numpy.py").write_text(INTERRUPTED)

@@ -249,6 +249,7 @@ def fail(error: BaseException) -> None:
     [
         (lambda: fail(UserError("one\n  two\r\n\tthree")), "one two three\n"),
         (lambda: fail(OSError(28, "No space left", "out/last.tmp")), "out/last.tmp: No space left"),
+        (lambda: fail(OSError(errno.EIO, "Input/output error")), "Input/output error; nothing"),
         (lambda: np.empty(2**60, dtype=np.uint8), "not enough memory"),
         (lambda: torch.empty(2**60, dtype=torch.uint8), "not enough memory"),
         (lambda: fail(torch.OutOfMemoryError("CUDA out of memory. Tried")), "not enough memory"),

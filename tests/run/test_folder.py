@@ -512,6 +512,7 @@ def test_where_every_save_is_refused_the_run_goes_on_and_its_end_is_an_error(pro
     assert result.status == 2
     assert notes and all(note.startswith("note: not saved (No space left on ") for note in notes)
     assert last.startswith("train.py: error: ") and last == result.err.splitlines()[-1]
+    assert last.endswith("go on with --resume --out_dir out: what was saved before is intact")
     assert [line["step"] for line in lines_of(project / "out")] == [1, 2, 3]
 
 

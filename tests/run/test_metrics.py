@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from sancho.checkpoint import Origin, Progress
+from sancho.run.curve import draw_curve
 from sancho.run.metrics import begin_metrics, origin_of, read_metrics
 
 ORIGIN = Origin("a1", "0" * 64, (3,))
@@ -62,3 +63,22 @@ def test_where_the_disk_refuses_the_lines_of_a_run_that_goes_on_they_stay(
     with pytest.raises(OSError, match="No space left"):
         begin_metrics(path, ORIGIN, Progress(step=2))
     assert path.read_bytes() == before
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        '{"step": 1}',
+        '{"step": 1, "val_loss": "low"}',
+        '{"step": 0, "train_loss": 1.0, "seconds": 1}',
+        '{"step": 1, "train_loss": [1], "seconds": 1e30}',
+        '{"step": 1, "train_loss": -3, "seconds": -1e30}',
+        '{"step": 1' + "0" * 40 + "}",
+        NESTED,
+    ],
+)
+def test_whatever_line_somebody_added_the_run_goes_on_and_has_its_curve(path, line):
+    path.write_text(f"{path.read_text('utf-8')}{line}\n", encoding="utf-8")
+    begin_metrics(path, ORIGIN, Progress(step=4))
+    assert steps_in(path)[:4] == [1, 2, 3, 4]
+    assert "<svg" in draw_curve(read_metrics(path))

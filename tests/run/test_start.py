@@ -1,10 +1,14 @@
-"""The lines with which a run begins: what is told of its text."""
+"""The lines with which a run begins: what is told of its text and its validation part."""
 
 from pathlib import Path
 
+import pytest
 from conftest import corpus_from
+from runs import start, train_config
 
-from sancho.run.start import describe_text
+from sancho.run.plan import NOTHING
+from sancho.run.start import Run, describe, describe_text
+from sancho.text.corpus import Corpus
 
 LINE = "En un lugar de la Mancha, de cuyo nombre no quiero acordarme.\n"
 
@@ -37,3 +41,17 @@ def test_many_characters_that_occur_once_are_told_and_a_few_are_not():
     assert said.startswith("note: 60 characters occur only once, too seldom to be learned; if they")
     assert said.endswith("…")
     assert notes_on(strays[:20] + LINE * 20) == []
+
+
+@pytest.mark.parametrize(
+    ("texts", "words"),
+    [
+        ([LINE * 20], "the last tenth of the text, 124 characters"),
+        (["uno dos\n" * 60, "XYZW!\n" * 60], "the last tenth of each of 2 files, 84 characters"),
+    ],
+)
+def test_what_is_not_trained_on_is_told(texts, words):
+    corpus = Corpus.of("mine", texts)
+    run = Run(start(corpus, train_config()), corpus, NOTHING, {})
+    said = f"validation part: {words} that are not trained on"
+    assert said in describe(run, Path("out")).splitlines()

@@ -1,8 +1,11 @@
 """sample.py as it is typed: what is written, and where."""
 
+import errno
 import itertools
+import os
 import re
 import unicodedata
+from pathlib import Path
 
 import pytest
 from conftest import TEXT, assert_refused, run, succeed
@@ -99,3 +102,16 @@ def test_a_stop_text_may_be_typed_with_an_accent_of_its_own():
     assert succeed("sample.py", *line).out.startswith("no tenía la razón, ")
     for accent in ("ó", unicodedata.normalize("NFD", "ó")):
         assert succeed("sample.py", *line, "--stop", f"{accent}n").out == "no tenía la raz\n"
+
+
+def test_a_disk_that_fails_at_the_start_text_is_one_line(project, monkeypatch):
+    read_bytes = Path.read_bytes
+
+    def reading(path: Path) -> bytes:
+        if path.name == "tiny.txt":
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+        return read_bytes(path)
+
+    monkeypatch.setattr(Path, "read_bytes", reading)
+    done = run("sample.py", "--checkpoint=pretrained", "--start=FILE:tiny.txt")
+    assert_refused(done, "sample.py", os.strerror(errno.EIO))

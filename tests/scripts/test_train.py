@@ -37,6 +37,7 @@ from sancho.run import folder as run_folder
 from sancho.run.report import Report
 from sancho.shared.weights import count_parameters
 from sancho.text import sources
+from sancho.text.corpus import Corpus
 from sancho.training import TrainingLoop
 
 pytestmark = pytest.mark.usefixtures("project")
@@ -320,3 +321,39 @@ def test_a_run_can_be_read_but_not_touched_while_it_goes_on(trained, server_of_p
             assert_refused(result, "train.py", "out is in use by another process; wait for it")
         assert len(succeed("sample.py", "--start=En", "--max_new_tokens=9").out) == 12
     assert contents(trained) == before
+
+
+def test_a_run_that_was_made_while_another_began_stays(project, monkeypatch):
+    corpus_of = sources.corpus_of
+
+    def meanwhile(*args: object) -> Corpus:
+        monkeypatch.setattr(sources, "corpus_of", corpus_of)
+        conftest.train_quietly(project, Path("out"), 3)
+        meanwhile.made = contents(Path("out"))
+        return corpus_of(*args)
+
+    monkeypatch.setattr(sources, "corpus_of", meanwhile)
+    done = run("train.py", *TINY, "--corpus=tiny", "--max_iters=2")
+    assert_refused(done, "train.py", "out holds a run already; go on with it (--resume)")
+    assert contents(Path("out")) == meanwhile.made
+
+
+@pytest.mark.parametrize("harm", ["gone", "damaged"])
+def test_a_run_that_is_done_shows_its_result_without_the_best(trained, harm):
+    best = trained / "best.safetensors"
+    best.unlink() if harm == "gone" else best.write_bytes(best.read_bytes()[:-9])
+    done = succeed("train.py", "--resume")
+    assert "it is done" in done.err and "validation loss" in done.err and done.out
+    assert best.name in done.err.partition("note: ")[2]
+    if harm == "damaged":  # it is kept: something of it may be wanted
+        assert (trained / f"{best.name}.damaged").exists()
+
+
+def test_a_run_whose_first_evaluation_was_the_best_is_told(project):
+    """Without learning nothing gets better."""
+    line = ["--max_iters=2", "--eval_interval=1"]
+    still = [f"--{name}learning_rate=0" for name in ("", "muon_", "ngram_")]
+    words = "note: the first evaluation, at step 1, was the best"
+    assert words in train_tiny(*line, *still).err
+    assert words not in train_tiny(*line, "--out_dir=other").err
+    assert checkpoint.load("other/best.safetensors").progress.step == 2
