@@ -8,6 +8,7 @@ import runpy
 import shutil
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import redirect_stderr, redirect_stdout
 from dataclasses import is_dataclass
@@ -380,3 +381,31 @@ def last_of(out: str | Path) -> checkpoint.Checkpoint:
 
 def first_line(result: SimpleNamespace) -> str:
     return result.err.splitlines()[0]
+
+
+# How what the regular expressions of the project look for begins, and what they repeat.
+BEGINNINGS = (
+    "",
+    "x",
+    "*",
+    "*** START OF",
+    "*** START OF THE PROJECT GUTENBERG EBOOK",
+    "<!--",
+    "&#",
+    "Dijo. Yo",
+    "file:",
+)
+REPEATED = [*' \t\n\\*><[-.!?…»”")1&;xÃÂ\u0301', "* ", ". a", ".»", "&#1", "-->", "- "]
+REPEATED += ["*** END OF THE PROJECT GUTENBERG\n", ".txt"]
+
+
+def assert_read_in_no_time(read: Callable[[str], object]) -> None:
+    """Assert that a text takes as long as it is, and not as the square of that.
+
+    20 seconds are ten times what all these texts take; a single one takes longer in its square.
+    """
+    begun = time.process_time()
+    for beginning in BEGINNINGS:
+        for repeated in REPEATED:
+            read(f"{beginning}{repeated * (30_000 // len(repeated))}x\n")
+            assert time.process_time() - begun < 20, (beginning, repeated)

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 from architectures import EACH_CHOICE, POSITIONS, SMALL, ReadByTorch
-from conftest import random_gpt
+from conftest import assert_read_in_no_time, random_gpt
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
@@ -391,3 +391,12 @@ def test_a_text_in_place_of_ids_is_told():
     model = GPT(SMALL)
     with pytest.raises(TypeError, match=r"the prompt is a text; give its ids: tokenizer\.encode"):
         next(generate(model, "Hola", max_new_tokens=1))
+
+
+def test_a_long_run_of_a_character_to_stop_at_is_read_in_no_time():
+    def stop(text: str) -> None:
+        gate = StopAt([text])
+        for character in text[:3]:
+            gate.push(character)
+
+    assert_read_in_no_time(stop)

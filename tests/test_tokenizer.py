@@ -5,6 +5,7 @@ import unicodedata
 
 import numpy as np
 import pytest
+from conftest import assert_read_in_no_time
 from hypothesis import example, given
 from hypothesis import strategies as st
 
@@ -128,3 +129,12 @@ def test_nearest_does_not_guess_where_nothing_is_near():
     message = message_for("ê🐴", "nearest")
     assert "'🐴' at position 1 (nothing near it)" in message
     assert message.endswith("--unknown skip")
+
+
+def test_a_long_run_of_a_character_is_encoded_in_no_time():
+    def encode(text: str) -> None:
+        tokenizer = CharTokenizer.from_text(text)
+        tokenizer.encode(text)
+        tokenizer.require_known(text, "--stop")
+
+    assert_read_in_no_time(encode)

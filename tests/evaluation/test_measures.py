@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from conftest import ROOT, corpus_from, random_gpt
+from conftest import ROOT, assert_read_in_no_time, corpus_from, random_gpt
 
 import evaluate
 from evaluate import SAMPLINGS, Measures, as_text
@@ -196,3 +196,7 @@ def test_copies_are_those_found_by_trying_all(seed, length):
     assert copied(text, source, length).tolist() == expected
     assert any(expected) and not all(expected)
     assert longest_copy(text, source, length) == longest_by_hand(text, source, length)
+
+
+def test_words_of_a_long_run_of_a_character_are_found_in_no_time():
+    assert_read_in_no_time(words_of)

@@ -8,8 +8,9 @@ import unicodedata
 from pathlib import Path
 
 import pytest
-from conftest import TEXT, assert_refused, run, succeed
+from conftest import TEXT, assert_read_in_no_time, assert_refused, run, succeed
 
+import sample
 from sancho import generate as sancho_generate
 
 pytestmark = pytest.mark.usefixtures("project")
@@ -115,3 +116,7 @@ def test_a_disk_that_fails_at_the_start_text_is_one_line(project, monkeypatch):
     monkeypatch.setattr(Path, "read_bytes", reading)
     done = run("sample.py", "--checkpoint=pretrained", "--start=FILE:tiny.txt")
     assert_refused(done, "sample.py", os.strerror(errno.EIO))
+
+
+def test_a_long_run_of_a_character_to_continue_is_read_in_no_time():
+    assert_read_in_no_time(sample.read_start)

@@ -3,13 +3,22 @@
 import codecs
 import gzip
 import re
+import time
 
 import pytest
+from conftest import assert_read_in_no_time
 from hypothesis import given
 from hypothesis import strategies as st
 
 from sancho.errors import UserError
-from sancho.text.clean import beginning, clean_text, codec_name, read_text, what_is_odd
+from sancho.text.clean import (
+    WEB_PAGE,
+    beginning,
+    clean_text,
+    codec_name,
+    read_text,
+    what_is_odd,
+)
 
 LINE = "«¿Señor, qué gigantes?», dijo Sancho Panza\n"
 
@@ -266,3 +275,25 @@ def test_a_text_of_another_encoding_is_not_called_damaged_for_two_letters_that_a
     """É» in windows-1252 are the bytes of ɻ in UTF-8."""
     said = refused((LINE * 3 + "«¡SÍ, Y POR QUÉ»\n").encode("windows-1252"))
     assert "; it may be --encoding windows-1252 («" in said and "damaged" not in said
+
+
+@pytest.mark.parametrize(
+    "read",
+    [
+        clean_text,
+        odd_of,
+        WEB_PAGE.match,
+        lambda text: read_text(text.encode("windows-1252", "replace"), "text", "cp850"),
+    ],
+)
+def test_a_long_run_of_a_character_is_read_in_no_time(read):
+    assert_read_in_no_time(read)
+
+
+def test_a_text_laid_out_with_blanks_is_read_in_no_time():
+    """As pdftotext -layout does, which puts 80 of them before a line."""
+    begun = time.process_time()
+    text = (" " * 80 + "de cuyo nombre no quiero acordarme\n") * 8000
+    text += f"En un lugar{' ' * 1_000_000}de la Mancha\n"
+    assert clean_text(text) == text
+    assert time.process_time() - begun < 2
