@@ -79,6 +79,6 @@ def test_where_the_disk_refuses_the_lines_of_a_run_that_goes_on_they_stay(
 )
 def test_whatever_line_somebody_added_the_run_goes_on_and_has_its_curve(path, line):
     path.write_text(f"{path.read_text('utf-8')}{line}\n", encoding="utf-8")
+    assert "<svg" in draw_curve(read_metrics(path))
     begin_metrics(path, ORIGIN, Progress(step=4))
     assert steps_in(path)[:4] == [1, 2, 3, 4]
-    assert "<svg" in draw_curve(read_metrics(path))
