@@ -4,8 +4,6 @@ import re
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
-from contextlib import nullcontext
 from copy import deepcopy
 from dataclasses import replace
 
@@ -13,7 +11,7 @@ import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
-from architectures import SMALL, ReadByTorch, assert_close
+from architectures import ReadByTorch, assert_close
 from conftest import CPU, ROOT, assert_same_arrays, corpus_from, randomise
 from runs import (
     ALL_PRESETS,
@@ -37,11 +35,9 @@ from runs import (
 
 from sancho import checkpoint
 from sancho import model as model_module
-from sancho.errors import UserError
 from sancho.generate import continue_texts
 from sancho.loss import cross_entropy
 from sancho.machine.seeds import Purpose
-from sancho.machine.threads import cores, thread_pool
 from sancho.model import GPT
 from sancho.numpy_model import NumpyGPT
 from sancho.run.batches import Batches
@@ -182,23 +178,6 @@ def test_evaluating_more_often_changes_nothing(corpus):
 # --- threads and processes ------------------------------------------------------------------
 
 
-@pytest.fixture
-def three_threads() -> Iterator[None]:
-    torch.set_num_threads(3)
-    yield
-    torch.set_num_threads(1)
-
-
-@pytest.mark.parametrize("threads", [1, 2])
-def test_each_thread_of_a_pool_computes_on_one_core(three_threads, threads):
-    for error in (None, ValueError):
-        with pytest.raises(error) if error else nullcontext(), thread_pool(threads) as parallel_map:
-            assert parallel_map(lambda _: torch.get_num_threads(), range(9)) == [1] * 9
-            if error:
-                raise error
-        assert torch.get_num_threads() == 3
-
-
 def test_a_run_of_one_thread_has_the_same_bits_however_many_torch_has(corpus):
     found = []
     for threads in (1, 3):
@@ -208,14 +187,6 @@ def test_a_run_of_one_thread_has_the_same_bits_however_many_torch_has(corpus):
         found.append(bits_of(state))
         torch.set_num_threads(1)
     assert found[0] == found[1]
-
-
-def test_the_number_of_threads_follows_cores_and_windows_and_is_kept(corpus, monkeypatch):
-    monkeypatch.setattr(torch, "get_num_threads", lambda: 4)
-    for asked, batch_size, expected in ((0, 6, 4), (0, 3, 3), (2, 6, 2)):
-        state = start(corpus, train_config(batch_size=batch_size, threads=asked))
-        saved = state.to_checkpoint(corpus)
-        assert state.train_config.threads == saved.train_config.threads == expected
 
 
 # --- what a step does -----------------------------------------------------------------------
@@ -356,23 +327,6 @@ def test_where_numpy_does_not_follow_a_changed_model_pytorch_writes(
     assert isinstance(writer, NumpyGPT if agrees else GPT)
 
 
-def test_a_model_with_weights_that_no_file_holds_is_refused_in_one_line():
-    model = GPT(SMALL)
-    model.temperature = torch.nn.Parameter(torch.ones(1))
-    with pytest.raises(UserError, match=r"^[^\n]*temperature[^\n]*weights\.py[^\n]*$"):
-        TrainingState.from_model(model, train_config(), CPU)
-
-
-def test_a_container_that_may_use_half_the_cores_gets_as_many_threads(tmp_path, monkeypatch):
-    quota = tmp_path / "cpu.max"
-    monkeypatch.setattr("sancho.machine.threads.QUOTA", quota)
-    monkeypatch.setattr(torch, "get_num_threads", lambda: 8)
-    for said, expected in ((None, 8), ("max 100000", 8), ("150000 100000", 2), ("1000 100000", 1)):
-        if said:
-            quota.write_text(f"{said}\n")
-        assert cores() == expected
-
-
 # --- runs that end before -------------------------------------------------------------------
 
 
@@ -450,57 +404,6 @@ def test_a_bad_loss_is_found_before_it_is_saved(corpus):
     state.unread_losses = [torch.tensor(1.0), torch.tensor(math.nan), torch.tensor(math.nan)]
     with pytest.raises(NonFiniteLoss, match="at step 6;"):
         state.to_checkpoint(corpus)
-
-
-# --- batches --------------------------------------------------------------------------------
-
-
-def batches_of(ids: np.ndarray, **options) -> Batches:
-    return Batches(ids, 8, train_config(**options), CPU.torch_device)
-
-
-@pytest.mark.parametrize(
-    ("length", "first", "dtype"), [(9, 0, np.uint8), (10, 0, "<u2"), (12, 65524, "<u2")]
-)
-def test_every_start_within_range_is_drawn(length, first, dtype):
-    batches = batches_of(np.arange(first, first + length).astype(dtype), batch_size=64)
-    starts = set()
-    for step in range(4):
-        inputs, targets = batches.get(step, 0)
-        assert inputs.dtype == targets.dtype == torch.int64
-        assert torch.equal(inputs + 1, targets)
-        assert torch.equal(inputs - inputs[:, :1], torch.arange(8).expand(64, 8))
-        starts |= set(inputs[:, 0].tolist())
-    assert starts == set(range(first, first + length - 8))
-
-
-@pytest.mark.parametrize("length", [8 * 37 + 1, 8 * 38])
-def test_an_epoch_reads_each_window_once_and_the_next_cuts_elsewhere(length):
-    batches = batches_of(np.arange(length, dtype="<u2"), batch_size=37)
-    epochs = []
-    for epoch in range(20):
-        starts = batches.get(epoch, 0)[0][:, 0]
-        in_order = starts.sort().values
-        assert in_order.unique().numel() == 37
-        # Neighbours, but for one that was moved past the end and so to the beginning.
-        assert (in_order.diff() == 8).sum() >= 35
-        epochs.append((in_order[-1].item() % 8, tuple(starts.tolist())))
-    assert len({cut for cut, _ in epochs}) >= 5
-    assert len({order for _, order in epochs}) == 20
-
-
-def test_a_batch_depends_on_seed_step_and_micro_step_alone():
-    ids = np.arange(250, dtype=np.uint8)
-    one, same, other = (
-        batches_of(ids, seed=seed, gradient_accumulation_steps=3) for seed in (1, 1, 2)
-    )
-    asked = [(step, micro) for step in range(6) for micro in range(3)]
-    found = {place: one.get(*place)[0] for place in asked}
-    torch.manual_seed(9)
-    for place in reversed(asked):
-        assert torch.equal(same.get(*place)[0], found[place])
-        assert not torch.equal(other.get(*place)[0], found[place])
-    assert len({tuple(batch.flatten().tolist()) for batch in found.values()}) == len(asked)
 
 
 # --- reports --------------------------------------------------------------------------------
