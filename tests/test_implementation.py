@@ -1,5 +1,6 @@
 """Which implementation of the model writes, and that no other than the trained one does unsaid."""
 
+import pickle
 from dataclasses import replace
 
 import numpy as np
@@ -7,12 +8,13 @@ import pytest
 import torch
 import torch.nn.functional as F
 from architectures import SMALL, every_architecture
-from conftest import CPU, assert_refused, contents, random_gpt, run, succeed
+from conftest import CPU, ROOT, assert_refused, contents, random_gpt, run, succeed
 from runs import corpus_of, start, train_config
 
 from sancho import checkpoint
 from sancho import model as model_module
 from sancho.checkpoint import Checkpoint
+from sancho.config import ModelConfig
 from sancho.errors import OtherFunction
 from sancho.implementation import model_proof, numpy_model
 from sancho.model import GPT
@@ -172,3 +174,15 @@ def test_a_checkpoint_of_a_run_holds_its_proof(tmp_path, project):
     for name in ("best.safetensors", "last.safetensors"):
         found = checkpoint.load(out / name)
         np.testing.assert_array_equal(found.proof, model_proof(found.build_model()))
+
+
+def test_a_model_can_be_pickled():
+    ids = torch.arange(6)[None]
+    size = {"vocab_size": 9, "block_size": 8, "n_layer": 1, "n_head": 1, "n_embd": 8}
+    for options in ({}, {"activation": "relu", "bias": True, "norm": "layernorm"}):
+        model = random_gpt(ModelConfig(**size, **options, ngram_size=1))
+        copy = pickle.loads(pickle.dumps(model))
+        assert torch.equal(copy(ids), model(ids))
+    ours = checkpoint.load(ROOT / "tests" / "golden" / "mini.safetensors").build_numpy()
+    copy = pickle.loads(pickle.dumps(ours))
+    assert (copy.logits(ids.numpy()) == ours.logits(ids.numpy())).all()

@@ -4,7 +4,6 @@ import errno
 import io
 import logging
 import os
-import pickle
 import pty
 import signal
 import subprocess
@@ -220,24 +219,6 @@ def test_a_command_in_a_notebook_prints_lines_and_no_bar(project, monkeypatch):
             break
     assert process.wait() == 0
     assert b"step 3 of 3: loss" in said and b"%|" not in said
-
-
-def test_a_model_can_be_pickled():
-    import torch
-    from conftest import random_gpt
-
-    from sancho import checkpoint
-    from sancho.config import ModelConfig
-
-    ids = torch.arange(6)[None]
-    size = {"vocab_size": 9, "block_size": 8, "n_layer": 1, "n_head": 1, "n_embd": 8}
-    for options in ({}, {"activation": "relu", "bias": True, "norm": "layernorm"}):
-        model = random_gpt(ModelConfig(**size, **options, ngram_size=1))
-        copy = pickle.loads(pickle.dumps(model))
-        assert torch.equal(copy(ids), model(ids))
-    ours = checkpoint.load(MODEL).build_numpy()
-    copy = pickle.loads(pickle.dumps(ours))
-    assert (copy.logits(ids.numpy()) == ours.logits(ids.numpy())).all()
 
 
 def fail(error: BaseException) -> None:

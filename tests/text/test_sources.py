@@ -2,6 +2,8 @@
 
 import errno
 import os
+import shutil
+import subprocess
 import sys
 import threading
 import urllib.request
@@ -261,9 +263,6 @@ def test_the_error_says_what_a_server_answered(monkeypatch):
 
 def test_an_installed_package_keeps_texts_in_the_current_folder(tmp_path):
     """And not beside itself, where other packages lie."""
-    import shutil
-    import subprocess
-
     package = Path(sources.__file__).parents[1]
     shutil.copytree(package, tmp_path / "site" / "sancho", ignore=shutil.ignore_patterns("__py*"))
     (tmp_path / "site" / "data").mkdir()
