@@ -4,11 +4,13 @@ import io
 import json
 import multiprocessing
 import os
+import re
 import runpy
 import shutil
 import sys
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import redirect_stderr, redirect_stdout
 from dataclasses import is_dataclass
@@ -78,6 +80,22 @@ def pytest_runtest_makereport():
 
 
 pytest_make_collect_report = pytest_runtest_makereport
+
+
+UNSAID = re.compile(
+    rf"^Skipped: ({HERE})?|could not import |'|: (No module|npm ci|SANCHO_).*|\S*/", re.DOTALL
+)
+"""What the line about skipped tests leaves out of a reason: paths, and how to install it."""
+
+
+def pytest_terminal_summary(terminalreporter) -> None:
+    """Say in one line how many tests were skipped, and why."""
+    skipped = terminalreporter.stats.get("skipped", [])
+    if skipped and os.environ.get("SANCHO_NO_SKIPS") != "1":
+        reasons = Counter(UNSAID.sub("", report.longrepr[2]) for report in skipped)
+        said = ", ".join(f"{reason} ({count})" for reason, count in reasons.most_common())
+        how = "CONTRIBUTING.md says how to install what is missing"
+        terminalreporter.write_line(f"{len(skipped)} skipped: {said}; {how}")
 
 
 @torch.no_grad()
