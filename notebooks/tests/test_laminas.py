@@ -333,13 +333,12 @@ def test_the_answer_of_the_switches_is_computed():
 
 # --- the drawings ---------------------------------------------------------------------------
 
-DRAWINGS = {"modelo": 8, "bloque": 4, "camino": 7, "bucle": 6}
+DRAWINGS = ("modelo", "bloque", "camino", "bucle")
 
 
 @pytest.mark.parametrize("name", DRAWINGS)
 def test_drawings_mark_their_parts(name):
     draw, parts = getattr(dibujos, name), getattr(dibujos, name.upper())
-    assert len(parts) == DRAWINGS[name]
     for part in (None, *parts):
         assert draw(part) is None
         figure = plt.gcf()

