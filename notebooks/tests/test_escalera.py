@@ -247,23 +247,62 @@ def test_every_rung_and_control_is_at_its_best_rate_with_three_seeds():
         assert len(by_rate[rates[best]]) == len(escalera.SEMILLAS), rung.nombre
 
 
-def cells_of(name: str) -> list[str]:
-    """Return what the table says of a rung, control or rival, whatever it is called there."""
-    parameters = escalera.con_miles(escalera._guardado()["quijote"][name]["parámetros"])
-    loss = f"{escalera.guardada(name):.2f}"
-    if name in escalera.CONTAR:
-        return [parameters, "", loss, ""]
-    rate = escalera.mejor_tasa(name)
-    losses = escalera.medidas(name)[rate]
-    return [parameters, str(rate), loss, f"{min(losses):.3f}–{max(losses):.3f}"]
+README_NAMES = {
+    "letras: cuán frecuente es cada una": "letras",
+    "pares: qué sigue a cada letra": "pares",
+    "embeddings": "embeddings",
+    "+ posiciones": "posiciones",
+    "*control: media en vez de atención*": "media",
+    "*control: lo mismo, con residual*": "media con residual",
+    "*control: atención sin posiciones*": "atención sin posiciones",
+    "*control: atención de una cabeza*": "atención de una cabeza",
+    "+ atención (cuatro cabezas)": "atención",
+    "*control: feed-forward sin activación*": "feed-forward sin activación",
+    "+ feed-forward": "feed-forward",
+    "*control: un bloque, solo con normalización*": "un bloque, solo normalización",
+    "*control: un bloque, solo con residual*": "un bloque, solo residual",
+    "+ residual y normalización (un bloque)": "residual y normalización",
+    "*control: tres bloques sin residual ni normalización*": "tres bloques, sin residual ni normalización",
+    "*control: tres bloques, solo con normalización*": "tres bloques, solo normalización",
+    "*control: tres bloques, solo con residual*": "tres bloques, solo residual",
+    "+ más bloques (tres)": "más bloques",
+    "**rival**: contar, con 4 letras": "contar, 4 letras",
+    "**rival**: contar, con 7 letras": "contar, 7 letras",
+    "**rival**: ventana de 8 letras y MLP": "ventana de 8 y MLP",
+}
 
 
 def test_the_readme_has_the_saved_figures():
-    lines = (FOLDER / "README.md").read_text(encoding="utf-8").splitlines()
-    rows = [[cell.strip() for cell in line.split("|")[2:-1]] for line in lines]
-    rows = [row for row in rows if len(row) == 6 and row[0].startswith("[")]
-    shown = [[row[1].split(" cuentas")[0], *row[2:5]] for row in rows]
-    assert sorted(shown) == sorted(map(cells_of, escalera._guardado()["quijote"]))
-    losses = [escalera.guardada(name) for name in LADDER]
-    worth = [f"{round(before - now, 2) + 0.0:.2f}" for before, now in zip(losses, losses[1:])]
-    assert [row[5] for row in rows if row[5]] == worth
+    section = (FOLDER / "README.md").read_text(encoding="utf-8").split("## Lo que vale")[1]
+    lines = section.split("\n## ")[0].splitlines()
+    rows = [[cell.strip() for cell in line.split("|")[1:-1]] for line in lines]
+    shown = {row[0]: row[1:] for row in rows[2:] if len(row) == 7 and row[1].startswith("[")}
+    assert shown.keys() == README_NAMES.keys()
+    saved = escalera._guardado()["quijote"]
+    assert saved.keys() == set(README_NAMES.values())
+    before = None
+    for title, (_, parameters, rate, loss, spread, worth) in shown.items():
+        name = README_NAMES[title]
+        assert parameters.split(" cuentas")[0] == escalera.con_miles(saved[name]["parámetros"])
+        assert loss == f"{escalera.guardada(name):.2f}"
+        if name in escalera.CONTAR:
+            assert (rate, spread) == ("", "")
+            continue
+        assert rate == str(escalera.mejor_tasa(name))
+        losses = escalera.medidas(name)[float(rate)]
+        assert spread == f"{min(losses):.3f}–{max(losses):.3f}"
+        if name in LADDER:
+            now = escalera.guardada(name)
+            assert worth == ("" if before is None else f"{round(before - now, 2) + 0.0:.2f}")
+            before = now
+
+
+def test_the_readme_says_what_the_pieces_are_worth_with_the_other_corpus():
+    other = SimpleNamespace(name="apocrifo")
+    losses = [escalera.guardada(name, other) for name in LADDER]
+    *_, attention, feed_forward, block, more = (a - b for a, b in zip(losses, losses[1:]))
+    said = " ".join((FOLDER / "README.md").read_text(encoding="utf-8").split())
+    assert (
+        f"la atención vale {attention:.2f}; la feed-forward, {feed_forward:.2f}; un bloque, {block:.2f}; "
+        f"y más bloques, {more:.2f}."
+    ) in said

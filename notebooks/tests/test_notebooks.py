@@ -110,24 +110,27 @@ def test_the_chapter_is_whole(chapter):
     kinds = {kind for cell in cells for kind, _ in outputs_of(cell)}
     assert not kinds & {"error", "stderr"}
     assert not re.search(r"/(home|Users|root|tmp|work)/", text), "a path of one machine"
+    exercises = sum(cell.source.count("<summary>Solución</summary>") for cell in notebook.cells)
+    assert 3 <= exercises <= 5
 
 
 @pytest.mark.parametrize("chapter", curso.CAPITULOS, ids=CHAPTERS)
-def test_the_chapter_has_its_head_its_foot_and_its_sections_in_order(chapter):
+def test_the_chapter_has_its_head_its_sections_in_order_and_its_foot(chapter):
     notebook = read(chapter.archivo)
     dressed = read(chapter.archivo)
     curso.vestir(dressed, chapter)
     assert dressed == notebook, "run: python notebooks/taller/curso.py"
     assert notebook.cells[0].source.startswith(f"# {chapter}\n")
     text = "\n".join(curso.sin_bloques(cell.source) for cell in texts(notebook))
-    numbers = re.findall(r"^## (\S+\.\d+) ", text, flags=re.MULTILINE)
+    *sections, recap, exercises = re.findall(r"^## (.*)", text, flags=re.MULTILINE)
+    numbers = [section.split()[0] for section in [*sections, recap]]
     assert numbers == [f"{chapter.numero}.{i}" for i in range(1, len(numbers) + 1)]
+    assert (recap.split(maxsplit=1)[1], exercises) == ("En resumen", "Ejercicios")
 
 
-def minutes(*cells: NotebookNode) -> list[int]:
-    """Return the minutes to read and to write in the head of a chapter with these cells."""
-    read, write, _ = re.findall(r"\d+", curso.duracion(curso.CAPITULOS[0], list(cells)))
-    return [int(read), int(write)]
+def says(*cells: NotebookNode) -> str:
+    """Return what the head of a chapter with these cells says of minutes and seconds."""
+    return curso.duracion(curso.CAPITULOS[0], list(cells))
 
 
 def a_text(source: str) -> NotebookNode:
@@ -139,24 +142,36 @@ def a_code(lines: int, **metadata) -> NotebookNode:
 
 
 def test_the_head_says_how_long_to_read_words_and_the_code_that_is_seen():
-    assert minutes(a_text("palabra " * 3_000))[0] == 20
-    assert minutes(a_text("palabra " * 3_000), a_code(300))[0] == 40
+    assert "Leerlo lleva unos 20 minutos; " in says(a_text("palabra " * 3_000))
+    assert "Leerlo lleva unos 40 minutos; " in says(a_text("palabra " * 3_000), a_code(300))
     # A reader needed more than an hour for as much.
-    assert minutes(a_text("palabra " * 3_300), a_code(655))[0] == 65
+    assert "Leerlo lleva unos 65 minutos; " in says(a_text("palabra " * 3_300), a_code(655))
 
 
 @pytest.mark.parametrize("folded", [{"jupyter": {"source_hidden": True}}, {"tags": ["hide-input"]}])
 def test_folded_code_is_not_read(folded):
     seen = [a_text("palabra " * 3_000), a_code(300)]
     hint = "<details><summary>Pista</summary>\n\n```python\n{}```\n\n</details>"
-    unseen = a_code(900, **folded), a_text(hint.format("x = 1\n" * 900))
-    assert minutes(*seen, *unseen) == minutes(*seen)
+    assert says(*seen, a_code(900, **folded), a_text(hint.format("x = 1\n" * 900))) == says(*seen)
 
 
 def test_the_head_says_how_long_to_write_by_what_each_turn_says():
     exercise = a_text("<details><summary>Solución</summary>…</details>")
     turns = a_text("(5 minutos, fácil.) Escribe."), a_text("**Tu turno.** (15 minutos, difícil.)")
-    assert minutes(*turns, *3 * [exercise])[1] == 35
+    assert "escribir lo tuyo, unos 35 (son estimaciones); " in says(*turns, *3 * [exercise])
+
+
+def test_the_guide_adds_up_the_hours_of_the_heads():
+    minutes = {}
+    for chapter in curso.CAPITULOS:
+        head = read(chapter.archivo).cells[0].source
+        minutes[chapter.numero] = sum(map(int, re.findall(r"unos (\d+)(?= minutos;| \()", head)))
+    to_the_9 = sum(m for number, m in minutes.items() if number in [*"0123456789", "0½"])
+    hours = [round(total / 60) for total in (to_the_9, sum(minutes.values()))]
+    said = re.search(
+        r"unas (\d+) horas de leer.*?unas (\d+):", text_of("docente/guia_docente.md"), re.DOTALL
+    )
+    assert hours == list(map(int, said.groups()))
 
 
 @pytest.mark.parametrize("chapter", CHAPTERS)
@@ -201,11 +216,11 @@ def test_links_lead_somewhere(page):
         assert ((FOLDER / page).parent / target).exists(), target
 
 
-def test_the_course_is_whole_and_its_index_leads_to_every_chapter():
+def test_the_course_is_whole_and_its_index_names_every_chapter():
     assert sorted(path.name for path in FOLDER.glob("*.ipynb")) == sorted(CHAPTERS)
     page = (FOLDER / "README.md").read_text(encoding="utf-8")
     for chapter in curso.CAPITULOS:
-        assert f"]({chapter.archivo})" in page, chapter
+        assert f"[{chapter}]({chapter.archivo})" in page, chapter
 
 
 def cited(text: str) -> set[tuple[str, str]]:
@@ -226,3 +241,13 @@ def test_what_a_page_cites_is_in_the_bibliography(page):
     bibliography = text_of("bibliografia.md")
     for author, year in cited(text_of(page)):
         assert re.search(rf"{author}\b[^\n]*\b{year}\b", bibliography), (author, year)
+
+
+def test_what_the_bibliography_says_is_cited_is_cited():
+    works = re.findall(
+        r"^\| ([\w\-]+)[^|]*\| \d{4} \|.*\|([^|]+)\|$", text_of("bibliografia.md"), re.M
+    )
+    assert len(works) > 60
+    for author, places in works:
+        for page in re.findall(r"\(([^)]+)\)", places):
+            assert author in text_of(page), (author, page)

@@ -26,6 +26,12 @@ def test_the_one_line_of_readme_installs_the_dependencies_and_what_tests_need():
     assert lines == {*PROJECT["dependencies"], *FOR_TESTS}
 
 
+def test_pages_know_one_way_to_install_pytorch():
+    pages = [page(name) for name in (*ALL_PAGES, "site/index.md", "site/english.md")]
+    lines = [line for text in pages for _, line in commands(text) if "pytorch.org" in line]
+    assert len({line.partition(" torch ")[0] for line in lines}) == 1
+
+
 @pytest.mark.parametrize("name", [*ALL_PAGES, "site/index.md", "site/english.md"])
 def test_what_a_page_lets_pip_install_is_there(name):
     """Files with requirements, and extras of the project."""

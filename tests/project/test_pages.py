@@ -137,6 +137,15 @@ def test_every_command_of_a_page_can_be_given(name, tmp_path, monkeypatch):
         PARSERS[script](here)
 
 
+@pytest.mark.parametrize("name", ALL_PAGES)
+def test_no_comment_stands_behind_a_command(name):
+    """zsh and cmd.exe take it for words of the command."""
+    blocks = [
+        block for shell, block in FENCE.findall(page(name)) if shell in ("bash", "powershell")
+    ]
+    assert re.findall(r"^.*\S +#.*$", "\n".join(blocks), re.MULTILINE) == []
+
+
 @pytest.mark.parametrize("name", [*PAGES, *REPORTS])
 def test_every_option_that_a_page_names_exists(name):
     every = [TrainOptions(), *OPTIONS.values(), *COMMANDS.values()]
