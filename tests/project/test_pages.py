@@ -151,7 +151,7 @@ def test_every_option_that_a_page_names_exists(name):
     every = [TrainOptions(), *OPTIONS.values(), *COMMANDS.values()]
     ours = {f"--{option}" for options in every for option in option_names(options)}
     named = named_options(page(name))
-    theirs = {"--help", "--extra_index_url"}  # argparse's and pip's
+    theirs = {"--help", "--index_url"}  # argparse's and pip's
     assert named <= theirs | ours | {option.replace("--", "--no_") for option in ours}
 
 
