@@ -31,11 +31,15 @@ DESCRIPTION = "Export a trained model to other programs."
 def parse_command(commands: Mapping[str, Any], args: Sequence[str]) -> tuple[str, Any]:
     """Return the command that comes first in `args`, and its options.
 
-    Raises UserError if there is none, or an unknown one. --help alone lists all commands and exits.
+    Raises UserError if there is none, or an unknown one. --help alone lists all commands and
+    exits, and --version prints the version.
     """
     name = args[0].replace("_", "-") if args else ""
     if name in commands:
         return name, cli.parse(commands[name], args[1:], name)
+    if name == "--version":
+        cli.print_version()
+        sys.exit(0)
     if name in ("-h", "--help", "help"):
         lines = [f"  {name:20} {cli.summary(options)}" for name, options in commands.items()]
         usage = f"usage: {Path(sys.argv[0]).name} COMMAND [--help]"

@@ -113,7 +113,7 @@ def show_result(folder: RunFolder, state: TrainingState, signal: int, processes:
     for (piece,) in steps:
         print(piece, end="", flush=True)
     is_usual = folder.path == FolderConfig().out_dir
-    options = () if is_usual else ("--checkpoint", folder.path)
+    options = () if is_usual else ("--out_dir", folder.path)
     say(f"\n\nmore of it: {command('sample.py', *options)}")
 
 

@@ -14,6 +14,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Annotated, Any, Literal, NoReturn, TypeVar, get_args, get_origin
 
+from sancho import __version__
 from sancho.command.shell import quoted
 from sancho.config import Choices, require_fit
 from sancho.errors import UserError, shown
@@ -72,9 +73,9 @@ def read(default: object, args: Sequence[str]) -> dict[str, Any]:
     """Return the values that `args` give to options, by name, each checked against its field.
 
     The options are the fields of `default`, a dataclass, and of the dataclasses in it; besides, the
-    value of "help" is True where --help is among `args`. Raises UserError for an unknown option,
-    for one that is given two values, and for a value that is missing, of the wrong type, out of
-    range or none of the choices.
+    value of "help" is True where --help is among `args`, and --version prints and exits. Raises
+    UserError for an unknown option, for one that is given two values, and for a value that is
+    missing, of the wrong type, out of range or none of the choices.
     """
     return _Parser(default).read(args)
 
@@ -94,6 +95,11 @@ def made(default: Options, typed: Mapping[str, Any], command: str = "") -> Optio
 def parse(default: Options, args: Sequence[str], command: str = "") -> Options:
     """Read `args`, and return `default` with the values that they give, as `made` does."""
     return made(default, read(default, args), command)
+
+
+def print_version() -> None:
+    """Print the name of the project and its version."""
+    sys.stdout.write(f"sancho-mini {__version__}\n")
 
 
 def print_help(
@@ -118,6 +124,7 @@ class _Parser(argparse.ArgumentParser):
             formatter_class=lambda prog: argparse.HelpFormatter(prog, max_help_position=34),
         )
         self.add_argument("-h", "--help", action="store_true", help="show this help and exit")
+        self.add_argument("--version", action="store_true", help="show the version and exit")
         for place, owner, group in _groups(options):
             target = self.add_argument_group(summary(owner).rstrip(".")) if place else self
             helps = _helps(owner.__class__)
@@ -126,7 +133,12 @@ class _Parser(argparse.ArgumentParser):
                 _add(target, option, default, helps[option.name])
         if "--checkpoint" in self._option_string_actions:  # where train.py was told to keep it
             self.add_argument(
-                "--out_dir", action=_Once, dest="checkpoint", type=_path, help=argparse.SUPPRESS
+                "--out_dir",
+                action=_Once,
+                dest="checkpoint",
+                type=_path,
+                metavar="PATH",
+                help="Another name of --checkpoint, for the folder of a run.",
             )
         self.fields = [option for _, _, group in _groups(options) for option in group]
         self.known = list(self._option_string_actions)
@@ -136,6 +148,9 @@ class _Parser(argparse.ArgumentParser):
     def read(self, args: Sequence[str]) -> dict[str, Any]:
         """Return the values that `args` give. Raises UserError for what is no option."""
         namespace, unknown = self.parse_known_args(args)
+        if "version" in namespace:
+            print_version()
+            sys.exit(0)
         found = {n: tuple(x) if isinstance(x, list) else x for n, x in vars(namespace).items()}
         for option in self.fields:
             if option.name in found:

@@ -8,6 +8,7 @@ import conftest
 import pytest
 from conftest import ROOT, SCRIPTS, assert_refused, option_names, run, succeed
 
+import sancho
 from sancho import checkpoint
 from sancho.command import cli
 from sancho.config import SampleConfig
@@ -71,7 +72,8 @@ def test_the_help_shows_all_options(trained, name, options):
     assert ("--checkpoint" in result.out) == ("The checkpoint to load" in result.out)  # inherited
     _, *lines = result.out.partition("options:")[2].splitlines()
     found = re.findall(r"^  (?:-\w, )?--(\w+)", "\n".join(lines), re.MULTILINE)
-    assert sorted(found) == sorted([*option_names(options), "help"])
+    others = ["help", "version", *(["out_dir"] if "checkpoint" in found else [])]
+    assert sorted(found) == sorted([*option_names(options), *others])
     opposites = re.findall(r"^  --\w+, --no-(\w+)", result.out, re.MULTILINE)
     owners = [options, *(value for value in vars(options).values() if is_dataclass(value))]
     switches = {field.name for owner in owners for field in fields(owner) if field.type is bool}
@@ -91,6 +93,11 @@ def test_every_option_has_a_sentence_and_every_script_an_opening_one(name, optio
         helps = cli._helps(type(owner))
         for option in option_names(owner) - option_names_inside(owner):
             assert re.match(r"[A-Z].{9,}[.)]$", helps.get(option, "")), f"--{option}"
+
+
+@pytest.mark.parametrize("name", SCRIPTS)
+def test_every_script_says_its_version(name):
+    assert succeed(name, "--version").out == f"sancho-mini {sancho.__version__}\n"
 
 
 def option_names_inside(owner: object) -> set[str]:
