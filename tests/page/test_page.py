@@ -127,10 +127,10 @@ def words_of(name: str, language: int = 0, /, **values: object) -> str:
     """
     one, _, many = STRINGS[name][language].partition("|")
     text = (many or one) if values.get("n") != 1 else one
-    for key, value in values.items():
-        shown = thousands(value) if isinstance(value, int) else str(value)
-        text = text.replace(f"{{{key}}}", shown)
-    return max(re.split(r"\{\w+\}", text), key=len).strip()
+    given = {k: thousands(v) if isinstance(v, int) else str(v) for k, v in values.items()}
+    parts = re.split(rf"\{{(?!(?:{'|'.join(given)})\}})\w+\}}", text)
+    filled = [re.sub(r"\{(\w+)\}", lambda found: given[found[1]], part) for part in parts]
+    return max(filled, key=len).strip()
 
 
 def test_what_the_page_says_stands_in_one_table_in_both_languages():

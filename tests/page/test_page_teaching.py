@@ -21,6 +21,7 @@ from test_page import (
     AXE,
     FACTS,
     LESSON,
+    PASTED,
     STRINGS,
     Tab,
     begin,
@@ -32,6 +33,7 @@ from test_page import (
     tab,
     thousands,
     visit,
+    words_of,
     written,
 )
 
@@ -56,8 +58,7 @@ STEP = "learner.takeGradients(all);"
 def test_before_a_lesson_a_recorded_one_is_seen(visit, mini):
     tab = visit(mini, "float16", data=ROOT / "data")
     recorded = json.loads((page.UI / "lesson.json").read_text("utf-8"))["writings"]
-    assert [writing["seconds"] for writing in recorded][:3] == [0, 5, 20]
-    assert "Grabado: así aprendió otro modelo el texto de muestra" in tab.shown("#ensena")
+    assert words_of("wrote_then") in tab.shown("#ensena")
     for writing in recorded:
         assert writing["letters"] in "".join(tab.texts("#escrito"))
     assert "primary" in tab.find("#muestra").get_attribute("class")
@@ -66,8 +67,8 @@ def test_before_a_lesson_a_recorded_one_is_seen(visit, mini):
     tab.see("#leido", thousands(len(LESSON)))
     assert tab.all("#ensena .primary", "(button) => button.id") == ["aprender"]
     tab.press("#aprender")
-    tab.see("#aprendizaje", "Faltan")
-    assert "Lo que va escribiendo" in tab.shown("#ensena")
+    tab.see("#aprendizaje", words_of("learning"))
+    assert words_of("writes_now") in tab.shown("#ensena")
     assert recorded[0]["letters"] not in "".join(tab.texts("#escrito"))
     stop(tab)
     assert tab.all("#ensena .primary", "(button) => button.id") == ["guardar-pagina"]
@@ -80,13 +81,14 @@ def test_the_recorded_lesson_is_of_the_sample_or_of_the_pages_own_model(lesson, 
     written_here = lesson.texts("#escrito p")
     assert wrote in written_here[0]
     lesson.fill(nombre="Ana")
-    path = saved_file(lesson, "#guardar-pagina", tmp_path / "texto pegado.html")
+    path = saved_file(lesson, "#guardar-pagina", tmp_path / f"{PASTED}.html")
     lesson.again()
     assert lesson.texts("#escrito") == [""]
-    assert lesson.shown("#escribe-ahora") == "Lo que va escribiendo"
+    assert lesson.shown("#escribe-ahora") == words_of("writes_now")
     lesson.driver.get(path.as_uri())
     lesson.ready()
-    assert lesson.shown("#escribe-ahora").startswith("Grabado: así aprendió el modelo de Ana en ")
+    its = words_of("model_of", name="Ana")
+    assert words_of("wrote_here", name=its) in lesson.shown("#escribe-ahora")
     assert lesson.texts("#escrito p") == written_here
     # Who was sent it does not come for the sample.
     assert lesson.all("#ensena .primary", "(button) => button.id") == ["aprender"]
@@ -100,7 +102,7 @@ def take_up(tab: Tab, place: int = 0) -> None:
 
 def stop(tab: Tab) -> None:
     tab.press("#parar")
-    tab.see("#aprendizaje", "Parado en el paso")
+    tab.see("#aprendizaje", words_of("was_stopped"))
 
 
 def change_engine(tab: Tab, **changes: str) -> None:
@@ -130,20 +132,20 @@ def test_another_text_drops_nothing_unasked(lesson, tmp_path):
     said = lesson.shown("#aprendizaje")
     lesson.fill(pegado=OTHER)
     lesson.see("#leido", thousands(len(OTHER)))
-    assert "texto pegado" in lesson.shown("#lo-aprendido")
+    assert PASTED in lesson.shown("#lo-aprendido")
     lesson.js("(lesson.isRefused = true)")
     lesson.find("#aprender").click()
-    assert "sustituye" in answer(lesson, accepts=False)
+    assert answer(lesson, accepts=False) == words_of("replaces_learned")
     assert lesson.shown("#aprendizaje") == said
     # The first lesson stays until the second one has something to keep.
     change_engine(lesson, trial="for (;;);\n  const times")
     lesson.find("#aprender").click()
     answer(lesson, accepts=True)
-    lesson.see("#aprendizaje", "Probando")
+    lesson.see("#aprendizaje", words_of("trying_pace"))
     assert lesson.shown("#guardar") == ""
     lesson.press("#parar")
-    lesson.see("#aprendizaje", "Lo aprendido hasta el paso")
-    path = saved_file(lesson, "#guardar-modelo", tmp_path / "texto pegado.safetensors")
+    lesson.see("#aprendizaje", words_of("can_go_on"))
+    path = saved_file(lesson, "#guardar-modelo", tmp_path / f"{PASTED}.safetensors")
     assert checkpoint.load(path).characters == "".join(sorted(set(LESSON)))
     lesson.again()
     take_up(lesson)
@@ -153,7 +155,7 @@ def test_another_text_drops_nothing_unasked(lesson, tmp_path):
     lesson.see("#leido", thousands(len(OTHER)))
     kept = lesson.js("lesson.learned.key")
     lesson.find("#aprender").click()
-    lesson.see("#aprendizaje", "Faltan")
+    lesson.see("#aprendizaje", words_of("learning"))
     stop(lesson)
     lesson.wait("lesson.learned.key > arguments[0]", kept)
     lesson.see("#aprendidos li", "«La primera»")
@@ -177,7 +179,7 @@ def test_two_tabs_keep_a_lesson_each(lesson):
     lesson.driver.switch_to.window(first)
     key = lesson.js("lesson.learned.key")
     lesson.press("#continuar")
-    lesson.see("#aprendizaje", "Faltan")
+    lesson.see("#aprendizaje", words_of("learning"))
     stop(lesson)
     said = lesson.shown("#aprendizaje")
     lesson.later("lesson.keeping.then(() => 1)")
@@ -212,21 +214,21 @@ def test_letters_of_another_text_are_not_taken_up(lesson):
     assert lesson.later(f"keepLesson({other}, null)") > 0
     lesson.again()
     take_up(lesson)
-    lesson.see("#aprendizaje", "no es de un mismo texto")
+    lesson.see("#aprendizaje", words_of("does_not_fit"))
     assert lesson.shown("#guardar") == ""
 
 
 def test_a_paste_can_be_learned_at_once_and_a_grey_button_says_why(tab):
-    assert tab.shown("#por-que") == "Falta un texto de 3000 letras o más."
+    assert tab.shown("#por-que") == words_of("needs_text", n=3000)
     assert tab.find("#aprender").get_attribute("aria-describedby") == "por-que"
     tab.js("arguments[0].focus()", tab.find("#pegado"))
     tab.js("document.execCommand('insertText', false, arguments[0])", LINE * 60)
-    tab.see("#leido", f"texto pegado: {60 * len(LINE)} letras")
+    tab.see("#leido", words_of("text_taken", name=PASTED, n=60 * len(LINE)))
     assert tab.js("document.activeElement.id") == "pegado"
     assert tab.shown("#por-que") == ""
     change_engine(tab, trial="for (;;);\n  const times")
     tab.find("#aprender").click()
-    tab.see("#aprendizaje", "Probando")
+    tab.see("#aprendizaje", words_of("trying_pace"))
     tab.press("#parar")
 
 
@@ -235,9 +237,9 @@ def test_a_lesson_stops_while_the_pace_is_tried(tab):
     tab.see("#leido", thousands(len(LESSON)))
     change_engine(tab, trial="for (;;);\n  const times")
     tab.press("#aprender")
-    tab.see("#aprendizaje", "Probando")
+    tab.see("#aprendizaje", words_of("trying_pace"))
     tab.press("#parar")
-    tab.see("#aprendizaje", "Parado")
+    tab.see("#aprendizaje", words_of("given_up"))
     assert tab.find("#aprender").is_enabled() and tab.shown("#parar") == ""
 
 
@@ -247,22 +249,27 @@ def give(tab: Tab, path: Path, raw: bytes) -> str:
     tab.js("(lesson.given = null)")
     tab.find("#archivo").clear()
     tab.find("#archivo").send_keys(str(path))
-    tab.wait("lesson.given && !lesson.given.about.startsWith('Leyendo')")
+    tab.wait(
+        "lesson.given && !lesson.given.about.startsWith(arguments[0])", words_of("reading_text")
+    )
     return tab.shown("#leido")
 
 
 def test_a_text_that_cannot_be_learned_says_why_in_a_line(tab, tmp_path):
     path = tmp_path / "libro.txt"
-    assert give(tab, path, b"corto\n") == "El texto tiene 6 letras; hacen falta 3000 o más."
+    assert give(tab, path, b"corto\n") == words_of("text_too_short", n=6, least=3000)
     said = give(tab, path, LESSON.encode("windows-1252"))
-    assert "no está en UTF-8" in said and not tab.find("#aprender").is_enabled()
+    assert words_of("not_utf8", name="libro.txt") in said and not tab.find("#aprender").is_enabled()
     tab.press("#releer")
-    tab.see("#leido", f"libro: {thousands(len(LESSON))} letras")
+    tab.see("#leido", words_of("text_taken", name="libro", n=len(LESSON)))
     licence = f"About\r\n*** START OF THE PROJECT GUTENBERG EBOOK X ***\r\n\r\n{LESSON}"
     licence += "*** END OF THE PROJECT GUTENBERG EBOOK X ***\r\nmore"
-    assert f"libro: {thousands(len(LESSON))} letras" in give(tab, path, licence.encode())
+    assert words_of("text_taken", name="libro", n=len(LESSON)) in give(tab, path, licence.encode())
+    said = give(tab, path, b"\xff" + LESSON.encode())
+    assert words_of("damaged_utf8", name="libro.txt", n=1) in said
+    assert tab.shown("#releer") == "" and not tab.find("#aprender").is_enabled()
     said = give(tab, path, b"a" * 20_000_001)
-    assert said == "libro.txt pasa de 20 millones de bytes; dale una parte."
+    assert said == words_of("text_too_large", name="libro.txt", n=20)
 
 
 READ = """readSource(new Blob([fromBase64(arguments[0])]), 'utf-8', app.facts.teaching.text).then(
@@ -317,7 +324,7 @@ def test_what_is_odd_in_a_text_is_told_as_by_the_library(tab, tmp_path):
         _, odd = read_in(tab, text.encode())
         assert ", ".join(f"{count} {name}" for name, count in odd) == odd_of(text)
     said = give(tab, tmp_path / "a.txt", LESSON.encode().decode("latin-1").encode())
-    assert "6000 parejas como Ã± (¿UTF-8 leído con otra codificación?)" in said
+    assert f"6000 {words_of('pairs as Ã± (UTF-8 in another encoding?)')}" in said
     assert tab.find("#aprender").is_enabled()
 
 
@@ -337,10 +344,10 @@ def test_every_kind_of_file_and_odd_thing_has_a_name_in_both_languages():
 
 def test_a_text_of_which_no_game_can_be_made_says_so(tab):
     tab.fill(pegado="sancho " * 500)
-    tab.see("#leido", "no tiene frases ni líneas de entre 80 y 300 letras que adivinar.")
+    tab.see("#leido", words_of("no_game"))
     tab.fill(pegado=LINE * 60)
     tab.wait("lesson.given.about.includes('4320')")
-    assert "juego" not in tab.shown("#leido")
+    assert words_of("no_game") not in tab.shown("#leido")
     # A page that begins with the text begins with a whole word of it.
     nothing = "plan: { config: {}, options: {} }, memory: {}, weights: {}, writings: []"
     facts = f"learnedFacts({{ ...lesson.given, {nothing} }})"
@@ -359,43 +366,55 @@ def test_a_dropped_file_is_taken_and_opens_nowhere(tab):
     anywhere = drop.replace("document.getElementById('pegado')", "document.querySelector('h1')")
     for where in (drop, anywhere):
         assert tab.js(where, LESSON) == [False, False]  # the browser does nothing of its own
-        tab.see("#leido", f"cartas: {thousands(len(LESSON))} letras")
+        tab.see("#leido", words_of("text_taken", name="cartas", n=len(LESSON)))
         tab.js("(lesson.given = null, showLesson())")
     tab.wait("document.getElementById('ensena').getBoundingClientRect().top < innerHeight")
 
 
 def test_an_offer_goes_with_its_file(tab, tmp_path):
     give(tab, tmp_path / "libro.txt", LESSON.encode("windows-1252"))
-    assert tab.shown("#releer") == "Léelo como windows-1252"
+    assert tab.shown("#releer") == words_of("read_as", encoding="windows-1252")
     tab.fill(pegado=LESSON)
-    tab.see("#leido", "texto pegado")
+    tab.see("#leido", PASTED)
     assert tab.shown("#releer") == ""
 
 
 @pytest.mark.parametrize(
-    ("name", "raw", "said", "offered"),
+    ("name", "raw", "kind"),
     [
-        ("a.docx", b"PK\x03\x04" + bytes(9), "a.docx es un archivo zip, como los .docx", ""),
-        ("a.pdf", b"%PDF-1.7\n\xe2\xe3", "a.pdf es un PDF: ábrelo en su programa", ""),
-        ("a.jpg", b"\xff\xd8\xff\xe0\0", "a.jpg es una imagen: ábrelo en su programa", ""),
-        ("a.html", b"\xef\xbb\xbf\n<!-- x -->\n<html lang='es'>", "a.html es una página web", ""),
-        ("a.doc", b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1", "a.doc es un archivo de un Word o un", ""),
-        ("a.mobi", bytes(60) + b"BOOKMOBI", "a.mobi es un libro electrónico", ""),
-        ("a.txt", b"\xff" + LESSON.encode(), "está en UTF-8, salvo 1 lugar dañado: corrígelo", ""),
-        ("a.txt", LESSON.encode("utf-32"), "no está en UTF-8, sino en UTF-32.", ""),
-        ("a.txt", ("\ufeff" + LESSON).encode("gb18030"), "sino en GB18030", "GB18030"),
-        ("a.bin", bytes(range(256)) * 9, "a.bin es un archivo que no contiene texto", ""),
-        ("a.txt", LESSON.encode("utf-16"), "a.txt no está en UTF-8, sino en UTF-16LE", "UTF-16LE"),
-        ("a.txt", LESSON.encode("utf-16-be"), "sino en UTF-16BE", "UTF-16BE"),
+        ("a.docx", b"PK\x03\x04" + bytes(9), "a zip file, as .docx, .odt and .epub are"),
+        ("a.pdf", b"%PDF-1.7\n\xe2\xe3", "a PDF file"),
+        ("a.jpg", b"\xff\xd8\xff\xe0\0", "a picture"),
+        ("a.html", b"\xef\xbb\xbf\n<!-- x -->\n<html lang='es'>", "a web page"),
+        ("a.doc", b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1", "a file of an older Word or Excel"),
+        ("a.mobi", bytes(60) + b"BOOKMOBI", "an e-book"),
+        ("a.bin", bytes(range(256)) * 9, "binary_file"),
     ],
 )
-def test_what_is_no_text_in_utf_8_is_named(tab, tmp_path, name, raw, said, offered):
+def test_what_is_no_text_is_named(tab, tmp_path, name, raw, kind):
+    said = words_of("no_plain_text", name=name, kind=words_of(kind))
     assert said in give(tab, tmp_path / name, raw)
-    assert tab.shown("#releer") == (offered and f"Léelo como {offered}")
+    assert tab.shown("#releer") == ""
     assert not tab.find("#aprender").is_enabled()
-    if offered:
+
+
+@pytest.mark.parametrize(
+    ("raw", "encoding", "is_offered"),
+    [
+        (LESSON.encode("utf-32"), "UTF-32", False),
+        (("\ufeff" + LESSON).encode("gb18030"), "GB18030", True),
+        (LESSON.encode("utf-16"), "UTF-16LE", True),
+        (LESSON.encode("utf-16-be"), "UTF-16BE", True),
+    ],
+)
+def test_a_text_that_is_not_in_utf_8_is_named(tab, tmp_path, raw, encoding, is_offered):
+    said = words_of("other_unicode", name="a.txt", encoding=encoding)
+    assert said in give(tab, tmp_path / "a.txt", raw)
+    assert tab.shown("#releer") == (words_of("read_as", encoding=encoding) if is_offered else "")
+    assert not tab.find("#aprender").is_enabled()
+    if is_offered:
         tab.press("#releer")
-        tab.see("#leido", f"a: {thousands(len(LESSON))} letras")
+        tab.see("#leido", words_of("text_taken", name="a", n=len(LESSON)))
 
 
 def test_no_text_stops_the_page(tab):
@@ -405,30 +424,30 @@ def test_no_text_stops_the_page(tab):
     tab.js(f"(() => {{ {watch} }})()")
     since = time.monotonic()
     tab.js("void take('a' + ' '.repeat(300000) + 'b', 'blancos')")
-    tab.see("#leido", "blancos: 300\u202f003 letras")
+    tab.see("#leido", words_of("text_taken", name="blancos", n=300_003))
     assert time.monotonic() - since < 10
     tab.js("void take(arguments[0].repeat(180), 'grande')", LESSON)
-    tab.see("#leido", f"grande: {thousands(180 * len(LESSON))} letras")
+    tab.see("#leido", words_of("text_taken", name="grande", n=180 * len(LESSON)))
     assert tab.js("gap") < 2000
     tab.js("void take('a'.repeat(2e7 + 1), 'tu texto')")
-    tab.see("#leido", "tu texto pasa de 20 millones de bytes; dale una parte.")
+    tab.see("#leido", words_of("text_too_large", name="tu texto", n=20))
 
 
 def test_a_short_text_is_said_to_be_short(tab):
     tab.fill(pegado=LESSON[:4000], tiempo=20)
-    tab.see("#leido", "Es corto: la lección terminará en el paso 20")
+    tab.see("#leido", words_of("short_text", n=20))
     tab.press("#aprender")
-    tab.see("#aprendizaje", "Ha aprendido 20 pasos")
-    assert "El texto es corto: para 20 minutos harían falta" in tab.shown("#aprendizaje")
+    tab.see("#aprendizaje", words_of("has_learned", step=20))
+    assert words_of("was_short", time=words_of("minutes", n=20)) in tab.shown("#aprendizaje")
     tab.press("#continuar")  # as long again
-    tab.see("#aprendizaje", "Ha aprendido 40 pasos")
+    tab.see("#aprendizaje", words_of("has_learned", step=40))
 
 
 @pytest.mark.parametrize(
     ("fault", "said"),
     [
-        ("setTimeout(() => { throw new Error('dead'); });", "ha interrumpido la lección"),
-        ("learner.flatGradients[3] = NaN;", "han crecido sin límite"),
+        ("setTimeout(() => { throw new Error('dead'); });", words_of("worker_died")),
+        ("learner.flatGradients[3] = NaN;", words_of("not_finite")),
     ],
 )
 def test_after_a_fault_the_last_good_state_goes_on(tab, fault, said):
@@ -438,11 +457,11 @@ def test_after_a_fault_the_last_good_state_goes_on(tab, fault, said):
     change_engine(tab, kept="KEPT_EVERY = 300", step=f"{STEP} if (memory.step > 20) {fault}")
     tab.press("#aprender")
     tab.see("#aprendizaje", said)
-    assert "Lo aprendido hasta el paso" in tab.shown("#aprendizaje")
+    assert words_of("can_go_on") in tab.shown("#aprendizaje")
     assert tab.js("Object.values(lesson.learned.weights).every((w) => w.every(Number.isFinite))")
     tab.js("(document.getElementById('engine').textContent = arguments[0], 0)", whole)
     tab.press("#continuar")
-    tab.see("#aprendizaje", "Faltan")
+    tab.see("#aprendizaje", words_of("learning"))
     stop(tab)
     tab.console()
 
@@ -459,21 +478,22 @@ def test_no_training_loss_is_told_as_that_of_what_it_has_not_read(tab, tmp_path)
     facts = "learnedFacts(lesson.learned)"
     assert tab.js(f"{facts}.progress.val_loss") is None
     assert tab.js("(introduce({ ...app.facts, ...arguments[0] }), 0)", tab.js(facts)) == 0
-    assert "duda" not in tab.shown("#lema")
+    assert words_of("doubts") not in tab.shown("#lema")
+    assert words_of("doubts", n=1) not in tab.shown("#lema")
     tab.js("(tellLearned(), 0)")
-    assert "en la parte que no ha leído, aún sin medir" in tab.shown("#aprendizaje")
+    assert words_of("unread_unmeasured") in tab.shown("#aprendizaje")
     tab.again()
     take_up(tab)
-    tab.see("#aprendizaje", "nats por letra en la parte que no ha leído")
+    tab.see("#aprendizaje", words_of("unread_measured"))
     kept = {"behavior": "allow", "downloadPath": str(tmp_path)}
     tab.driver.execute_cdp_cmd("Browser.setDownloadBehavior", kept)
-    path = saved_file(tab, "#guardar-modelo", tmp_path / "texto pegado.safetensors")
+    path = saved_file(tab, "#guardar-modelo", tmp_path / f"{PASTED}.safetensors")
     saved = checkpoint.load(path)
     ids = saved.tokenizer.encode(LESSON + OTHER)
     unread = ids[len(ids) - len(ids) // 10 :]
     loss = tab.js(f"{facts}.progress.val_loss")
     assert loss == pytest.approx(validation_loss(saved.build_model(), unread), abs=1e-3)
-    assert f"{loss:.2f} nats" in tab.shown("#aprendizaje")
+    assert words_of("unread_measured", nats=f"{loss:.2f}") in tab.shown("#aprendizaje")
 
 
 def test_a_lesson_of_another_function_or_with_an_unknown_option_says_so_and_does_not_begin(tab):
@@ -481,11 +501,11 @@ def test_a_lesson_of_another_function_or_with_an_unknown_option_says_so_and_does
     tab.see("#leido", thousands(len(LESSON)))
     tab.js("(app.facts.teaching.train.optimizer = 'adamw')")
     tab.press("#aprender")
-    tab.see("#aprendizaje", "no sabe aprender con optimizer=adamw (engine/gradients.js")
+    tab.see("#aprendizaje", words_of("not_learned", option="optimizer", value="adamw"))
     tab.js("(app.facts.teaching.train.optimizer = 'muon')")
     change_engine(tab, relu2="relu2: (x) => Math.max(x, 0.1 * x) ** 2")
     tab.press("#aprender")
-    tab.see("#aprendizaje", "no calcula lo mismo que engine/model.js")
+    tab.see("#aprendizaje", words_of("other_lesson"))
     assert tab.js("lesson.learned") is None and tab.shown("#parar") == ""
 
 
@@ -513,9 +533,9 @@ def test_a_full_store_is_told_and_the_lesson_goes_on(tab):
     change_engine(tab, kept="KEPT_EVERY = 300")
     begin(tab)
     tab.wait("!document.getElementById('no-guarda').hidden")
-    assert "si cierras la página, se pierde" in tab.shown("#no-guarda")
+    assert words_of("not_kept") in tab.shown("#no-guarda")
     stop(tab)
-    assert "texto pegado" in tab.shown("#lo-aprendido")
+    assert PASTED in tab.shown("#lo-aprendido")
 
 
 def test_a_screen_reader_hears_of_a_lesson_every_ten_seconds_at_most(tab):
@@ -547,16 +567,20 @@ def test_a_page_of_its_own_speaks_as_one_reads_and_is_not_saved_yet(visit, mini,
     kept = {"behavior": "allow", "downloadPath": str(tmp_path)}
     tab.driver.execute_cdp_cmd("Browser.setDownloadBehavior", kept)
     tab.fill(pegado=LESSON, tiempo=20)
-    tab.see("#leido", "pasted text: 108,000 letters")
+    pasted = words_of("your_text_name", 1)
+    tab.see("#leido", words_of("text_taken", 1, name=pasted, n=f"{len(LESSON):,}"))
     tab.press("#aprender")
-    tab.see("#aprendizaje", "left.")
+    tab.see("#aprendizaje", words_of("learning", 1))
     tab.press("#parar")
-    tab.see("#aprendizaje", "Stopped at step")
+    tab.see("#aprendizaje", words_of("was_stopped", 1))
     tab.js("(URL.revokeObjectURL = (address) => (window.revoked = address), 0)")
     here = tab.follow("#abrir-pagina")
-    assert "not saved yet" in tab.arrive().shown("header") and asks(tab)
+    assert words_of("not_saved_yet", 1) in tab.arrive().shown("header") and asks(tab)
     tab.fill(ajeno="a draft")
-    texts = {"en": ("Write another", "Español"), "es": ("Escribe otro", "English")}
+    names = "write_another", "other_language"
+    texts = {
+        code: tuple(words_of(name, n) for name in names) for n, code in enumerate(("es", "en"))
+    }
     addresses = []
     for language in ("en", "es", "en"):
         tab.arrive(f"window.sancho && document.documentElement.lang === '{language}'")
@@ -566,7 +590,7 @@ def test_a_page_of_its_own_speaks_as_one_reads_and_is_not_saved_yet(visit, mini,
         tab.find("#idioma").click()
     assert all(address.startswith("blob:") for address in addresses)
     tab.arrive("window.sancho && document.documentElement.lang === 'es'")
-    path = saved_file(tab, "#guardar-esta", tmp_path / "pasted text.html")
+    path = saved_file(tab, "#guardar-esta", tmp_path / f"{pasted}.html")
     assert tab.shown("#sin-guardar") == "" and asks(tab)
     tab.fill(ajeno="")  # which was nowhere else
     assert not asks(tab)
@@ -581,9 +605,9 @@ def test_where_no_checkpoint_can_be_sealed_the_page_says_so_and_is_kept(lesson, 
     stop(lesson)
     lesson.js("(Object.defineProperty(crypto, 'subtle', { value: undefined }), 0)")  # as by http
     lesson.press("#guardar-modelo")
-    lesson.see("#aprendizaje", "no puede sellar el archivo en una página que viene por http")
-    assert "Lo aprendido de «texto pegado»" in lesson.shown("#guardar")
-    saved_file(lesson, "#guardar-pagina", tmp_path / "texto pegado.html")
+    lesson.see("#aprendizaje", words_of("no_seal"))
+    assert words_of("learned_of", name=PASTED) in lesson.shown("#guardar")
+    saved_file(lesson, "#guardar-pagina", tmp_path / f"{PASTED}.html")
     assert not list(tmp_path.glob("*.safetensors"))
 
 
@@ -609,10 +633,10 @@ def test_the_keyboard_alone_teaches_stops_and_keeps(tab, tmp_path):
     tab.see("#leido", thousands(len(long)))
     assert press("TAB") == "aprender"
     assert press("ENTER") == "parar"
-    tab.see("#aprendizaje", "Faltan")
+    tab.see("#aprendizaje", words_of("learning"))
     usable()
     press("ENTER")
-    tab.see("#aprendizaje", "Parado en el paso")
+    tab.see("#aprendizaje", words_of("was_stopped"))
     assert tab.js("document.activeElement.id") == "continuar"
     usable()
     assert [press("TAB") for _ in range(2)][-1] == "guardar-modelo"
@@ -645,20 +669,21 @@ def test_one_button_teaches_the_sample_and_what_it_wrote_is_copied(visit, mini):
     tab = visit(mini, data=ROOT / "data")
     tab.press("#muestra")
     tab.see("#leido", "La campana sin lengua")
-    tab.see("#escrito", "Tras 0 segundos")
-    tab.see("#aprendizaje", "Faltan")
+    tab.see("#escrito", words_of("seconds", n=0))
+    tab.see("#aprendizaje", words_of("learning"))
     stop(tab)
     kinds = len(set((ROOT / "data/apocrifo.txt").read_text("utf-8")))
     shown = tab.shown("#escrito")
-    assert shown.startswith(f"Tras 0 segundos, {np.log(kinds):.2f} nats por letra:")
-    assert shown.count("nats por letra:") > 1
+    at_first = words_of("written_after", time=words_of("seconds", n=0), nats=f"{np.log(kinds):.2f}")
+    assert shown.startswith(at_first)
+    assert len(tab.texts("#escrito p")) > 1
     tab.press("#copiar-escrito")
-    assert tab.shown("#escrito-copiado") == "Copiado."
-    assert tab.js("getSelection().toString()").startswith("Tras 0 segundos")
+    assert tab.shown("#escrito-copiado") == words_of("copied")
+    assert tab.js("getSelection().toString()").startswith(at_first)
     tab.wait("lesson.learned?.key")
     tab.again()
     take_up(tab)
-    tab.see("#aprendizaje", "Parado en el paso")  # until then a recorded lesson stands there
+    tab.see("#aprendizaje", words_of("was_stopped"))  # until then a recorded lesson stands there
     assert tab.shown("#escrito") == shown
 
 
@@ -667,32 +692,29 @@ def test_one_button_teaches_the_sample_and_what_it_wrote_is_copied(visit, mini):
 
 def test_a_kept_page_says_what_it_is_and_writes_what_its_model_would(lesson, tmp_path):
     stop(lesson)
-    assert "en un navegador, no en la vista previa" in lesson.shown("#guardar")
+    assert words_of("opens_in_browser") in lesson.shown("#guardar")
     lesson.fill(titulo="Mis: cartas")
-    assert "Lo aprendido de «Mis: cartas»" in lesson.shown("#guardar")
+    assert words_of("learned_of", name="Mis: cartas") in lesson.shown("#guardar")
     name = "</script><img src=x onerror=alert(1)> \"'&amp;{n}|\U0001f600"
     lesson.fill(nombre=f" {name} ")
     lesson.js("(app.facts.links.page = 'https://another.example/')")
     loss = lesson.js("lesson.learned.loss")
     model = saved_file(lesson, "#guardar-modelo", tmp_path / "Mis cartas.safetensors")
     path = saved_file(lesson, "#guardar-pagina", tmp_path / "Mis cartas.html")
-    lesson.see("#guardado", "Guardado como Mis cartas.html, donde tu navegador deja")
+    lesson.see("#guardado", words_of("is_kept", file="Mis cartas.html"))
     lesson.driver.get(path.as_uri())
     start = lesson.ready().find("#inicio").get_attribute("value")
     assert start in LESSON and len(start.split()) == 3
     assert lesson.text[: len(start) + 200] == written(checkpoint.load(model), start, 200)
-    title = f"Lo que escribe {name}"
+    title = words_of("title_of", name=name)
     assert [lesson.js("document.title"), *lesson.texts("h1"), lesson.texts("img")] == [
         title,
         title,
         [],
     ]
     doubts = round(math.exp(loss))
-    doubts = f"duda como entre {doubts} letras igual de probables" if doubts > 1 else "apenas duda"
-    said = (
-        rf"«Mis: cartas» \({thousands(len(LESSON))} letras\) durante \d+ segundos?\. .* {doubts}\."
-    )
-    assert re.search(said, lesson.shown("#lema"))
+    for said in ("Mis: cartas", words_of("letters", n=len(LESSON)), words_of("doubts", n=doubts)):
+        assert said in lesson.shown("#lema")
     assert lesson.js("pageAddress()") == ""  # of another model
     assert "float16" in lesson.shown("#ficha")
     lesson.press("#ejemplo")
@@ -700,26 +722,28 @@ def test_a_kept_page_says_what_it_is_and_writes_what_its_model_would(lesson, tmp
     # Its model is nobody's Sancho.
     shown = lesson.shown("main").replace(lesson.shown("#escrito"), "")  # another's lesson
     assert "Sancho" not in shown.replace("sancho", "")
-    assert lesson.shown("#adivina h2") == f"¿Adivinas mejor que el modelo de {name}?"
+    assert lesson.shown("#adivina h2") == words_of("game", whose=words_of("model_of", name=name))
     lesson.keys("#pasaje", *"abcdefghijklmnopqrstuvwxyz")
-    assert "El modelo" in lesson.js("scoreText({ number: 0, yours: [1], models: [2] })")
+    its = words_of("the_model").capitalize()
+    assert its in lesson.js("scoreText({ number: 0, yours: [1], models: [2] })")
     # Of weights in half precision, sample.py may write another text.
     assert lesson.js("app.facts.exact") is False
-    assert "En sample.py puede ser otro" in lesson.texts("#semilla-nota")[0]
-    assert lesson.shown("#duelo-titulo") == f"Uno lo escribió {name}; el otro, su modelo. ¿Cuál?"
+    assert lesson.texts("#semilla-nota") == [words_of("seed_hint_here")]
+    assert lesson.shown("#duelo-titulo") == words_of("taught_book_or_sancho", name=name)
     lesson.press("#pareja button")
-    assert sorted(lesson.texts("#pareja b")) == ["Del modelo.", f"✓ De {name}."]
+    whose = {words_of("taught_of_sancho"), words_of("taught_of_the_book", name=name)}
+    assert set(lesson.texts("#pareja b")) == whose
     lesson.driver.get(f"{path.as_uri()}?lang=en")
     lesson.ready()
-    assert lesson.texts("h1") == [f"What {name} writes"]
-    assert "letters) for" in lesson.shown("#lema")
+    assert lesson.texts("h1") == [words_of("title_of", 1, name=name)]
+    assert words_of("letters", 1, n=f"{len(LESSON):,}") in lesson.shown("#lema")
 
 
 def sent_page(tab: Tab, folder: Path, **fields: str) -> None:
     """Save the page of a lesson that was stopped, and open it."""
     stop(tab)
     tab.fill(**fields)
-    title = fields.get("titulo", "texto pegado")
+    title = fields.get("titulo", PASTED)
     path = saved_file(tab, "#guardar-pagina", folder / f"{title}.html")
     tab.driver.get(path.as_uri())
     tab.ready()
@@ -729,22 +753,27 @@ def test_a_sent_page_opens_on_its_game_and_leads_on(lesson, tmp_path):
     sent_page(lesson, tmp_path, nombre="Ana", titulo="Cartas")
     first = "document.querySelector('main').firstElementChild.id"
     assert lesson.js(first) == "duelo"
-    assert lesson.shown("#duelo-titulo") == "Uno lo escribió Ana; el otro, su modelo. ¿Cuál?"
+    assert lesson.shown("#duelo-titulo") == words_of("taught_book_or_sancho", name="Ana")
     passages = lesson.js("app.facts.passages")
     unread = LESSON[len(LESSON) - len(LESSON) // 10 :]
     for n in range(5):
-        assert lesson.shown("#fallo").startswith(f"Ronda {n + 1} de 5")
+        assert lesson.shown("#fallo").startswith(
+            words_of("taught_which_is_real", round=n + 1, all=5, name="Ana")
+        )
         before, passage = passages[n]
         assert before + passage in unread
         whose = lesson.texts("#pareja b")
-        place = whose.index("✓ De Ana.")
+        place = whose.index(words_of("taught_of_the_book", name="Ana"))
         shown = lesson.texts("#pareja button")[place]
         assert passage.startswith(shown.partition(" …")[0][:40])
         lesson.press(f"#pareja button:nth-child({1 + place if n else 2 - place})")
         lesson.press("#ronda") if n < 4 else None
-    assert lesson.shown("#fallo") == "Sí. Acertaste 4 de 5."
+    found = words_of("n_of", n=4, all=5)
+    assert (
+        lesson.shown("#fallo") == f"{words_of('was_right')} {words_of('you_found', score=found)}."
+    )
     score = lesson.find("#cuenta-duelo").get_attribute("value")
-    assert score == "¿Quién escribió qué, Ana o su modelo? Acerté 4 de 5. ¿Y tú?"
+    assert score == words_of("taught_duel_score", name="Ana", score=found)
     lesson.press("#duelo-sigue [href='#ensena']")
     assert lesson.js("location.hash") == "#ensena"
     assert lesson.shown("#ensena h2")
@@ -752,7 +781,7 @@ def test_a_sent_page_opens_on_its_game_and_leads_on(lesson, tmp_path):
 
 def test_without_a_name_somebody_wrote_it(lesson, tmp_path):
     sent_page(lesson, tmp_path)
-    title = "Uno lo escribió alguien; el otro, su modelo. ¿Cuál?"
+    title = words_of("taught_book_or_sancho", name=words_of("somebody"))
     assert lesson.shown("#duelo-titulo") == title
 
 
@@ -762,7 +791,8 @@ def test_a_text_of_few_passages_opens_on_the_text_and_says_why(lesson, tmp_path)
     sent_page(lesson, tmp_path)
     assert lesson.js("document.querySelector('main').firstElementChild.id") == "escribe"
     assert lesson.shown("#duelo") == ""
-    assert "y hacen falta 3." in lesson.shown("header")
+    passages = lesson.js("app.facts.passages.length")
+    assert words_of("few_rounds", n=passages, least=3) in lesson.shown("header")
     assert lesson.text
 
 
@@ -771,7 +801,8 @@ def test_who_saves_a_page_sees_which_fragments_it_carries(lesson, tmp_path):
     lesson.press("#lleva summary")
     facts = lesson.js("learnedFacts(lesson.learned)")
     assert lesson.texts("#lleva p") == ["".join(pair) for pair in facts["passages"]]
-    assert f"estos {len(facts['passages'])} fragmentos" in lesson.shown("#lleva summary")
+    carried = words_of("carries", n=len(facts["passages"]))
+    assert lesson.shown("#lleva summary") == carried
 
 
 def test_a_page_without_a_name_is_its_texts(lesson, tmp_path):
@@ -780,7 +811,9 @@ def test_a_page_without_a_name_is_its_texts(lesson, tmp_path):
     path = saved_file(lesson, "#guardar-pagina", tmp_path / f"{'nombre_largo_' * 5}.html")
     lesson.driver.get(path.as_uri())
     lesson.ready().show_as(320)
-    assert lesson.texts("h1") == [f"Lo que escribe quien leyó «{'nombre_largo_' * 5}»"]
+    assert lesson.texts("h1") == [
+        words_of("title_of", name=words_of("reader_of", corpus="nombre_largo_" * 5))
+    ]
     assert lesson.js("document.documentElement.scrollWidth") <= 320
 
 
@@ -841,7 +874,7 @@ def test_what_was_typed_outlives_a_reload_and_the_other_language(tab):
         assert (tab.arrive().text, fields(tab)) == (shown, typed)
         tab.wait("lesson.given?.text")
         assert not asks(tab)
-    assert tab.shown("#idioma") == "Español"
+    assert tab.shown("#idioma") == words_of("other_language", 1)
     # A link to another text has the start of that one.
     tab.driver.get(tab.driver.current_url.split("?")[0] + "#inicio=la+mancha&letras=5")
     tab.driver.refresh()
