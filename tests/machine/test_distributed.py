@@ -240,8 +240,9 @@ def test_torchrun_goes_on_after_a_kill_but_not_after_an_error(
     project, expected, restarts, more, words
 ):
     """And its processes end in order: none of them crashes at the end of its interpreter."""
-    tests = ROOT / "tests"
-    paths = {"root": ROOT, "tests": tests, "here": tests / "machine", "data": project / "data"}
+    here = ROOT / "tests" / "machine"
+    paths = {"root": ROOT, "tests": here.parent, "here": here, "data": project / "data"}
+    paths = {name: str(path) for name, path in paths.items()}
     script = project / "script.py"
     script.write_text(OF_TORCHRUN.format(**paths), encoding="utf-8")
     line = [sys.executable, "-m", "torch.distributed.run", "--nproc_per_node=2"]
