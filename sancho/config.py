@@ -46,7 +46,8 @@ class Choices:
     """Each word, and in a few words what it stands for."""
 
     def __contains__(self, value: str) -> bool:
-        return value in tuple(self.meanings)  # which may be of any type
+        # A value from a file may be a list, which no dictionary can look up.
+        return value in tuple(self.meanings)
 
     def __str__(self) -> str:
         return f"one of {', '.join(self.meanings)}"
