@@ -60,7 +60,7 @@ class Plan:
 
 
 def device_config(typed: Mapping[str, Any], beginning: Beginning) -> DeviceConfig:
-    """Return where a run computes: as is typed, or where it goes on, as before."""
+    """Return the device options that are typed; a run that goes on keeps its own for the rest."""
     initial = beginning.checkpoint
     before = asdict(initial.device_config) if initial and beginning.resumes else {}
     return options_of(DeviceConfig, {**before, **typed})
@@ -104,9 +104,10 @@ def make_plan(
     beginning: Beginning = NOTHING,
     processes: int = 1,
 ) -> Plan:
-    """Return the plan of a run on a text: `usual` are its `defaults`, which give way to the text.
+    """Return the plan of a run on a text.
 
-    Both give way to what is typed. Raises UserError if options, checkpoint and text do not fit
+    usual: the `defaults` of its options. What the length of the text decides replaces them, and
+    what is typed replaces both. Raises UserError if options, checkpoint and text do not fit
     together.
     """
     initial = beginning.checkpoint
