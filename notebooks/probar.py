@@ -2,15 +2,14 @@
 
     python notebooks/probar.py              todas las piezas, en unos segundos
     python notebooks/probar.py Bloque Gpt   solo esas
-    python notebooks/probar.py --largo      además entrena tu programa con el libro, desde el capítulo 9
+    python notebooks/probar.py Bloque --arreglo   y lo que va en la línea en que está el error
 
 Cada pieza se comprueba con las demás que usa: las tuyas, o las de la solución si no pasan. De una
-que no pasa se busca, veinte segundos como mucho, en qué línea está el error.
+que no pasa se dice qué da y qué debería dar, y se busca en qué línea está el error.
 Acaba con 1 si algo de lo escrito no pasa; lo que está en blanco no es un fallo.
 """
 
 import sys
-from itertools import count
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent / "taller"))
@@ -20,27 +19,42 @@ from entorno import preparar
 preparar("numpy", "torch")
 
 import hoja
-from comprobaciones import PIEZAS, Donde, completa, en_espanol, motivo, sin_empezar
+from comprobar.lista import PIEZAS, completa
+from decir.frases import detenido
+from decir.mensaje import Donde, en_lineas
+from veredicto import de_una_pieza
 
-PROYECTO = Path(__file__).resolve().parent.parent
 
-
-def probar(titulos: list[str], texto: str) -> tuple[int, int]:
+def probar(titulos: list[str], texto: str, con_arreglo: bool = False) -> tuple[int, int]:
     """Decir de cada pieza si pasa; dar cuántas pasan y cuántas no, sin las que están en blanco."""
-    pasan = fallan = 0
+    pasan, fallan, fallidas = 0, 0, set()
     for numero, pieza in enumerate(PIEZAS, 1):
         if pieza.titulo not in titulos:
             continue
-        por_que = motivo(pieza.titulo, texto)
-        signo = "·" if sin_empezar(por_que) else "✗" if por_que else "✓"
-        nota = por_que if signo == "·" else "" if por_que else con_la_solucion(pieza.titulo, texto)
-        linea = f"{signo} {numero:2}. {pieza.titulo:20} capítulo {pieza.capitulo:<3} {nota}"
-        print(linea.rstrip())
-        if signo == "✗":
-            print(f"      {por_que}")
-        pasan += signo == "✓"
-        fallan += signo == "✗"
+        principio = f"{numero:2}. {pieza.titulo:20} capítulo {pieza.capitulo:<3}"
+        if pieza.nombre in fallidas:
+            print(f"✗ {principio} lo mismo que antes")
+            fallan += 1
+            continue
+        veredicto = de_una_pieza(pieza.titulo, texto, avisar=avisar)
+        if veredicto.pasa:
+            pasan += 1
+            print(f"✓ {principio} {con_la_solucion(pieza.titulo, texto)}".rstrip())
+        elif veredicto.mensaje is None:
+            print(f"· {principio} {veredicto.en_blanco}")
+        else:
+            fallan += 1
+            fallidas.add(pieza.nombre)
+            print(f"✗ {principio}")
+            for linea in en_lineas(veredicto.mensaje, veredicto.donde, con_arreglo):
+                print(f"      {linea}")
     return pasan, fallan
+
+
+def avisar() -> None:
+    """Decir que se busca, en una terminal: la línea se borra cuando se halla."""
+    if sys.stdout.isatty():
+        print("      busco la línea…", end="\r", flush=True)
 
 
 def con_la_solucion(titulo: str, texto: str) -> str:
@@ -72,8 +86,8 @@ def leer_la_hoja() -> str:
     nombres = {pieza.nombre for pieza in PIEZAS}
     for nombre, mal in hoja.sanar(texto)[1].items():
         if nombre not in nombres:  # lo de una pieza lo dice su comprobación
-            donde = Donde(texto)(mal.linea)
-            sys.exit(f"{hoja.HOJA.name} {en_espanol(mal.error, Donde(''))}{donde}")
+            que = detenido(mal.error, Donde("")).que
+            sys.exit(f"{hoja.HOJA.name} {que}; {Donde(texto)(mal.linea)}")
     return texto
 
 
@@ -88,62 +102,17 @@ def probar_todas() -> None:
     print(f"{pasan} pasan, {fallan} no, y {len(PIEZAS) - pasan - fallan} están en blanco")
 
 
-def entrenar_con_el_libro(texto: str) -> bool:
-    """Entrenar el programa como el último peldaño, decir dónde acaba y si es donde debe."""
-    import numpy as np
-    import torch
-
-    sys.path.append(str(PROYECTO))  # donde está la biblioteca, si no está instalada
-    import escalera
-    from sancho.text.sources import corpus_of
-
-    corpus = corpus_of("quijote")
-    mio = hoja.cargar(texto)
-    torch.manual_seed(escalera.SEMILLA)
-    medidas = {"n_embd": escalera.ANCHO, "n_layer": escalera.BLOQUES, "n_head": escalera.CABEZAS}
-    forma = mio.Forma(corpus.tokenizer.vocab_size, escalera.VENTANA, **medidas)
-    modelo = mio.Gpt(forma)
-    ids = torch.from_numpy(np.asarray(corpus.train, dtype=np.int64))
-    ajustes = {"pasos": escalera.PASOS, "lote": escalera.LOTE, "ventana": escalera.VENTANA}
-    lecturas = count(1)
-
-    def decir(*_: object) -> None:
-        if (paso := next(lecturas)) % 100 == 0:
-            print(f"paso {paso} de {escalera.PASOS}", flush=True)
-
-    aviso = modelo.register_forward_pre_hook(decir)
-    mio.entrenar(modelo, ids, **ajustes, tasa=escalera.mejor_tasa("más bloques", corpus))
-    aviso.remove()
-    medida, debida = escalera.perdida(modelo, corpus), escalera.guardada("más bloques", corpus)
-    letras = mio.Tokenizador(corpus.tokenizer.characters)
-    print(f"Entrenado: {medida:.2f} nats por letra (el último peldaño del 6, {debida:.2f}).")
-    print("En un lugar" + mio.generar(modelo, letras, "En un lugar", 150, temperatura=0.7))
-    return medida < debida + 0.08
-
-
 def main(*argumentos: str) -> int:
     if {"-h", "--help"} & set(argumentos):
         print(__doc__.strip())
         return 0
-    largo = "--largo" in argumentos
-    pedidas = [argumento for argumento in argumentos if argumento != "--largo"]
-    if largo and pedidas:
-        sys.exit("--largo entrena el programa entero: va sin nombres de piezas")
-    titulos = elegidas(pedidas)
-    texto = leer_la_hoja()
-    pasan, fallan = probar(titulos, texto)
+    con_arreglo = "--arreglo" in argumentos
+    titulos = elegidas([argumento for argumento in argumentos if argumento != "--arreglo"])
+    pasan, fallan = probar(titulos, leer_la_hoja(), con_arreglo)
     en_blanco = len(titulos) - pasan - fallan
     print(f"Pasan {pasan} de {len(titulos)}; no pasan {fallan}; en blanco, {en_blanco}.")
-    hacen_falta = [] if pedidas else [una.titulo for una in PIEZAS if una.capitulo <= 9]
-    faltan = [titulo for titulo in hacen_falta if motivo(titulo, texto)]
-    if largo and faltan:
-        print(f"Para entrenarlo han de pasar antes: {', '.join(faltan)}.")
-    elif largo:
-        fallan += not entrenar_con_el_libro(texto)
-    elif pasan == len(PIEZAS):
-        print("Tu programa está entero: python notebooks/probar.py --largo lo entrena.")
-    elif not pedidas and not faltan:
-        print("Ya se puede entrenar: python notebooks/probar.py --largo.")
+    if fallan and not con_arreglo:
+        print("Lo que va en la línea lo dice --arreglo, detrás del nombre de la pieza.")
     return 1 if fallan else 0
 
 

@@ -80,7 +80,7 @@ if Path("sancho-mini/notebooks").is_dir():
 elif Path("notebooks/taller").is_dir():
     os.chdir("notebooks")
 sys.path[:0] = [str(Path(carpeta).resolve()) for carpeta in (".", "taller", "..")]
-if not Path("taller/estilo.py").is_file():
+if not Path("taller/ver/estilo.py").is_file():
     print(
         "Falta el proyecto. Escribe en otra celda  !git clone DIRECCIÓN sancho-mini  (la DIRECCIÓN "
         "de la copia que lees), ejecútala, y vuelve a ejecutar esta."

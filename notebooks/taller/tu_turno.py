@@ -36,6 +36,7 @@ import textwrap
 from collections.abc import Callable
 from contextlib import nullcontext
 from functools import lru_cache, wraps
+from html import escape
 from inspect import isclass, isfunction
 from pathlib import Path
 from types import ModuleType
@@ -43,21 +44,14 @@ from typing import Any
 
 import torch
 
-import detalles
 import hoja
-from comprobaciones import (
-    EN_BLANCO,
-    POR_TITULO,
-    Donde,
-    caso,
-    completa,
-    con_su_tropiezo,
-    en_espanol,
-    motivo,
-    prestar,
-    sin_empezar,
-)
-from plazo import LIMITE, no_mas_de
+from buscar import estructura
+from comprobar.lista import POR_TITULO, completa, prestar
+from comprobar.piezas import caso
+from comprobar.plazo import LIMITE, no_mas_de
+from decir.frases import detenido
+from decir.mensaje import Donde, Mensaje, en_lineas
+from veredicto import Veredicto, de_una_pieza, explicar
 
 
 class Vacia(Exception):
@@ -130,30 +124,45 @@ def elegir(
     comprobar: Callable[[Callable], None],
     buscar: bool = True,
 ) -> Callable:
-    """Dar `mia` si pasa `comprobar`, y si no `solucion`; una línea dice cuál, y por qué.
+    """Dar `mia` si pasa `comprobar`, y si no `solucion`; dice cuál y, si no pasa, por qué.
 
-    Con `buscar`, si no pasa se busca el cambio con que pasaría, unos segundos.
+    Con `buscar`, de lo que no pasa se busca unos segundos la línea en que está el error.
     """
     with torch.random.fork_rng(devices=[]):  # comprobar no cambia lo que se sortee después
         comprobar(solucion)
         try:
             with no_mas_de(LIMITE):
                 comprobar(entregada(mia))
-        except Vacia as error:
-            por_que = lo_que_falta(*error.args)
         except Exception as error:
             donde, debida = lo_escrito(mia, solucion)
-            falla = isinstance(error, AssertionError)
-            por_que = dicho(error) if falla else en_espanol(error, donde, debida)
+            if isinstance(error, Vacia):
+                error = AssertionError("no devuelve nada")
+                if sin_escribir(donde.escrito):
+                    print(f"· {mia.__name__} {NADA_TODAVIA}. Se usa {solucion.__name__}.")
+                    return solucion
             pasaria = si_pasaria(mia, comprobar) if buscar and donde.escrito else None
-            por_que = con_su_tropiezo(por_que, donde, debida, pasaria)
+            mensaje = explicar(error, donde, debida, pasaria, avisar)
         else:
             print(f"✓ {mia.__name__} pasa la comprobación: desde aquí se usa la tuya.")
             return mia
-    dos_puntos = "" if por_que == NADA_TODAVIA else ":"
-    punto = "" if por_que.endswith("?") else "."
-    print(f"· {mia.__name__}{dos_puntos} {por_que}{punto} Se usa {solucion.__name__}.")
+    print(f"· {mia.__name__} no pasa la comprobación. Se usa {solucion.__name__}.")
+    ensenar(mensaje, donde)
     return solucion
+
+
+def avisar() -> None:
+    print("  busco la línea…", flush=True)
+
+
+def ensenar(mensaje: Mensaje, donde: Donde) -> None:
+    """Escribir lo que se dice de algo que no pasa; en un cuaderno, con el arreglo plegado debajo."""
+    for linea in en_lineas(mensaje, donde):
+        print(f"  {linea}")
+    if mensaje.arreglo and not mensaje.es_de_python and hasattr(builtins, "get_ipython"):
+        from IPython.display import HTML, display
+
+        arreglo = escape(mensaje.arreglo)
+        display(HTML(f"<details><summary>El arreglo</summary><code>{arreglo}</code></details>"))
 
 
 def si_pasaria(mia: Callable, comprobar: Callable[[Callable], None]) -> Callable[[str], bool]:
@@ -171,24 +180,13 @@ def si_pasaria(mia: Callable, comprobar: Callable[[Callable], None]) -> Callable
 NADA_TODAVIA = "no devuelve nada todavía"
 
 
-def dicho(error: AssertionError) -> str:
-    """Dar la frase de una comprobación; las de torch.testing y numpy.testing no son frases."""
-    primera = str(error).strip().partition("\n")[0]
-    return primera if primera and not primera.endswith("!") else "no da lo que debe"
-
-
-def lo_que_falta(funcion: Callable) -> str:
-    """Decir por qué una función no devuelve nada: si está sin escribir, o qué le falta."""
-    donde, _ = lo_escrito(funcion, funcion)
-    arbol = ast.parse(donde.escrito) if donde.escrito else None
-    definida = arbol.body[0] if arbol else None
-    if not isinstance(definida, ast.FunctionDef) or all(
-        isinstance(linea, ast.Pass) or hoja.venia(linea) for linea in definida.body
-    ):
-        return NADA_TODAVIA
-    for hallado in detalles.sin_return(definida):
-        return f"no devuelve nada: {hallado.que}{donde(hallado.linea)}"
-    return "no devuelve nada: pasa por un camino sin return"
+def sin_escribir(escrito: str) -> bool:
+    """Decir si una función está como la da el turno: con su docstring, y nada más."""
+    arbol = estructura.leer(escrito)
+    definida = arbol.body[0] if arbol and arbol.body else None
+    if not isinstance(definida, ast.FunctionDef):
+        return True
+    return all(isinstance(linea, ast.Pass) or hoja.venia(linea) for linea in definida.body)
 
 
 def lo_escrito(mia: Callable, solucion: Callable) -> tuple[Donde, str]:
@@ -225,9 +223,9 @@ def pieza(titulo: str) -> Any:
         # Si sigue como se copió, lo que la hoja tenga de otro modo se escribió después.
         es_nueva = bool(celda) and celda != copiadas().get(nombre)
         nueva = hoja.poner(texto, nombre, celda) if es_nueva else texto
-        por_que = motivo(titulo, nueva, primera if es_nueva else 0)
-        if por_que:
-            decir_que_no(titulo, por_que, es_nueva)
+        veredicto = de_una_pieza(titulo, nueva, primera if es_nueva else 0, avisar)
+        if not veredicto.pasa:
+            decir_que_no(titulo, veredicto, es_nueva)
             nueva = prestar(texto, nombre, hoja.SOLUCION.read_text(encoding="utf-8"))
         elif es_nueva:
             copiar(nombre, celda, nueva)
@@ -237,7 +235,7 @@ def pieza(titulo: str) -> Any:
         else:
             print(f"✓ {titulo}: se usa la tuya, la de mi_gpt.py.")
         entera, prestadas = completa(titulo, nueva)
-        if prestadas and not por_que:
+        if prestadas and veredicto.pasa:
             print(f"  (Con la solución de {', '.join(prestadas)}.)")
         decir_lo_de_otros_sitios(texto, nombre, prestadas)
         return getattr(hoja.cargar(entera), nombre)
@@ -247,17 +245,19 @@ def pieza(titulo: str) -> Any:
         return getattr(la_solucion(str(error)), nombre)
 
 
-def decir_que_no(titulo: str, por_que: str, es_nueva: bool) -> None:
+def decir_que_no(titulo: str, veredicto: Veredicto, es_nueva: bool) -> None:
     """Decir por qué se usa la solución y, si hay algo escrito, cómo probar lo tuyo."""
     nombre = POR_TITULO[titulo].nombre
-    if por_que == EN_BLANCO and not es_nueva:
-        por_que = lo_que_hay_en_las_celdas(titulo) or por_que
-    dos_puntos = "" if por_que == EN_BLANCO else ":"
-    punto = "" if por_que.endswith("?") else "."
-    print(f"· {titulo}{dos_puntos} {por_que}{punto} Se usa la solución.")
-    if not sin_empezar(por_que):
-        otra_vez = "ejecuta otra vez su celda" if es_nueva else f"from mi_gpt import {nombre}"
-        print(f"  (Desde aquí `{nombre}` es la de la solución. Para probar la tuya: {otra_vez}.)")
+    if veredicto.mensaje is None:
+        por_que = "" if es_nueva else lo_que_hay_en_las_celdas(titulo)
+        print(
+            f"· {titulo}{': ' if por_que else ' '}{por_que or veredicto.en_blanco}. Se usa la solución."
+        )
+        return
+    print(f"· {titulo} no pasa la comprobación. Se usa la solución.")
+    ensenar(veredicto.mensaje, veredicto.donde)
+    otra_vez = "ejecuta otra vez su celda" if es_nueva else f"from mi_gpt import {nombre}"
+    print(f"  (Desde aquí `{nombre}` es la de la solución. Para probar la tuya: {otra_vez}.)")
 
 
 def lo_que_hay_en_las_celdas(titulo: str) -> str:
@@ -305,8 +305,8 @@ def decir_lo_de_otros_sitios(texto: str, nombre: str, prestadas: list[str]) -> N
     """Decir qué hay mal en la hoja que no toca a la pieza, con su línea."""
     for otro, mal in hoja.sanar(texto, nombre)[1].items():
         if otro not in prestadas:
-            donde = Donde(texto)(mal.linea)
-            print(f"  (En otro sitio de mi_gpt.py: {en_espanol(mal.error, Donde(''))}{donde}.)")
+            que = detenido(mal.error, Donde("")).que
+            print(f"  (En otro sitio de mi_gpt.py: {que}; {Donde(texto)(mal.linea)}.)")
 
 
 def la_solucion(por_que: str) -> ModuleType:
@@ -422,7 +422,9 @@ def decir_en_espanol(resultado: Any) -> None:
     """Tras una celda que no se puede leer, o a la que le falta la de un turno, decirlo en español."""
     error = resultado.error_before_exec or resultado.error_in_exec
     if isinstance(error, SyntaxError):
-        print(f"· Esta celda {en_espanol(error, Donde(sin_magia(resultado.info.raw_cell)))}.")
+        donde = Donde(sin_magia(resultado.info.raw_cell))
+        mensaje = detenido(error, donde)
+        print(f"· Esta celda {mensaje.que}; {donde(mensaje.linea)}.")
     elif isinstance(error, NameError) and re.match("mi_|Mi[A-Z]", error.name or ""):
         print(
             f"· {error.name} no está: su celda no se ha ejecutado, o se detuvo, o define otro nombre."

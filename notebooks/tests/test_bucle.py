@@ -11,7 +11,7 @@ from test_notebooks import code_cells, read
 from torch import Tensor, nn
 
 import hoja
-from comprobaciones import BORRA_ANTES, NO_OLVIDA, SIN_PASO, Apuntado
+from comprobar.piezas import BORRA_ANTES, NO_OLVIDA, SIN_PASO, Apuntado
 
 BORRAR = "        optimizador.zero_grad()\n"
 ATRAS = "        perdida_del_lote.backward()\n"

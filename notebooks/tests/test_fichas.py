@@ -14,7 +14,7 @@ import pytest
 from test_notebooks import code_cells, read
 
 import bpe
-import fichas
+from imprimir import fichas
 from sancho import checkpoint
 from sancho.checkpoint import Checkpoint
 from sancho.convert.packing import rounded
@@ -37,7 +37,7 @@ def test_the_pages_are_those_that_the_script_makes():
     if corpus.name != "quijote":
         pytest.skip("here: the book is not in data/")
     assert fichas.hacer(corpus, corpus.tokenizer.decode(corpus.train)) == PRINTED, (
-        "run: python notebooks/taller/fichas.py"
+        "run: python notebooks/taller/imprimir/fichas.py"
     )
 
 

@@ -17,13 +17,12 @@ import torch
 from matplotlib import pyplot as plt
 
 import bpe
-import dibujos
-import laminas
 from sancho.checkpoint import pretrained
 from sancho.config import ModelConfig, SampleConfig
 from sancho.convert import page
 from sancho.generate import shape_logits
 from sancho.model import make_norm
+from ver import dibujos, laminas
 
 FOLDER = Path(__file__).resolve().parent.parent
 CHAPTERS = [path.name for path in sorted(FOLDER.glob("*.ipynb"))]

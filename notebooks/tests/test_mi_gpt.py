@@ -6,18 +6,18 @@ import subprocess
 import sys
 from pathlib import Path
 
-import pytest
-import torch
-from safetensors.torch import save_file
-
 import comprobaciones
-import curso
 import detalles
 import errores
-import hoja
 import mecanica
-import mi_gpt
+import pytest
+import torch
 from comprobaciones import EN_BLANCO, PIEZAS, POR_TITULO, motivo, sortear
+from safetensors.torch import save_file
+
+import curso
+import hoja
+import mi_gpt
 from respuestas import OTRAS, programa
 
 AQUI = Path(__file__).resolve().parent

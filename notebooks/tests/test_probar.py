@@ -7,10 +7,10 @@ import sys
 from pathlib import Path
 
 import pytest
+from comprobaciones import PIEZAS
 
 import curso
 import hoja
-from comprobaciones import PIEZAS
 from probar import probar_todas as desde_el_cuaderno
 
 FOLDER = Path(__file__).resolve().parent.parent

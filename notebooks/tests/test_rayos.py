@@ -5,9 +5,9 @@ from dataclasses import replace
 import pytest
 import torch
 
-from rayos import attention_weights, layer_logits, residual_streams
 from sancho.config import ModelConfig
 from sancho.model import GPT
+from ver.rayos import attention_weights, layer_logits, residual_streams
 
 CONFIG = ModelConfig(
     vocab_size=11,

@@ -7,11 +7,11 @@ import sys
 from pathlib import Path
 
 import pytest
-
-import hoja
 import reparacion
 from comprobaciones import POR_TITULO, motivo
 from errores import ERRORES
+
+import hoja
 from respuestas import programa
 
 OTRA = programa(Path(__file__).resolve().parent / "otras" / "otra.py")

@@ -11,13 +11,13 @@ import nbformat
 import numpy as np
 import pytest
 import torch
+from comprobaciones import POR_TITULO, Donde, en_espanol
 from nbformat import NotebookNode
 from safetensors.torch import save_file
 from test_notebooks import CHAPTERS, code_cells, execute, read
 
 import curso
 import hoja
-from comprobaciones import POR_TITULO, Donde, en_espanol
 from respuestas import BUENAS, MALAS, OTRAS, programa
 from tu_turno import con_que, elegir, pieza
 

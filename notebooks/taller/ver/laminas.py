@@ -21,9 +21,9 @@ from matplotlib import pyplot as plt
 from matplotlib.figure import Figure
 from PIL import Image
 
-import estilo
 from bpe import aprender, cortar
 from sancho.convert import page, scripts
+from ver import estilo
 
 COMUNES = ("ui/elements.js", "ui/notation.js")
 """Los módulos de la página que usa comun.js."""

@@ -1,6 +1,6 @@
 """Lo que se imprime para las clases de la guía docente: fichas.html, una ficha por hoja.
 
-    python notebooks/taller/fichas.py
+    python notebooks/taller/imprimir/fichas.py
 
 lo vuelve a escribir, con el libro y el modelo que viene con el proyecto. Se abre en un navegador y
 se imprime en A4. Las respuestas van en la última hoja.
@@ -24,7 +24,7 @@ from sancho.generate import continue_texts, softmax
 from sancho.text.corpus import Corpus
 from sancho.text.sources import corpus_of
 
-CURSO = Path(__file__).resolve().parent.parent
+CURSO = Path(__file__).resolve().parents[2]
 FICHAS = CURSO / "docente" / "fichas.html"
 CONTADAS = "qze"
 """Las letras de las que se cuenta qué sigue."""

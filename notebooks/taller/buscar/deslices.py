@@ -10,8 +10,6 @@ import re
 from collections.abc import Iterator
 from itertools import combinations
 
-from mecanica import NO_DAN_NADA
-
 Camino = tuple[str | int, ...]
 """Cómo se llega de un nodo a una parte suya: por qué campo y, si es una lista, en qué lugar."""
 
@@ -92,6 +90,8 @@ DELANTE = "len range list tuple dict str int float sum enumerate reversed torch.
 """Lo que falta a veces a un lado o a otro."""
 CON_NOMBRE = "std dim dtype bias generator eps".split()
 """Lo que se da por su nombre, porque por su lugar sería otra cosa."""
+NO_DAN_NADA = {"append", "extend", "insert", "sort", "reverse", "update", "backward", "step"}
+NO_DAN_NADA |= {"zero_grad", "__init__"}
 
 
 def escrita(nodo: ast.AST) -> str:
@@ -127,7 +127,9 @@ def otros_arboles(nodo: ast.expr, dentro_de: ast.AST, nombres: set[str]) -> Iter
     if isinstance(nodo, ast.Call):
         yield from _otras_llamadas(nodo)
     elif isinstance(nodo, ast.Constant):
-        yield from (ast.Constant(valor) for valor in _otros_valores(nodo.value))
+        valores = _otros_valores(nodo.value)
+        con_signo = isinstance(dentro_de, ast.UnaryOp)
+        yield from (ast.Constant(valor) for valor in valores if valor or not con_signo)
     if isinstance(nodo, ast.Name | ast.Attribute):
         yield from (ast.Name(otro) for otro in sorted(nombres - {escrita(nodo)}))
     if getattr(dentro_de, "test", None) is nodo:
@@ -143,20 +145,25 @@ def _descendientes(nodo: ast.AST, hondura: int) -> Iterator[Camino]:
             yield from (camino + otro for otro in mas)
 
 
-def otros_textos(nodo: ast.expr) -> Iterator[str]:
-    """Dar los textos que podían ir en el sitio de una expresión, con algo que le falta."""
+def otros_textos(nodo: ast.expr) -> Iterator[tuple[str, bool]]:
+    """Dar los textos que podían ir en el sitio de una expresión, y si son un desliz deshecho.
+
+    Los demás sirven para hallar la línea, y no para decir qué va en ella.
+    """
     texto = escrita(nodo)
     if isinstance(getattr(nodo, "ctx", None), ast.Store):
-        yield from (f"{texto}, _", f"_, {texto}", f"{texto}, *_", f"self.{texto}")
+        yield from ((nuevo, True) for nuevo in (f"{texto}, _", f"_, {texto}", f"self.{texto}"))
         return
     if isinstance(nodo, ast.Name):
-        yield from (f"self.{nodo.id}", f'"{nodo.id}"')
+        yield from ((nuevo, True) for nuevo in (f"self.{nodo.id}", f'"{nodo.id}"'))
+    if isinstance(nodo, ast.Attribute):
+        yield f"{texto}()", True
     if isinstance(nodo, ast.Subscript):
-        yield from _otros_corchetes(nodo)
+        yield from ((nuevo, False) for nuevo in _otros_corchetes(nodo))
     if isinstance(nodo, ast.Slice):
-        yield from _otros_cortes(nodo)
+        yield from ((nuevo, False) for nuevo in _otros_cortes(nodo))
     elif not isinstance(nodo, ast.Starred) and len(texto) < 60:
-        yield from _envuelta(nodo, texto)
+        yield from ((nuevo, False) for nuevo in _envuelta(nodo, texto))
 
 
 def _envuelta(nodo: ast.expr, escrito: str) -> Iterator[str]:
@@ -218,7 +225,7 @@ def _otros_valores(valor: object) -> list:
     if isinstance(valor, bool):
         return [not valor]
     if isinstance(valor, int):
-        return [valor + 1, valor - 1, -valor, -valor - 1, float(valor), None]
+        return [valor + 1, valor - 1, -valor, -valor - 1]
     return []
 
 
@@ -249,7 +256,7 @@ def _otros_cortes(nodo: ast.Slice) -> Iterator[str]:
 def _no_da_nada(valor: ast.expr) -> bool:
     """Decir si es una llamada que da None: guardarlo puede pasar una comprobación, y no arregla nada."""
     metodo = valor.func if isinstance(valor, ast.Call) else None
-    return isinstance(metodo, ast.Attribute) and metodo.attr in NO_DAN_NADA | {"__init__"}
+    return isinstance(metodo, ast.Attribute) and metodo.attr in NO_DAN_NADA
 
 
 def otras_lineas(linea: ast.stmt, nombres: set[str]) -> Iterator[str]:

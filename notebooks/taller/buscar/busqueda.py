@@ -1,9 +1,9 @@
-"""La reparación de lo que no pasa: en qué línea está el error, y qué va en ella.
+"""La búsqueda de la línea en que está el error de algo que no pasa.
 
 Es reparación de programas por búsqueda, como la de GenProg (Le Goues y otros, IEEE TSE 38, 2012),
 con un solo cambio. Se prueban cambios de una expresión o de una línea, del más pequeño al más grande,
-hasta que la comprobación pasa: los deslices de siempre, del revés (deslices.py), y lo que hay en la
-solución.
+hasta que la comprobación pasa: los deslices de siempre, deshechos (deslices.py), y lo que hay en la
+solución. La línea que cambia es la que se dice.
 """
 
 import ast
@@ -19,37 +19,34 @@ from difflib import SequenceMatcher
 from pathlib import Path
 from typing import NamedTuple
 
-from deslices import escrita, otras_lineas, otros_arboles, otros_textos, parientes
-from plazo import LIMITE, no_mas_de
+from buscar.deslices import escrita, otras_lineas, otros_arboles, otros_textos, parientes
+from comprobar.plazo import LIMITE, no_mas_de
+from decir.mensaje import Mensaje
 
 SEGUNDOS = 20
-"""Lo que se busca, como mucho."""
+"""Lo que se busca como mucho, en segundos del procesador: no cuenta lo ocupada que esté la máquina."""
+DE_RELOJ = 60
+"""Lo que se busca como mucho, en segundos de reloj."""
 
 
-class Reparacion(NamedTuple):
-    """En qué línea de lo escrito está el error, y qué se hace con ella."""
-
-    linea: int
-    que: str
-
-
-def reparar(
+def buscar(
     escrito: str, debida: str, pasaria: Callable[[str], bool], linea: int = 0
-) -> Reparacion | None:
-    """Dar el primer cambio con que pasa lo escrito, o None si en el tiempo que hay no se halla.
+) -> Mensaje | None:
+    """Dar la línea del primer cambio con que pasa lo escrito, y lo que va en ella, o None.
 
     `debida` es la solución; `pasaria` comprueba un texto, y puede levantar lo que sea; `linea` es la
-    de lo escrito en que algo se detiene, si se sabe.
+    de lo escrito en que algo se detiene, si se sabe. Lo que va en la línea solo se da si es el texto
+    de la solución, o un desliz deshecho: no cualquier cosa que pase.
     """
     with _en_otra_carpeta():
-        empieza = time.monotonic()
+        procesador, reloj = time.process_time(), time.monotonic()
         _pasa(debida, pasaria, LIMITE)
-        plazo = 0.5 + 3 * (time.monotonic() - empieza)
-        for candidato in candidatos(escrito, debida, linea):
-            if time.monotonic() > empieza + SEGUNDOS:
+        plazo = 0.5 + 3 * (time.monotonic() - reloj)
+        for candidato, es_de_fiar in candidatos(escrito, debida, linea):
+            if time.process_time() > procesador + SEGUNDOS or time.monotonic() > reloj + DE_RELOJ:
                 return None
             if _pasa(candidato, pasaria, plazo):
-                return lo_que_cambia(escrito.splitlines(), candidato.splitlines())
+                return lo_que_cambia(escrito.splitlines(), candidato.splitlines(), es_de_fiar)
     return None
 
 
@@ -75,29 +72,66 @@ def _en_otra_carpeta() -> Iterator[None]:
             os.chdir(antes)
 
 
-def lo_que_cambia(suyas: list[str], buenas: list[str]) -> Reparacion:
-    """Decir en qué línea se distinguen dos programas, y qué lleva del primero al segundo."""
+def lo_que_cambia(suyas: list[str], buenas: list[str], es_de_fiar: bool = True) -> Mensaje:
+    """Decir en qué línea se distinguen dos programas, qué clase de cambio es, y qué va en ella."""
     n = min(len(suyas), len(buenas))
     iguales = next((i for i in range(n) if suyas[i] != buenas[i]), n)
     detras = next((i for i in range(n - iguales) if suyas[-1 - i] != buenas[-1 - i]), n - iguales)
     quitadas, puestas = suyas[iguales : len(suyas) - detras], buenas[iguales : len(buenas) - detras]
     una, otra = ([linea.strip() for linea in lineas] for lineas in (quitadas, puestas))
+    linea, arreglo, es_de_python = iguales + 1, "", False
+    subida = len(una) > 1 and una[-1] == otra[0]
     if not una:
         es_adorno = otra[0].startswith("@")
-        que = f"{'delante' if es_adorno else 'detrás'} falta «{' '.join(otra)}»"
-        return Reparacion(iguales + es_adorno, que)
-    if otra in ([], ["pass"]):
-        return Reparacion(iguales + 1, "sobra")
-    if una == otra:
+        linea = iguales + es_adorno
+        clase = f"{'delante' if es_adorno else 'detrás'} falta una línea"
+        arreglo = " ".join(otra)
+    elif otra in ([], ["pass"]):
+        clase, arreglo = "sobra", "borra esa línea"
+    elif una == otra:
         sobra = len(quitadas[0]) > len(puestas[0])
-        return Reparacion(iguales + 1, f"le {'sobra' if sobra else 'falta'} sangría")
-    subida = len(una) > 1 and una[-1] == otra[0]
-    if subida and (quitadas[-1] != puestas[0] or una[0] != otra[-1]):
-        return Reparacion(iguales + len(una), f"va delante de «{otra[1]}»")
-    if len(una) > 1 and una[0] == otra[-1]:
-        return Reparacion(iguales + 1, f"va detrás de «{otra[-2]}»")
-    va = re.sub(r"  # .*$", "", " ".join(otra))
-    return Reparacion(iguales + 1, f"con «{va}» pasa")
+        clase = f"le {'sobra' if sobra else 'falta'} sangría"
+        es_de_python = True
+    elif subida and (quitadas[-1] != puestas[0] or una[0] != otra[-1]):
+        linea = iguales + len(una)
+        clase, arreglo = "va antes", f"ponla delante de «{otra[1]}»"
+    elif len(una) > 1 and una[0] == otra[-1]:
+        clase, arreglo = "va después", f"ponla detrás de «{otra[-2]}»"
+    else:
+        arreglo = re.sub(r"  # .*$", "", " ".join(otra))
+        clase, es_de_python = _clase_del_cambio(" ".join(una), arreglo)
+    return Mensaje("", linea, clase, arreglo if es_de_fiar else "", es_de_python and es_de_fiar)
+
+
+SIMBOLOS = re.compile(r"\*\*|//|[=!<>+\-*/]=|\w+|[^\w\s]")
+DE_PYTHON = ("self .", "( )", '" "', "return", "= ==", "== =")
+"""Lo que cambia, en símbolos, si el tropiezo es con Python y no con la idea."""
+
+
+def _clase_del_cambio(suya: str, buena: str) -> tuple[str, bool]:
+    """Decir en qué se distinguen dos líneas, sin decir qué va, y si es un tropiezo con Python."""
+    una, otra = SIMBOLOS.findall(suya), SIMBOLOS.findall(buena)
+    quitados: list[str] = []
+    puestos: list[str] = []
+    for que, a, b, c, d in SequenceMatcher(None, una, otra, autojunk=False).get_opcodes():
+        if que != "equal":
+            quitados += una[a:b]
+            puestos += otra[c:d]
+    es_de_python = " ".join(quitados + puestos) in DE_PYTHON
+    if sorted(quitados) == sorted(puestos):
+        return "algo va en otro orden", es_de_python
+    if not quitados:
+        return "le falta algo", es_de_python
+    if not puestos:
+        return "le sobra algo", es_de_python
+    for patron, clase in (
+        (r"\d+", "hay un número por otro"),
+        (r"\W+", "hay un signo por otro"),
+        (r"\w+", "hay un nombre por otro"),
+    ):
+        if all(re.fullmatch(patron, uno) for uno in quitados + puestos):
+            return clase, es_de_python
+    return "", es_de_python
 
 
 # --- lo que se prueba -------------------------------------------------------------------------
@@ -110,6 +144,8 @@ class Edicion(NamedTuple):
     hasta: int
     nuevo: str
     coste: float
+    es_de_fiar: bool = True
+    """Si es el texto de la solución, o un desliz deshecho, y no cualquier cosa que pueda pasar."""
 
 
 OTRO_NOMBRE = 1
@@ -119,18 +155,20 @@ MOVER = 3
 ANADIR = 2
 """Lo que cuesta al menos añadir algo."""
 BORRAR = 2
+DE_MAS = 4
+"""Lo que se añade a lo que no es de fiar: antes se prueba lo que lo es."""
 LEJOS = 15
 """Lo que se añade por cambiar una línea que está igual en la solución."""
 CERCA = 4
 """Lo que se quita si es la línea en que algo se detiene."""
 
 
-def candidatos(escrito: str, debida: str, linea: int = 0) -> Iterator[str]:
-    """Dar lo escrito con cada cambio, del más pequeño al más grande."""
+def candidatos(escrito: str, debida: str, linea: int = 0) -> Iterator[tuple[str, bool]]:
+    """Dar lo escrito con cada cambio, del más pequeño al más grande, y si el cambio es de fiar."""
     suyo, debido = Programa(escrito), Programa(debida)
     buenas = {_cabecera(una) for una in debido.lineas}
     iguales = [suyo.cabecera(una) for una in suyo.lineas if _cabecera(una) in buenas]
-    costes: dict[tuple[int, int, str], float] = {}
+    costes: dict[tuple[int, int, str], tuple[float, bool]] = {}
     for edicion, en_ella in (
         *((una, True) for una in _deslices(suyo)),
         *((una, True) for una in _de_la_solucion(suyo, debido)),
@@ -138,17 +176,19 @@ def candidatos(escrito: str, debida: str, linea: int = 0) -> Iterator[str]:
         *((una, False) for una in _lineas_de_la_solucion(suyo, debido)),
         *((una, False) for una in _lineas_movidas(suyo)),
     ):
-        desde, hasta, nuevo, coste = edicion
+        desde, hasta, nuevo, coste, es_de_fiar = edicion
+        coste += DE_MAS * (not es_de_fiar)
         coste += LEJOS * (en_ella and any(uno <= desde < otro for uno, otro in iguales))
         coste -= CERCA * (suyo.linea(desde) == linea)
-        costes[desde, hasta, nuevo] = min(coste, costes.get((desde, hasta, nuevo), coste))
+        este = (coste, not es_de_fiar)
+        costes[desde, hasta, nuevo] = min(este, costes.get((desde, hasta, nuevo), este))
     vistos = {None, ast.dump(suyo.arbol)}
     for desde, hasta, nuevo in sorted(costes, key=costes.__getitem__):
         candidato = suyo.trozo(0, desde) + nuevo + suyo.trozo(hasta, None)
         arbol = _arbol(candidato)
         if arbol not in vistos:
             vistos.add(arbol)
-            yield candidato
+            yield candidato, not costes[desde, hasta, nuevo][1]
 
 
 def _arbol(escrito: str) -> str | None:
@@ -259,17 +299,19 @@ def _deslices(suyo: Programa) -> Iterator[Edicion]:
             if isinstance(otro, ast.Tuple):
                 yield from _poner(nuevo[1:-1], nodo, suyo, coste)
             yield from _poner(nuevo, nodo, suyo, coste)
-        for nuevo in otros_textos(nodo):
+        for nuevo, es_de_fiar in otros_textos(nodo):
             coste = max(_caracteres_que_cambian(viejo, nuevo), ANADIR)
-            yield from _poner(nuevo, nodo, suyo, coste)
+            yield from _poner(nuevo, nodo, suyo, coste, es_de_fiar)
 
 
-def _poner(nuevo: str, nodo: ast.expr, suyo: Programa, coste: float) -> Iterator[Edicion]:
+def _poner(
+    nuevo: str, nodo: ast.expr, suyo: Programa, coste: float, es_de_fiar: bool = True
+) -> Iterator[Edicion]:
     """Poner un texto en el sitio de una expresión; si es una cuenta, también entre paréntesis."""
     desde, hasta = suyo.sitio(nodo)
-    yield Edicion(desde, hasta, nuevo, coste)
+    yield Edicion(desde, hasta, nuevo, coste, es_de_fiar)
     if " " in nuevo and isinstance(suyo.padres[id(nodo)], ast.expr):
-        yield Edicion(desde, hasta, f"({nuevo})", coste + 0.5)
+        yield Edicion(desde, hasta, f"({nuevo})", coste + 0.5, es_de_fiar)
 
 
 def _caracteres_que_cambian(uno: str, otro: str) -> int:
@@ -361,7 +403,7 @@ def _lineas_de_otro_modo(suyo: Programa) -> Iterator[Edicion]:
         yield Edicion(desde, hasta, "", BORRAR)
         for nueva in otras_lineas(linea, suyo.nombres):
             coste = min(_caracteres_que_cambian(texto.strip(), nueva), MOVER)
-            yield Edicion(desde, hasta, f"{sangria}{nueva}\n", coste)
+            yield Edicion(desde, hasta, f"{sangria}{nueva}\n", coste, es_de_fiar=False)
 
 
 def _lineas_movidas(suyo: Programa) -> Iterator[Edicion]:
@@ -370,7 +412,7 @@ def _lineas_movidas(suyo: Programa) -> Iterator[Edicion]:
         desde, hasta = suyo.entera(linea)
         sangria, texto = " " * linea.col_offset, suyo.trozo(desde, hasta)
         for salida in ("continue", "break") if suyo.en_un_bucle(linea) else ():
-            yield Edicion(hasta, hasta, f"{sangria}{salida}\n", MOVER + 1)
+            yield Edicion(hasta, hasta, f"{sangria}{salida}\n", MOVER + 1, es_de_fiar=False)
         if texto.lstrip().startswith("elif"):
             yield Edicion(desde, hasta, texto.replace("elif", "if", 1), 0)
         for otra in suyo.lineas:

@@ -1,0 +1,1 @@
+"""Lo que se imprime para una clase."""
