@@ -1,6 +1,6 @@
 """Lo que puede escribir quien aprende: de cada turno, cuatro respuestas malas y dos buenas y raras.
 
-Las de los turnos que son una pieza de mi_gpt.py están en test_mi_gpt.py y en la carpeta otras.
+Las de los turnos que son una pieza de mi_gpt.py están en test_piezas.py y en la carpeta otras.
 
 Es para test_tu_turno.py. Cada respuesta es el cuerpo de la función del turno. Una mala se rechaza;
 con una buena se llega al final del capítulo.
@@ -9,6 +9,7 @@ con una buena se llega al final del capítulo.
 from pathlib import Path
 
 import hoja
+from veredicto import de_una_pieza
 
 OTRAS = sorted((Path(__file__).resolve().parent / "otras").glob("*.py"))
 
@@ -19,6 +20,12 @@ def programa(otra: Path) -> str:
     for nombre, escrito in hoja.trozos(otra.read_text(encoding="utf-8")).items():
         texto = hoja.poner(texto, nombre, escrito)
     return texto
+
+
+def motivo(titulo: str, texto: str) -> str:
+    """Dar por qué no pasa una pieza de una hoja, sin buscar la línea; vacío, si pasa."""
+    veredicto = de_una_pieza(titulo, texto)
+    return veredicto.en_blanco or (veredicto.mensaje.que if veredicto.mensaje else "")
 
 
 MALAS = {
