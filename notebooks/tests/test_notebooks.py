@@ -22,6 +22,8 @@ PAGES = [
 ]
 CELL_SECONDS = 300
 """A cell that takes longer is taken to hang. README.md says how long a whole chapter takes."""
+CLAIMS = FOLDER / "tests" / "afirmaciones"
+"""For each chapter, assertions about its values: `# --- name ---`, and below it those of a cell."""
 LARGEST_BYTES = 1_000_000
 VARIES = "varia"
 """The tag of cells whose words depend on the machine: times, losses, what a model writes."""
@@ -48,6 +50,26 @@ def solutions(notebook: NotebookNode) -> Iterator[str]:
             if "<summary>Pista" in folded or "<summary>La pieza" in folded:  # of a turn
                 continue
             yield from re.findall(r"```python\n(.*?)```", folded, flags=re.DOTALL)
+
+
+def claims(chapter: str) -> dict[str, str]:
+    """Return what a chapter claims of its values, by the name in the metadata of a cell.
+
+    The assertions run behind that cell, out of the reader's sight.
+    """
+    path = CLAIMS / f"{Path(chapter).stem}.py"
+    if not path.exists():
+        return {}
+    named = re.split(r"^# --- (\w+) -+\n", path.read_text(encoding="utf-8"), flags=re.MULTILINE)[1:]
+    return dict(zip(named[::2], named[1::2], strict=True))
+
+
+def with_claims(cells: list[NotebookNode], named: dict[str, str]) -> Iterator[NotebookNode]:
+    """Yield the cells of a chapter, each with its claims in a cell behind it."""
+    for cell in cells:
+        yield cell
+        if name := cell.metadata.get("afirma"):
+            yield nbformat.v4.new_code_cell(named[name])
 
 
 def execute(notebook: NotebookNode, sources: list[str]) -> None:
@@ -84,10 +106,12 @@ def test_the_chapter_runs_and_its_outputs_are_those_committed(chapter):
     committed, fresh = read(chapter), read(chapter)
     for cell in code_cells(fresh):
         cell.outputs = []
+    own = code_cells(fresh)
+    fresh.cells = list(with_claims(fresh.cells, claims(chapter)))
     execute(fresh, list(solutions(fresh)))
     # What is committed was made with the book; without it the sample corpus takes its place.
     with_book = (FOLDER.parent / "data" / "quijote.txt").is_file()
-    for old, new in zip(code_cells(committed), code_cells(fresh), strict=False):
+    for old, new in zip(code_cells(committed), own, strict=True):
         new.outputs = [o for o in new.outputs if not PUT_BY_HAND.fullmatch(o.get("text", ""))]
         old_outputs, new_outputs = outputs_of(old), outputs_of(new)
         if not with_book:
@@ -98,6 +122,12 @@ def test_the_chapter_runs_and_its_outputs_are_those_committed(chapter):
         if with_book and VARIES not in old.metadata.get("tags", []):
             for (_, before), (_, now) in zip(old_outputs, new_outputs, strict=True):
                 assert without_numbers(now) == without_numbers(before), old.source
+
+
+@pytest.mark.parametrize("chapter", CHAPTERS)
+def test_every_claim_stands_behind_one_cell(chapter):
+    names = [cell.metadata["afirma"] for cell in read(chapter).cells if "afirma" in cell.metadata]
+    assert sorted(names) == sorted(claims(chapter))
 
 
 @pytest.mark.parametrize("chapter", CHAPTERS)
