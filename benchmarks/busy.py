@@ -3,7 +3,7 @@
     python benchmarks/busy.py [--steps 100] [--busy 0 1 2] [--runs 3] [--before DIR]
 
 A busy program is a Python loop in a process of its own. For each number of them, whole processes
-are timed from outside: train.py for some steps of mini on the sample corpus, and sample.py for
+are timed from outside: train.py for some steps of mini on the included text, and sample.py for
 3,000 characters of the pretrained model. With --before, the commands also run in another checkout,
 in turn. A command that takes longer than --limit seconds is ended. Prints a report of the medians,
 then one line of JSON.

@@ -2,7 +2,7 @@
 
     python benchmarks/processes.py [--presets mini classic base] [--rounds 2]
 
-Trains each preset's model on the sample corpus with two micro-steps a step, alternately: one
+Trains each preset's model on the included text with two micro-steps a step, alternately: one
 process with one thread, one with two, and two processes with one thread each, which torchrun
 starts. The two processes also sum gradients of the model's size, as training does after the last
 micro-step (World.sum_gradients). Last comes how long that would take on other networks, calculated

@@ -2,7 +2,7 @@
 
     python benchmarks/reading.py [TEXT] [--megabytes 100]
 
-Reads TEXT or, without one, the sample corpus repeated to that size, into a corpus of ids: three
+Reads TEXT or, without one, the included text repeated to that size, into a corpus of ids: three
 times, each time in a process of its own. Prints the medians of their seconds, by the clock and of
 the processor, and the largest memory of any of them, a character; then one line of JSON.
 """
@@ -29,7 +29,7 @@ REPEATS = 3
 
 
 def write_text(path: Path, n_bytes: int) -> None:
-    """Write the sample corpus, UTF-8 with the letters of Spanish, again and again."""
+    """Write the included text, UTF-8 with the letters of Spanish, again and again."""
     raw = SAMPLE.read_bytes()
     written = 0
     with open(path, "wb") as file:
@@ -62,7 +62,7 @@ def read(text: Path) -> dict[str, float]:
 def main() -> None:
     """Read the options, measure, show."""
     parser = parser_of(__doc__)
-    parser.add_argument("text", type=Path, nargs="?", help="a text (default: the sample corpus)")
+    parser.add_argument("text", type=Path, nargs="?", help="a text (default: the included text)")
     parser.add_argument("--megabytes", type=int, default=100, help="size of the text without TEXT")
     options = parser.parse_args()
     runs = []

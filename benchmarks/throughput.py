@@ -2,7 +2,7 @@
 
     python benchmarks/throughput.py [--presets mini classic] [--device cpu] [--dtype bfloat16]
 
-Trains each preset for some steps on the sample corpus. The operations are those that PyTorch's
+Trains each preset for some steps on the included text. The operations are those that PyTorch's
 profiler sees in ten more steps. On a CPU these steps use one thread, and the times are its CPU
 time; they are longer than without a profiler. The fraction of the peak is the arithmetic of a step
 (for each character 6 operations for each weight of a matrix product, and 12 · n_layer · n_embd ·

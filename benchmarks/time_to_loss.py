@@ -3,12 +3,12 @@
     python benchmarks/time_to_loss.py BOOK [--nanogpt DIR] [--seconds 130] [-- OPTIONS]
 
 Every time is that of a whole process, from its start to its end: the interpreter, the reading of
-the text, training, evaluation, and the page that train.py writes at the end. With --nanogpt, a
-checkout of https://github.com/karpathy/nanoGPT is trained alternately with ours on the same clean
-text, with the recipe for a CPU from its README (its ids are written beforehand, and not counted).
-Each model computes its own logits. Both are measured over the whole validation text in windows of
-64 characters, which is all that nanoGPT's model can read; ours also in windows of its own length,
-which gives the loss that train.py prints. Prints a report, then one line of JSON.
+the text, training, evaluation, saving, and the text that the new model writes at the end. With
+--nanogpt, a checkout of https://github.com/karpathy/nanoGPT is trained alternately with ours on the
+same clean text, with the recipe for a CPU from its README (its ids are written beforehand, and not
+counted). Each model computes its own logits. Both are measured over the whole validation text in
+windows of 64 characters, which is all that nanoGPT's model can read; ours also in windows of its
+own length, which gives the loss that train.py prints. Prints a report, then one line of JSON.
 """
 
 from common import need  # isort: skip

@@ -109,7 +109,7 @@ def test_the_chapter_runs_and_its_outputs_are_those_committed(chapter):
     own = code_cells(fresh)
     fresh.cells = list(with_claims(fresh.cells, claims(chapter)))
     execute(fresh, list(solutions(fresh)))
-    # What is committed was made with the book; without it the sample corpus takes its place.
+    # What is committed was made with the book; without it the included text takes its place.
     with_book = (FOLDER.parent / "data" / "quijote.txt").is_file()
     for old, new in zip(code_cells(committed), own, strict=True):
         new.outputs = [o for o in new.outputs if not PUT_BY_HAND.fullmatch(o.get("text", ""))]

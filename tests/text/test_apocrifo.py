@@ -1,4 +1,4 @@
-"""The sample corpus: enough text, all its own, in the alphabet of the book it stands in for."""
+"""The included text: enough text, all its own, in the alphabet of the book it stands in for."""
 
 import re
 
