@@ -4,10 +4,10 @@
         [-- OPTIONS]
 
 Runs whole processes, `python train.py --corpus shakespeare OPTIONS`, one for each seed, with a
-block size of 64 or more; the text is downloaded beforehand. --without_table adds runs without the
-n-gram table, and --midi runs of `--preset midi` with its own number of steps. --nanogpt names a
-checkout of https://github.com/karpathy/nanoGPT, whose recipe for a CPU is run on the same
-characters, in turn with ours; its seed is fixed, so only its seconds differ. All losses are in nats
+block size of 64 or more; the text is downloaded beforehand. Everything else runs once, with the
+first seed: --without_table adds a run without the n-gram table, and --midi one of `--preset midi`
+with its own number of steps. --nanogpt names a checkout of https://github.com/karpathy/nanoGPT,
+whose recipe for a CPU is run on the same characters; its own seed is fixed. All losses are in nats
 per character over the whole validation part, in windows as long as the model's context; in the last
 column, in windows of 64 characters, which is all that nanoGPT's model can read. --ppmd (pip install
 pyppmd) adds what the validation part adds to the training part when PPMd compresses both (variant
@@ -28,7 +28,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from common import parser_of
-from time_to_loss import median, train_nanogpt, train_ours
+from time_to_loss import train_nanogpt, train_ours
 
 from sancho.text.corpus import Corpus
 from sancho.text.sources import corpus_of
@@ -53,40 +53,43 @@ def ppmd_losses(corpus: Corpus) -> dict[int, float]:
 
 
 def as_row(name: str, runs: list[dict[str, float]]) -> str:
-    """Return a row in Markdown: median seconds (lowest to highest), mean losses (each)."""
-    seconds = [run["seconds"] for run in runs]
-    losses = ", ".join(f"{run['val_loss']:.4f}" for run in runs)
-    keys = ("val_loss", "val_loss_64")
-    mean, mean_64 = (statistics.mean(run[key] for run in runs) for key in keys)
+    """Return a row in Markdown: the figures of each run, and the mean of several losses."""
+
+    def each(key: str, form: str) -> str:
+        return ", ".join(format(run[key], form) for run in runs)
+
+    losses = each("val_loss", ".4f")
+    if len(runs) > 1:
+        losses += f": mean {statistics.mean(run['val_loss'] for run in runs):.4f}"
     return (
-        f"| {name} | {median(runs, 'steps'):,.0f} "
-        f"| {statistics.median(seconds):.1f} ({min(seconds):.1f} to {max(seconds):.1f}) "
-        f"| {mean:.4f} ({losses}) | {mean_64:.4f} |"
+        f"| {name} | {runs[0]['steps']:,.0f} | {each('seconds', '.1f')} | {losses} "
+        f"| {each('val_loss_64', '.4f')} |"
     )
 
 
 def measure(
     options: argparse.Namespace, corpus: Corpus, folder: Path
 ) -> Iterator[tuple[str, dict[str, float]]]:
-    """Yield the name and the figures of each run, in alternation, seed by seed."""
+    """Yield the name and the figures of each run: ours for each seed, the others for the first."""
+    seeds = list(map(str, options.seeds))
     line = ["--corpus", "shakespeare", *options.options]
-    for seed in map(str, options.seeds):
+    for seed in seeds:
         yield "sancho-mini", train_ours(folder, corpus, [*line, "--seed", seed])
-        if options.without_table:
-            without = [*line, "--ngram_size", "1", "--seed", seed]
-            yield "sancho-mini without its n-gram table", train_ours(folder, corpus, without)
-        if options.midi:
-            midi = ["--corpus", "shakespeare", "--preset", "midi", "--seed", seed]
-            yield "sancho-mini, midi", train_ours(folder, corpus, midi)
-        if options.nanogpt:
-            yield "nanoGPT, its recipe for a CPU", train_nanogpt(options.nanogpt, folder, corpus)
+    if options.without_table:
+        without = [*line, "--ngram_size", "1", "--seed", seeds[0]]
+        yield "sancho-mini without its n-gram table", train_ours(folder, corpus, without)
+    if options.midi:
+        midi = ["--corpus", "shakespeare", "--preset", "midi", "--seed", seeds[0]]
+        yield "sancho-mini, midi", train_ours(folder, corpus, midi)
+    if options.nanogpt:
+        yield "nanoGPT, its recipe for a CPU", train_nanogpt(options.nanogpt, folder, corpus)
 
 
 def main() -> None:
     """Read the options, measure, show."""
     parser = parser_of(__doc__, nanogpt=True)
     parser.add_argument("--seeds", type=int, nargs="+", default=[1605, 1, 2])
-    parser.add_argument("--without_table", action="store_true", help="also with --ngram_size 1")
+    parser.add_argument("--without_table", action="store_true", help="also --ngram_size 1")
     parser.add_argument("--midi", action="store_true", help="also --preset midi")
     parser.add_argument("--ppmd", action="store_true", help="also PPMd")
     parser.add_argument("options", nargs="*", help="options of train.py, after --")
