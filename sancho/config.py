@@ -255,7 +255,7 @@ class SampleConfig(Checked):
 # characters), and without what is less than a tenth as likely as the likeliest, 98 % of its words
 # occur in the book.
 DEFAULT_SAMPLING = SampleConfig(min_p=0.1)
-"""The sampling options by default, chosen by measurement (benchmarks/README.md)."""
+"""The sampling options by default, chosen by measurement (benchmarks/diary.md)."""
 
 
 @dataclass(frozen=True, kw_only=True)
