@@ -87,6 +87,7 @@ def test_the_policy_allows_the_pages_own_script_and_style_alone(tmp_path):
     assert (list(tmp_path.iterdir()), path.read_text("utf-8")) == ([path], text)
 
 
+@pytest.mark.generated
 def test_the_committed_page_is_what_to_page_makes_of_the_pretrained_model():
     text, saved = PAGE.read_text("utf-8"), checkpoint.pretrained()
     facts, weights = page.taken_apart(text)
@@ -110,7 +111,10 @@ def test_the_committed_page_is_what_to_page_makes_of_the_pretrained_model():
     assert page.assemble(made, weights) == text, outdated
     expected = packing.pack(packing.rounded(saved, "float16"), "float16")
     found, expected = (zlib.decompress(base64.b64decode(x)) for x in (weights, expected))
-    assert found == expected
+    assert found == expected, (
+        "docs/index.html has other weights than the pretrained model; run: "
+        "python convert.py to-page --checkpoint pretrained --output docs/index.html"
+    )
     for name in set(re.findall(r"'(\d\d_\w+)'", text)):  # the chapters that it leads to
         assert (ROOT / "notebooks" / f"{name}.ipynb").is_file()
 

@@ -72,6 +72,7 @@ def packed(weights):
     return {name: base64.b64encode(np.ascontiguousarray(w)).decode() for name, w in weights.items()}
 
 
+@pytest.mark.generated
 def test_kernel_is_what_its_text_assembles_to(tmp_path):
     assembler = ROOT / "page" / "node_modules" / "wabt" / "bin" / "wat2wasm"
     if not assembler.exists():
@@ -79,7 +80,10 @@ def test_kernel_is_what_its_text_assembles_to(tmp_path):
     output = tmp_path / "kernel.wasm"
     command = [str(NODE), assembler, PAGE / "engine" / "kernel.wat", "-o", output]
     subprocess.run(command, check=True)
-    assert output.read_bytes() == (PAGE / "engine" / "kernel.wasm").read_bytes()
+    assert output.read_bytes() == (PAGE / "engine" / "kernel.wasm").read_bytes(), (
+        "page/engine/kernel.wasm is out of date; run: node page/node_modules/wabt/bin/wat2wasm "
+        "page/engine/kernel.wat -o page/engine/kernel.wasm"
+    )
 
 
 WINDOW = """

@@ -76,11 +76,15 @@ def tool(path: str) -> str:
     return f"node_modules/{path}"
 
 
-def test_the_engine_computes_what_python_computes():
+@pytest.mark.generated
+def test_the_engine_is_tried_on_what_python_computes():
     make = runpy.run_path(str(ROOT / "page" / "tests" / "make.py"))
     assert json.loads(make["CASES"].read_text("utf-8")) == make["cases"](), (
         "page/tests/cases.json is out of date; run: python page/tests/make.py"
     )
+
+
+def test_the_engine_computes_what_python_computes():
     run_node("--test", "--test-force-exit", "tests/")
 
 

@@ -174,11 +174,14 @@ def test_both_languages_have_the_same_commands_and_lead_to_each_other(english, s
         assert ROOT / there in {(folder / link).resolve() for link in LINK.findall(page(here))}
 
 
+@pytest.mark.generated
 @pytest.mark.parametrize(("name", "words"), DRAWINGS.items())
 def test_the_drawing_is_the_script_s_and_its_boxes_lead_to_files(name, words):
     path = ROOT / "docs" / name
     text = path.read_text(encoding="utf-8")
-    assert text == drawing(name, words)
+    assert text == drawing(name, words), (
+        f"docs/{name} is out of date; run: python docs/make_drawing.py"
+    )
     links = re.findall(r'href="([^"]+)"', text)
     assert links
     assert all((path.parent / link).is_file() for link in links)
