@@ -94,7 +94,7 @@ def pytest_terminal_summary(terminalreporter) -> None:
     if skipped and os.environ.get("SANCHO_NO_SKIPS") != "1":
         reasons = Counter(UNSAID.sub("", report.longrepr[2]) for report in skipped)
         said = ", ".join(f"{reason} ({count})" for reason, count in reasons.most_common())
-        how = "CONTRIBUTING.md says how to install what is missing"
+        how = ".github/CONTRIBUTING.md says how to install what is missing"
         terminalreporter.write_line(f"{len(skipped)} skipped: {said}; {how}")
 
 

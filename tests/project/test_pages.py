@@ -32,7 +32,7 @@ REPORTS = ["benchmarks/README.md", "data/README.md", "sancho/pretrained/README.m
 COURSE = ["notebooks", "notebooks/docente", "notebooks/taller"]
 ALL_PAGES = sorted(
     path.relative_to(ROOT).as_posix()
-    for folder in (".", "benchmarks", "data", "docs", "docs/es", "sancho/pretrained", *COURSE)
+    for folder in (".", ".github", "benchmarks", "data", "docs", "docs/es", "sancho/pretrained", *COURSE)
     for path in (ROOT / folder).glob("*.md")
 )
 COMMANDS = {name: options for name, (options, _) in SCRIPTS["convert.py"].COMMANDS.items()}
