@@ -30,10 +30,9 @@ PAGES = [*PAIRS, *PAIRS.values()]
 REPORTS = ["benchmarks/README.md", "data/README.md", "sancho/pretrained/README.md"]
 """In English alone. What docs/changing.md says is run by test_changing.py."""
 COURSE = ["notebooks", "notebooks/docente", "notebooks/taller"]
+FOLDERS = [".", ".github", "benchmarks", "data", "docs", "docs/es", "sancho/pretrained", *COURSE]
 ALL_PAGES = sorted(
-    path.relative_to(ROOT).as_posix()
-    for folder in (".", ".github", "benchmarks", "data", "docs", "docs/es", "sancho/pretrained", *COURSE)
-    for path in (ROOT / folder).glob("*.md")
+    path.relative_to(ROOT).as_posix() for folder in FOLDERS for path in (ROOT / folder).glob("*.md")
 )
 COMMANDS = {name: options for name, (options, _) in SCRIPTS["convert.py"].COMMANDS.items()}
 OPTIONS = {
