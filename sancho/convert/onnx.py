@@ -23,6 +23,7 @@ from sancho.config import CheckpointOption
 from sancho.convert.output import check_new
 from sancho.errors import UserError
 from sancho.machine.files import atomic_write
+from sancho.machine.packages import lack
 from sancho.shared.weights import count_parameters
 
 LARGEST = 500_000_000  # parameters, of 4 bytes each: an ONNX file has 2 GB at most
@@ -42,11 +43,11 @@ def to_onnx(options: ToOnnxOptions) -> list[str]:
 
     Raises UserError if a library is missing, the model is too large or a file can't be made.
     """
-    # A missing PyTorch is reported here, with the command for its CPU build: the extra named below
-    # would install the one for GPUs.
+    # A missing PyTorch is reported first: without it the other two packages are of no use.
     checkpoint.require_torch()
-    if not all(map(importlib.util.find_spec, ("onnx", "onnxscript"))):
-        raise UserError('to-onnx needs onnx and onnxscript; install them: pip install ".[convert]"')
+    missing = [name for name in ("onnx", "onnxscript") if not importlib.util.find_spec(name)]
+    if missing:
+        raise UserError(f"to-onnx: {lack(' '.join(missing))}")
     saved = checkpoint.load(checkpoint.find_checkpoint(options.checkpoint))
     facts = new_files(options.output)
     if count_parameters(saved.model_config) > LARGEST:
