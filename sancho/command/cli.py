@@ -64,8 +64,10 @@ WRONG_VALUES = {  # what argparse says of a value, and what to do
     "expected": "give a value that begins with - as --name=VALUE",
     "ignored explicit argument": SWITCH,
     "invalid .* value: 'auto'": "leave the option out to have its value chosen for you",
+    "invalid float value: '(?!auto')[^,]*'": "give a number, as 0.5",
     "invalid float value: '.*,.*'": "write the number with a decimal point, not a comma",
-    r"invalid (int|Number) value: '\d[\d.,e]*'": "give a whole number, written with digits only",
+    "invalid int value: '(?!auto')": "give a whole number, written with digits only",
+    "invalid Number value": "give a whole number, written with digits only, or random",
 }
 
 
