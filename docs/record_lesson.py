@@ -14,7 +14,7 @@ from selenium import webdriver
 from selenium.webdriver.support.wait import WebDriverWait
 
 ROOT = Path(__file__).resolve().parent.parent
-LESSON = ROOT / "sancho" / "convert" / "page" / "ui" / "lesson.json"
+LESSON = ROOT / "page" / "ui" / "lesson.json"
 SHOWN = (0, 5, 20, 60)
 """Seconds after which a text is kept, or the first one after them."""
 LETTERS = 160
