@@ -36,7 +36,7 @@ def guide() -> str:
 def test_the_pages_are_those_that_the_script_makes():
     corpus = corpus_of("quijote")
     if corpus.name != "quijote":
-        pytest.skip("here: the book is not in data/")
+        pytest.skip("here: there is no data/quijote.txt")
     assert fichas.hacer(corpus, corpus.tokenizer.decode(corpus.train)) == PRINTED, (
         "notebooks/docente/fichas.html is out of date; run: python notebooks/taller/imprimir/fichas.py"
     )
@@ -90,7 +90,7 @@ def test_the_guide_says_how_well_sancho_guesses_the_printed_passage():
 def test_no_word_gives_away_the_pages_that_the_model_and_the_counts_write():
     corpus = corpus_of("quijote")
     if corpus.name != "quijote":
-        pytest.skip("here: the book is not in data/")
+        pytest.skip("here: there is no data/quijote.txt")
     words = set(re.findall(r"\w+", corpus.text.lower()))
     by_counts, by_cervantes, by_model, _ = UNSIGNED
     for text in (by_counts, by_cervantes, by_model):
