@@ -36,17 +36,17 @@ def probar(titulos: list[str], texto: str, con_arreglo: bool = False) -> tuple[i
             print(f"✗ {principio} lo mismo que antes")
             fallan += 1
             continue
-        veredicto = de_una_pieza(pieza.titulo, texto, avisar=avisar)
+        veredicto = de_una_pieza(pieza.titulo, texto)
         if veredicto.pasa:
             pasan += 1
             print(f"✓ {principio} {con_la_solucion(pieza.titulo, texto)}".rstrip())
-        elif veredicto.mensaje is None:
+        elif veredicto.en_blanco:
             print(f"· {principio} {veredicto.en_blanco}")
         else:
             fallan += 1
             fallidas.add(pieza.nombre)
-            print(f"✗ {principio}")
-            for linea in en_lineas(veredicto.mensaje, veredicto.donde, con_arreglo):
+            print(f"✗ {principio}".rstrip())
+            for linea in en_lineas(veredicto.mensaje(avisar), veredicto.donde, con_arreglo):
                 print(f"      {linea}")
     return pasan, fallan
 

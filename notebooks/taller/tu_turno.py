@@ -140,14 +140,13 @@ def elegir(
                 if sin_escribir(donde.escrito):
                     print(f"· {mia.__name__} {NADA_TODAVIA}. Se usa {solucion.__name__}.")
                     return solucion
+            print(f"· {mia.__name__} no pasa la comprobación. Se usa {solucion.__name__}.")
             pasaria = si_pasaria(mia, comprobar) if buscar and donde.escrito else None
-            mensaje = explicar(error, donde, debida, pasaria, avisar)
+            ensenar(explicar(error, donde, debida, pasaria, avisar), donde)
+            return solucion
         else:
             print(f"✓ {mia.__name__} pasa la comprobación: desde aquí se usa la tuya.")
             return mia
-    print(f"· {mia.__name__} no pasa la comprobación. Se usa {solucion.__name__}.")
-    ensenar(mensaje, donde)
-    return solucion
 
 
 def avisar() -> None:
@@ -223,7 +222,7 @@ def pieza(titulo: str) -> Any:
         # Si sigue como se copió, lo que la hoja tenga de otro modo se escribió después.
         es_nueva = bool(celda) and celda != copiadas().get(nombre)
         nueva = hoja.poner(texto, nombre, celda) if es_nueva else texto
-        veredicto = de_una_pieza(titulo, nueva, primera if es_nueva else 0, avisar)
+        veredicto = de_una_pieza(titulo, nueva, primera if es_nueva else 0)
         if not veredicto.pasa:
             decir_que_no(titulo, veredicto, es_nueva)
             nueva = prestar(texto, nombre, hoja.SOLUCION.read_text(encoding="utf-8"))
@@ -248,14 +247,14 @@ def pieza(titulo: str) -> Any:
 def decir_que_no(titulo: str, veredicto: Veredicto, es_nueva: bool) -> None:
     """Decir por qué se usa la solución y, si hay algo escrito, cómo probar lo tuyo."""
     nombre = POR_TITULO[titulo].nombre
-    if veredicto.mensaje is None:
+    if veredicto.en_blanco:
         por_que = "" if es_nueva else lo_que_hay_en_las_celdas(titulo)
         print(
             f"· {titulo}{': ' if por_que else ' '}{por_que or veredicto.en_blanco}. Se usa la solución."
         )
         return
     print(f"· {titulo} no pasa la comprobación. Se usa la solución.")
-    ensenar(veredicto.mensaje, veredicto.donde)
+    ensenar(veredicto.mensaje(avisar), veredicto.donde)
     otra_vez = "ejecuta otra vez su celda" if es_nueva else f"from mi_gpt import {nombre}"
     print(f"  (Desde aquí `{nombre}` es la de la solución. Para probar la tuya: {otra_vez}.)")
 

@@ -6,7 +6,7 @@ se dice lo que da y lo que debería dar, y se busca la línea en que está el er
 
 import re
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 
 import hoja
@@ -28,47 +28,53 @@ from decir.mensaje import Donde, Mensaje
 
 @dataclass(frozen=True)
 class Veredicto:
-    """Si una pieza está en blanco o, si no pasa, lo que se dice de ella."""
+    """El de una pieza de una hoja: pasa, está en blanco, o algo se dice de ella."""
 
+    pasa: bool = False
     en_blanco: str = ""
     """Por qué no cuenta como un fallo; vacío, si se ha escrito."""
-    mensaje: Mensaje | None = None
-    donde: Donde | None = None
+    dicho: Mensaje | None = None
+    """Lo que se dice sin comprobarla: le queda un hueco, o no está en su sitio."""
+    donde: Donde = field(default_factory=lambda: Donde(""))
+    pieza: Pieza | None = None
+    texto: str = ""
 
-    @property
-    def pasa(self) -> bool:
-        return not self.en_blanco and self.mensaje is None
+    def mensaje(self, avisar: Callable[[], None] | None = None) -> Mensaje:
+        """Dar lo que se dice de una pieza que no pasa.
+
+        Antes de buscar la línea, que lleva unos segundos, se llama a `avisar`; sin él no se busca.
+        """
+        if self.dicho is not None:
+            return self.dicho
+        titulo, nombre = self.pieza.titulo, self.pieza.nombre
+        error = _no_se_puede_ejecutar(self.pieza, self.texto) or lo_que_falla(titulo, self.texto)
+        ejecutada = hoja.primera_linea(completa(titulo, self.texto)[0], nombre)
+        donde = replace(self.donde, ejecutada=ejecutada)
+        if avisar is None or _se_apoya_en_algo_que_falla(self.pieza, self.texto):
+            return explicar(error, donde, _debida(nombre))
+        return explicar(error, donde, _debida(nombre), _pasaria(self.pieza, self.texto), avisar)
 
 
-def de_una_pieza(
-    titulo: str, texto: str, primera: int = 0, avisar: Callable[[], None] | None = None
-) -> Veredicto:
+def de_una_pieza(titulo: str, texto: str, primera: int = 0) -> Veredicto:
     """Dar el veredicto de una pieza de una hoja.
 
-    `primera` es el número de su primera línea, si no es el de la hoja: en una celda es otro. Antes de
-    buscar, que lleva unos segundos, se llama a `avisar`; sin él no se busca.
+    `primera` es el número de su primera línea, si no es el de la hoja: en una celda es otro.
     """
     pieza = POR_TITULO[titulo]
     try:
         escrito = hoja.leer(texto, pieza.nombre)
         donde = Donde(escrito, primera or hoja.primera_linea(texto, pieza.nombre))
     except hoja.SinSitio as error:
-        return Veredicto(mensaje=Mensaje(f"no se encuentra: {error}"))
+        return Veredicto(dicho=Mensaje(f"no se encuentra: {error}"))
     if hoja.esta_en_blanco(escrito):
-        return Veredicto("está en blanco")
+        return Veredicto(en_blanco="está en blanco")
     if (queda := estructura.hueco(escrito)) is not None:
-        return Veredicto(mensaje=queda, donde=donde)
+        return Veredicto(dicho=queda, donde=donde)
     if not esta_escrita(titulo, escrito):
-        return Veredicto(f"todavía no usa {pieza.con}")
-    error = _no_se_puede_ejecutar(pieza.nombre, escrito) or lo_que_falla(titulo, texto)
-    if error is None:
-        return Veredicto()
-    donde = replace(donde, ejecutada=hoja.primera_linea(completa(titulo, texto)[0], pieza.nombre))
-    se_busca = avisar is not None and not _se_apoya_en_algo_que_falla(pieza, texto)
-    pasaria = _pasaria(pieza, texto) if se_busca else None
-    return Veredicto(
-        mensaje=explicar(error, donde, _debida(pieza.nombre), pasaria, avisar), donde=donde
-    )
+        return Veredicto(en_blanco=f"todavía no usa {pieza.con}")
+    if _no_se_puede_ejecutar(pieza, texto) is None and lo_que_falla(titulo, texto) is None:
+        return Veredicto(pasa=True)
+    return Veredicto(donde=donde, pieza=pieza, texto=texto)
 
 
 def explicar(
@@ -102,8 +108,9 @@ def _buscar(
     return busqueda.buscar(escrito, debida, pasaria, linea)
 
 
-def _no_se_puede_ejecutar(nombre: str, escrito: str) -> Exception | None:
-    """Dar por qué lo escrito no se puede leer, o no define la pieza."""
+def _no_se_puede_ejecutar(pieza: Pieza, texto: str) -> Exception | None:
+    """Dar por qué lo escrito de una pieza no se puede leer, o no la define."""
+    nombre, escrito = pieza.nombre, hoja.leer(texto, pieza.nombre)
     try:
         hoja.compilar(escrito)
     except (SyntaxError, ValueError) as error:

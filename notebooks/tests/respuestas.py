@@ -25,7 +25,7 @@ def programa(otra: Path) -> str:
 def motivo(titulo: str, texto: str) -> str:
     """Dar por qué no pasa una pieza de una hoja, sin buscar la línea; vacío, si pasa."""
     veredicto = de_una_pieza(titulo, texto)
-    return veredicto.en_blanco or (veredicto.mensaje.que if veredicto.mensaje else "")
+    return "" if veredicto.pasa else veredicto.en_blanco or veredicto.mensaje().que
 
 
 MALAS = {

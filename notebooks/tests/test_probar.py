@@ -1,25 +1,28 @@
 """probar.py, como lo usa quien aprende: en otra carpeta, y sin pytest ni nbformat."""
 
 import os
+import re
 import shutil
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
-from comprobaciones import PIEZAS
 
 import curso
 import hoja
+from comprobar.lista import PIEZAS
 from probar import probar_todas as desde_el_cuaderno
 
 FOLDER = Path(__file__).resolve().parent.parent
-MODULOS = ["probar.py"]
-MODULOS += [
-    f"taller/{nombre}.py"
-    for nombre in (
-        *"entorno hoja mecanica detalles reparacion deslices plazo errores comprobaciones solucion".split(),
-    )
+MODULOS = [
+    "probar.py",
+    *(f"taller/{nombre}.py" for nombre in ("entorno", "hoja", "solucion", "veredicto")),
+    *(
+        modulo.relative_to(FOLDER).as_posix()
+        for sala in ("buscar", "comprobar", "decir")
+        for modulo in sorted((FOLDER / "taller" / sala).glob("*.py"))
+    ),
 ]
 """Los que necesita."""
 SOLUCION = hoja.SOLUCION.read_text(encoding="utf-8")
@@ -39,6 +42,7 @@ atexit.register(mirar)
 def carpeta(tmp_path) -> Path:
     (tmp_path / "taller").mkdir()
     for modulo in MODULOS:
+        (tmp_path / modulo).parent.mkdir(exist_ok=True)
         shutil.copy(FOLDER / modulo, tmp_path / modulo)
     (tmp_path / "sitecustomize.py").write_text(SOLO_LO_SUYO, encoding="utf-8")
     return tmp_path
@@ -93,18 +97,28 @@ def test_media_hoja_con_un_error(carpeta):
         "✓  6. LayerNorm            capítulo 5",
         "✓  7. Bloque               capítulo 6   con la solución de mirar_atras, Atencion, FeedForward",
     ]
-    assert lineas[3].startswith("      no tapa el futuro, en la línea ")
-    assert lineas[-1] == "Pasan 3 de 18; no pasan 1; en blanco, 14."
+    assert lineas[3].startswith("      no tapa el futuro")
+    assert re.match(r"      línea \d+: «pesos = puntuaciones.softmax\(-1\)»", lineas[4])
+    assert lineas[-2:] == [
+        "Pasan 3 de 18; no pasan 1; en blanco, 14.",
+        "Lo que va en la línea lo dice --arreglo, detrás del nombre de la pieza.",
+    ]
+
+
+def test_el_arreglo_se_dice_si_se_pide_y_de_dos_capitulos_una_vez(carpeta):
+    texto = SOLUCION.replace("leido.transpose(1, 2).reshape", "leido.reshape")
+    _, dice, _ = probar(carpeta, texto, "Atencion")
+    assert dice.count("✗") == 2 and dice.count("línea ") == 2 and "lo mismo que antes" in dice
+    assert "arreglo: " not in dice
+    _, dice, _ = probar(carpeta, texto, "Atencion", "--arreglo")
+    assert "      arreglo: return self.proj(leido.transpose(1, 2).reshape(B, T, C))\n" in dice
 
 
 def test_la_hoja_entera(carpeta):
     acaba, dice, errores = probar(carpeta, SOLUCION)
     assert (acaba, errores) == (0, "")
     assert dice.count("✓") == 18 and "con la solución" not in dice
-    assert dice.splitlines()[-2:] == [
-        "Pasan 18 de 18; no pasan 0; en blanco, 0.",
-        "Tu programa está entero: python notebooks/probar.py --largo lo entrena.",
-    ]
+    assert dice.endswith("Pasan 18 de 18; no pasan 0; en blanco, 0.\n")
 
 
 def test_unas_piezas_y_sus_mayusculas(carpeta):
@@ -136,12 +150,12 @@ def test_lo_que_no_se_lee_de_una_pieza_lo_dice_ella_y_las_demas_pasan(
     fallan = [linea.split()[2] for linea in dice.splitlines() if linea[0] == "✗"]
     assert fallan == [nombre]
     numero = next(i for i, linea in enumerate(texto.splitlines(), 1) if mal.strip() in linea)
-    assert frase in dice and f", en la línea {numero}, «" in dice
+    assert frase in dice and f"línea {numero}: «" in dice
 
 
 UNA_LINEA = (
     (SOLUCION.replace("import json", "import jsom"), "ModuleNotFoundError: No module named 'jsom'"),
-    (SOLUCION + "\nno_existe()\n", "usa `no_existe`, que no está definido, en la línea"),
+    (SOLUCION + "\nno_existe()\n", "usa `no_existe`, que no está definido; línea"),
     (None, "No está la hoja"),
 )
 
@@ -167,23 +181,10 @@ def test_lo_que_no_se_conoce_es_una_linea(carpeta):
     assert errores.count("\n") == 1
 
 
-HASTA_EL_9 = [pieza.nombre for pieza in PIEZAS if pieza.capitulo <= 9]
-
-
-def test_largo_pide_las_piezas_hasta_el_9(carpeta):
-    acaba, dice, _ = probar(carpeta, con_la_solucion_de(*HASTA_EL_9[:-1], "girar"), "--largo")
-    assert acaba == 0
-    assert dice.endswith("Para entrenarlo han de pasar antes: generar.\n")
-    acaba, dice, _ = probar(carpeta, con_la_solucion_de(*HASTA_EL_9))
-    assert dice.endswith("Ya se puede entrenar: python notebooks/probar.py --largo.\n")
-    acaba, dice, errores = probar(carpeta, SOLUCION, "--largo", "girar")
-    assert (acaba, dice) == (1, "") and "va sin nombres" in errores
-
-
 def test_la_ayuda_dice_sus_ordenes(carpeta):
     acaba, dice, errores = probar(carpeta, BLANCA, "--help")
     assert (acaba, errores) == (0, "")
-    assert dice.count("python notebooks/probar.py") == 3 and "--largo" in dice
+    assert dice.count("python notebooks/probar.py") == 3 and "--arreglo" in dice
 
 
 def test_una_terminal_sin_esos_signos(carpeta):

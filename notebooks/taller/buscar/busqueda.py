@@ -15,6 +15,7 @@ import time
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, redirect_stdout
+from dataclasses import replace
 from difflib import SequenceMatcher
 from pathlib import Path
 from typing import NamedTuple
@@ -46,8 +47,23 @@ def buscar(
             if time.process_time() > procesador + SEGUNDOS or time.monotonic() > reloj + DE_RELOJ:
                 return None
             if _pasa(candidato, pasaria, plazo):
-                return lo_que_cambia(escrito.splitlines(), candidato.splitlines(), es_de_fiar)
+                hallado = lo_que_cambia(escrito.splitlines(), candidato.splitlines(), es_de_fiar)
+                arreglo = _como_en_la_solucion(hallado.arreglo, debida)
+                return replace(hallado, arreglo=arreglo)
     return None
+
+
+def _como_en_la_solucion(arreglo: str, debida: str) -> str:
+    """Dar una línea como la escribe la solución, si en ella está: ast.unparse la escribe a su modo."""
+    for linea in debida.splitlines():
+        sin_comentario = re.sub(r"  # .*$", "", linea.strip())
+        if (
+            sin_comentario
+            and (arbol := _arbol(sin_comentario)) is not None
+            and arbol == _arbol(arreglo)
+        ):
+            return sin_comentario
+    return arreglo
 
 
 def _pasa(escrito: str, pasaria: Callable[[str], bool], plazo: float) -> bool:
