@@ -32,7 +32,7 @@ REPOSITORY = os.environ.get("GITHUB_REPOSITORY", "")
 PROJECT = REPOSITORY and page.Links.to_repository(REPOSITORY).project
 ADDRESS = os.environ.get("SITE_ADDRESS", "").rstrip("/")
 FOR_TEACHERS = ["docente/guia_docente.md"]
-PAGES = ["README.md", "glosario.md", "bibliografia.md", "fuentes.md", *FOR_TEACHERS]
+PAGES = ["README.md", "escalera.md", "glosario.md", "bibliografia.md", "fuentes.md", *FOR_TEACHERS]
 IN_COURSE = {f"notebooks/{name}" for name in [*PAGES, *(c.archivo for c in curso.CAPITULOS)]}
 DRAWINGS = {
     "modelo": "El modelo entero, del texto a la letra siguiente",
