@@ -88,9 +88,9 @@ def explicar(
 
     `debida` es la solución; `pasaria` dice si lo escrito de otro modo pasa, y sin él no se busca.
     """
-    if (tropiezo := estructura.tropiezo(donde.escrito, debida)) is not None:
-        return tropiezo
     dicho = detenido(error, donde)
+    if (tropiezo := estructura.tropiezo(donde.escrito, debida, dicho.que)) is not None:
+        return tropiezo
     if pasaria is None or estructura.leer(donde.escrito) is None:
         return dicho
     if avisar is not None:

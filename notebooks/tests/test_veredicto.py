@@ -129,9 +129,8 @@ def test_no_se_da_por_arreglo_cualquier_cosa_que_pase():
     """`-0` en lugar de `1`, por ejemplo: la línea sí, y el arreglo solo si es el de la solución."""
     texto = con_el_desliz("mirar_atras", ".triu(1)", ".triu(0)")
     assert "triu(1)" in lo_dicho("mirar_atras", texto)[0].arreglo
-    mensaje, _ = lo_dicho(
-        "entropia_cruzada",
-    )
+    bien, mal = "filas[torch.arange(B * T), letras]", "filas[:, letras]"
+    mensaje, _ = lo_dicho("entropia_cruzada", con_el_desliz("entropia_cruzada", bien, mal))
     assert mensaje.linea and mensaje.arreglo == ""
 
 

@@ -115,12 +115,20 @@ def lo_que_cambia(suyas: list[str], buenas: list[str], es_de_fiar: bool = True) 
         clase, arreglo = "va después", f"ponla detrás de «{otra[-2]}»"
     else:
         arreglo = re.sub(r"  # .*$", "", " ".join(otra))
-        clase, es_de_python = _clase_del_cambio(" ".join(una), arreglo)
+        clase, es_de_python = _clase_del_cambio(_normal(" ".join(una)), _normal(arreglo))
     return Mensaje("", linea, clase, arreglo if es_de_fiar else "", es_de_python and es_de_fiar)
 
 
+def _normal(linea: str) -> str:
+    """Dar una línea como la escribe ast.unparse, que pone paréntesis a su modo."""
+    try:
+        return ast.unparse(ast.parse(linea))
+    except SyntaxError:  # la de un for o un if, sola
+        return re.sub(r"  # .*$", "", linea)
+
+
 SIMBOLOS = re.compile(r"\*\*|//|[=!<>+\-*/]=|\w+|[^\w\s]")
-DE_PYTHON = ("self .", "( )", '" "', "return", "= ==", "== =")
+DE_PYTHON = ("self .", '" "', "' '", ",", "return", "= ==", "== =")
 """Lo que cambia, en símbolos, si el tropiezo es con Python y no con la idea."""
 
 
@@ -133,7 +141,9 @@ def _clase_del_cambio(suya: str, buena: str) -> tuple[str, bool]:
         if que != "equal":
             quitados += una[a:b]
             puestos += otra[c:d]
-    es_de_python = " ".join(quitados + puestos) in DE_PYTHON
+    # Unos paréntesis vacíos llaman a algo; los demás agrupan, y eso es cosa de la idea.
+    llama = suya.replace("()", "") == buena.replace("()", "")
+    es_de_python = llama or " ".join(quitados + puestos) in DE_PYTHON
     if sorted(quitados) == sorted(puestos):
         return "algo va en otro orden", es_de_python
     if not quitados:

@@ -13,20 +13,15 @@ import hoja
 from decir.mensaje import Mensaje
 
 
-def tropiezo(escrito: str, debida: str) -> Mensaje | None:
-    """Dar el primer tropiezo que explica por sí solo que algo no pase."""
+def tropiezo(escrito: str, debida: str, por_que: str = "") -> Mensaje | None:
+    """Dar el primer tropiezo que explica por sí solo que algo no pase; `por_que` es lo que falla."""
     suyo, debido = leer(escrito), leer(debida)
     if suyo is None or debido is None:
         return None
-    for mirar in (
-        _sin_base,
-        _metodos,
-        _sin_self,
-        _sin_guardar,
-        _sin_return,
-        _no_se_llega,
-        _sin_gradiente,
-    ):
+    miradas = [_sin_base, _metodos, _sin_self, _sin_guardar, _sin_return, _no_se_llega]
+    if re.search("gradiente|derivar", por_que):
+        miradas.append(_sin_gradiente)
+    for mirar in miradas:
         for hallado in mirar(suyo, debido):
             return hallado
     return _pega_el_signo(escrito)
