@@ -215,7 +215,7 @@ def vestir(cuaderno: NotebookNode, capitulo: Capitulo) -> None:
 
 def poner_estilo(salida: NotebookNode) -> None:
     """Poner al día el estilo de una salida, si es una lámina."""
-    import laminas  # aquí, porque el sitio lee este archivo y se hace sin matplotlib
+    from ver import laminas  # aquí, porque el sitio lee este archivo y se hace sin matplotlib
 
     datos = salida.get("data", {})
     if laminas.CLASE in datos.get("text/html", ""):
