@@ -1,0 +1,98 @@
+"""Lo que el capítulo 2 dice de sus valores."""
+
+# --- todas_igual_de_lejos ---------------------------------------------------------------------
+
+distintas = ~torch.eye(V, dtype=torch.bool)
+torch.testing.assert_close(distancias[distintas], torch.full((V * (V - 1),), math.sqrt(2)))
+
+# --- copia_la_fila ----------------------------------------------------------------------------
+
+torch.testing.assert_close(torch.tensor(por_sumas), tabla[o])
+
+# --- tres_caminos -----------------------------------------------------------------------------
+
+torch.testing.assert_close(con_producto, con_indice)
+torch.testing.assert_close(capa(ids), con_indice)
+
+# --- que_filas_aprenden -----------------------------------------------------------------------
+
+veces = torch.tensor([0.0, 0.0, 0.0, 2.0, 1.0])  # espacio, a, m, o, r
+torch.testing.assert_close(capa.weight.grad, veces[:, None].expand(V, C))
+
+# --- gato_y_perro -----------------------------------------------------------------------------
+
+assert math.isclose((gato - perro).norm(), math.sqrt(0.1**2 + 0.05**2 + 0.05**2), rel_tol=1e-5)
+assert coseno(gato, perro) > 0.99 > 0.9 > coseno(gato, juega)
+
+# --- el_y_juega -------------------------------------------------------------------------------
+
+assert coseno(el_4, juega_4) > coseno(gato_4, juega_4) and al_azar.mean() > 0.7
+assert (gato_4 - juega_4).norm() < (el_4 - juega_4).norm()
+torch.testing.assert_close(coseno(gato_4 @ giro, juega_4 @ giro), coseno(gato_4, juega_4))
+torch.testing.assert_close((gato_4 @ giro - juega_4 @ giro).norm(), (gato_4 - juega_4).norm())
+
+# --- vecinas_en_la_caja -----------------------------------------------------------------------
+
+assert de_su_clase >= 26 > 20 > por_azar[0] and con_la_suya > 12 > 3 > por_azar[1]
+assert "t" in mas_cercanas(de_la_caja, "d", consonantes, 3)
+
+# --- la_misma_media ---------------------------------------------------------------------------
+
+torch.testing.assert_close(tabla[amor].mean(0), tabla[roma].mean(0))
+
+# --- sin_posiciones ---------------------------------------------------------------------------
+
+assert sin_orden < 1e-5
+
+# --- sumas ------------------------------------------------------------------------------------
+
+esperadas = [[0.15, 0.3, 0.45, 0.6], [0.8, 1.05, 0.4, 0.75], [0.55, 1.0, 1.15, 0.6]]
+torch.testing.assert_close(sumas, torch.tensor(esperadas))
+
+# --- hace_falta_relu --------------------------------------------------------------------------
+
+torch.testing.assert_close((al_reves + posiciones).mean(0), sumas.mean(0))
+assert not torch.allclose(derecho, reves)
+
+# --- como_classic -----------------------------------------------------------------------------
+
+torch.testing.assert_close(copia(ids).detach(), de_classic)
+
+# --- no_hay_fila_65 ---------------------------------------------------------------------------
+
+try:
+    clasico(torch.zeros(1, 65, dtype=torch.int64))
+except ValueError:
+    cabe = False
+else:
+    cabe = True
+assert not cabe
+
+# --- aspas_en_su_sitio ------------------------------------------------------------------------
+
+torch.testing.assert_close(molinos[0], torch.tensor([0.0, 1.0] * 32))  # las aspas, en su sitio
+
+# --- una_vuelta -------------------------------------------------------------------------------
+
+assert round(2 * math.pi * 10000 ** (62 / 64)) == 47117
+
+# --- solo_la_distancia ------------------------------------------------------------------------
+
+torch.testing.assert_close(normas, torch.full((256,), math.sqrt(d / 2)))
+distancia = torch.arange(0, 129)
+cosenos = torch.cos(torch.outer(distancia, 10000.0 ** (-torch.arange(0, d, 2) / d))).sum(1)
+for desde in (0, 50, 127):  # el mismo perfil desde cualquier posición
+    torch.testing.assert_close(productos[desde, desde : desde + 129], cosenos, atol=1e-3, rtol=0)
+assert not torch.allclose(muchas[50], muchas[0], atol=0.1)  # otra posición, otro vector
+
+# --- amor_y_roma ------------------------------------------------------------------------------
+
+sin, *con, dos_bloques = resultados.values()
+assert sin < 1e-5 and min(con) > 0.01 and dos_bloques > 0.01
+
+# --- no_bajan_la_perdida ----------------------------------------------------------------------
+
+assert abs(con_embedding - escalera.guardada("pares", corpus)) < 0.03
+assert abs(con_posiciones - con_embedding) < 0.03
+if corpus.name == "quijote":
+    assert 2.28 < con_embedding < 2.34
