@@ -1,0 +1,153 @@
+"""Lo que el capítulo 3 dice de sus valores."""
+
+# --- norma_por_coseno -------------------------------------------------------------------------
+
+normas = consulta_2.norm() * claves_2.norm(dim=1)
+torch.testing.assert_close(productos, normas * F.cosine_similarity(consulta_2, claves_2, dim=-1))
+
+# --- dos_repartos -----------------------------------------------------------------------------
+
+dos_repartos = [[0.26894142, 0.73105858], [0.00669285, 0.99330715]]
+assert np.allclose([softmax_a_mano(fila) for fila in dos_filas], dos_repartos, atol=1e-8)
+
+# --- solo_las_diferencias ---------------------------------------------------------------------
+
+for numeros in ([1, 2], [4, 5], [-3, -2]):
+    assert np.allclose(softmax_a_mano(numeros), softmax_a_mano([1, 2]))
+
+# --- no_cabe ----------------------------------------------------------------------------------
+
+assert torch.tensor(88.0).exp().isfinite() and torch.tensor(89.0).exp().isinf()
+assert softmax_ingenua(grandes).isnan().all()
+torch.testing.assert_close(softmax(grandes), grandes.softmax(-1), rtol=0, atol=1e-4)
+
+# --- sumas ------------------------------------------------------------------------------------
+
+sumas = [[0.15, 0.3, 0.45, 0.6], [0.8, 1.05, 0.4, 0.75], [0.55, 1.0, 1.15, 0.6]]
+torch.testing.assert_close(x_gato, torch.tensor(sumas))
+
+# --- matrices_de_la_hoja ----------------------------------------------------------------------
+
+assert torch.linalg.matrix_rank(x_gato) == 3
+for W, destino in ((W_Q, Q), (W_K, K), (W_V, V)):
+    torch.testing.assert_close(x_gato @ W, destino, atol=1e-5, rtol=0)
+
+# --- puntuaciones -----------------------------------------------------------------------------
+
+assert np.allclose(puntuaciones, [0.35, 0.88, 1.28])
+
+# --- a_mano -----------------------------------------------------------------------------------
+
+assert np.allclose(a_escala, [0.20, 0.51, 0.74], atol=0.005)
+assert np.allclose(pesos_gato, [0.2458, 0.3338, 0.4205], atol=5e-5)
+assert np.allclose(salida_gato, [0.4141, 0.6613, 0.4820], atol=5e-5)
+
+# --- con_matrices -----------------------------------------------------------------------------
+
+torch.testing.assert_close(S[1], torch.tensor(puntuaciones))
+torch.testing.assert_close(A[1], torch.tensor(pesos_gato))
+torch.testing.assert_close(Y[1], torch.tensor(salida_gato))
+
+# --- sdpa -------------------------------------------------------------------------------------
+
+torch.testing.assert_close(con_sdpa, Y)
+
+# --- mascara ----------------------------------------------------------------------------------
+
+assert torch.allclose(A_causal[1], torch.tensor([0.4241, 0.5759, 0.0]), atol=5e-5)
+assert (A_causal[futuro(3)] == 0).all()
+torch.testing.assert_close(A_causal.sum(-1), torch.ones(3))
+
+# --- misma_proporcion -------------------------------------------------------------------------
+
+torch.testing.assert_close(A_causal[1, :2], entre_dos)
+torch.testing.assert_close(A_causal[2], A[2])
+torch.testing.assert_close(A_causal @ V, F.scaled_dot_product_attention(Q, K, V, is_causal=True))
+
+# --- ceros_por_mascara ------------------------------------------------------------------------
+
+assert abs(con_ceros[1, 2] - 0.2573) < 5e-5
+
+# --- una_media --------------------------------------------------------------------------------
+
+torch.testing.assert_close(de_iguales @ x_gato, medias)
+
+# --- raiz_de_D --------------------------------------------------------------------------------
+
+for D, desviacion in zip(anchos, desviaciones, strict=True):
+    assert abs(desviacion / math.sqrt(D) - 1) < 0.1
+assert mayores["sin dividir"][-1] > 0.9 and mayores["entre D"][-1] < 0.08
+assert max(mayores["entre √D"]) - min(mayores["entre √D"]) < 0.08
+
+# --- pendientes -------------------------------------------------------------------------------
+
+assert oido["entre √D"] > 5 * oido["sin dividir"]
+
+# --- como_a_mano ------------------------------------------------------------------------------
+
+torch.testing.assert_close(pesos, A_causal, atol=1e-4, rtol=0)
+torch.testing.assert_close(leido, A_causal @ V, atol=1e-4, rtol=0)
+
+# --- tres_cabezas -----------------------------------------------------------------------------
+
+anterior, espacio, misma = mapas.values()
+assert (anterior.diagonal(-1) > 0.99).all() and anterior[0, 0] > 0.99
+for t in range(3, T):
+    ultimo_espacio = comienzo.rfind(" ", 0, t + 1)
+    assert espacio[t].argmax() == ultimo_espacio and espacio[t, ultimo_espacio] > 0.5
+aes = [t for t in range(T) if comienzo[t] == "a"]
+assert mira == aes
+torch.testing.assert_close(misma[-1, aes], torch.full((len(aes),), 1 / len(aes)), atol=1e-3, rtol=0)
+
+# --- dos_cabezas ------------------------------------------------------------------------------
+
+torch.testing.assert_close(cabeza_1, (A_causal @ V)[1])
+torch.testing.assert_close(K2 @ Q2, torch.tensor([0.58, 0.29]))
+for mezcla, valores in ((cabeza_1, V[:2]), (cabeza_2, V2)):
+    assert (valores.amin(0) <= mezcla).all() and (mezcla <= valores.amax(0)).all()
+
+# --- concatenadas -----------------------------------------------------------------------------
+
+assert juntas.shape == (6,) and salida.shape == (4,)
+
+# --- por_separado -----------------------------------------------------------------------------
+
+torch.testing.assert_close(por_separado, salida)
+
+# --- partir_en_cabezas ------------------------------------------------------------------------
+
+assert bien[0, 0].tolist() == [[0, 1], [4, 5]] and de_golpe[0, 0].tolist() == [[0, 1], [2, 3]]
+
+# --- como_la_biblioteca -----------------------------------------------------------------------
+
+assert config.position == "learned" and config.bias and not config.qk_norm
+torch.testing.assert_close(tuya, de_la_biblioteca, atol=1e-4, rtol=1e-4)
+
+# --- pesos_a_mano -----------------------------------------------------------------------------
+
+bloque = modelo.blocks[0]
+with torch.no_grad():
+    flujo = modelo.token_embedding(ids) + modelo.position_embedding.weight[:T]  # (1, T, C)
+    qkv = bloque.attention.qkv(bloque.norm1(flujo)).view(1, T, 3, 4, -1)
+    q, k, _ = qkv.permute(2, 0, 3, 1, 4)  # cada uno (B, H, T, D)
+    s = q @ k.mT / math.sqrt(forma.head_size)
+    pesos_a_mano = softmax(s.masked_fill(futuro(T), -math.inf))[0]
+torch.testing.assert_close(pesos_a_mano, pesos_modelo, atol=1e-5, rtol=1e-3)
+torch.testing.assert_close(pesos_modelo.sum(-1), torch.ones(4, T))
+
+# --- a_que_distancia --------------------------------------------------------------------------
+
+if corpus.name == "quijote":
+    assert perfil[:, 1].max() > 0.6
+
+# --- lo_que_vale ------------------------------------------------------------------------------
+
+assert antes - medido > (0.25 if corpus.name == "quijote" else 0.05)
+
+# --- controles --------------------------------------------------------------------------------
+
+cuantos = [sum(p.numel() for p in m.parameters()) for m in (peldano, con_una)]
+assert cuantos[0] == cuantos[1]
+if corpus.name == "quijote":
+    assert sin_posiciones - medido > 0.15 > 0.1 > antes - sin_posiciones > 0
+    assert una_cabeza - medido > 0.1 > 0.05 < antes - una_cabeza
