@@ -182,10 +182,11 @@ def test_lo_que_se_prueba_no_deja_archivos_donde_se_trabaja(tmp_path, monkeypatc
 def test_lo_que_se_prueba_va_siempre_en_el_mismo_orden():
     programa = (
         "import hashlib, hoja\n"
+        "from itertools import islice\n"
         "from buscar import busqueda\n"
         "escrito = hoja.leer(hoja.SOLUCION.read_text(encoding='utf-8'), 'generar')\n"
         "todos = busqueda.candidatos(escrito.replace('ids', 'numeros'), escrito)\n"
-        "print(hashlib.md5(repr(list(todos)).encode()).hexdigest())"
+        "print(hashlib.md5(repr(list(islice(todos, 999))).encode()).hexdigest())"
     )
     dados = set()
     for semilla in ("1", "2"):
