@@ -1,0 +1,102 @@
+"""Lo que el capítulo 8 afirma de sus valores."""
+
+# --- una_letra ------------------------------------------------------------------------------------
+torch.testing.assert_close(de_la_pieza, a_mano, rtol=1e-4, atol=1e-4)
+
+# --- fortuna --------------------------------------------------------------------------------------
+assert math.isclose(perdida, -math.log(fortuna) / 5)
+
+# --- apostadores ----------------------------------------------------------------------------------
+for nats in apostadores.values():
+    assert math.isclose(2 ** (nats / math.log(2)), math.exp(nats))
+if corpus.name == "quijote":
+    assert V == 92 and round(math.log(V), 2) == 4.52
+
+# --- cien_grafos ----------------------------------------------------------------------------------
+assert math.isclose(hojas[0].gradiente, d_w) and math.isclose(hojas[1].gradiente, d_v)
+np.testing.assert_allclose([hoja.gradiente for hoja in hojas], tensores.grad, rtol=1e-5)
+
+azar = np.random.default_rng(1605)
+for numeros in azar.normal(size=(100, 4)).tolist():  # la misma función, con tensores
+    hojas = [Valor(numero) for numero in numeros]
+    tensores = torch.tensor(numeros, dtype=torch.float64, requires_grad=True)
+    vuelta(grafo(*hojas))
+    grafo(*tensores).backward()
+    np.testing.assert_allclose([hoja.gradiente for hoja in hojas], tensores.grad, atol=1e-12)
+
+# --- dije_menos_era -------------------------------------------------------------------------------
+resta = reparto - torch.tensor(lo_que_era)
+torch.testing.assert_close(logits.grad, resta, rtol=1e-4, atol=1e-4)
+
+# --- dos_caminos ----------------------------------------------------------------------------------
+assert sgd[-1].norm() > 1.5 * adam[-1].norm()
+
+
+# --- tasa_de_la_biblioteca ------------------------------------------------------------------------
+def factor_a_mano(paso, config):
+    subida = (paso + 1) / (config.warmup_iters + 1)
+    bajada = (config.max_iters - paso) / (config.decay_fraction * config.max_iters)
+    return min(subida, 1.0, bajada)
+
+
+assert factores == [factor_a_mano(paso, de_serie) for paso in pasos]
+assert de_serie.decay_fraction == 0.6  # lo que dice el texto
+
+# --- la_mejor_tasa --------------------------------------------------------------------------------
+assert 0.0002 < mejor_tasa < 0.2
+assert al_final[0.0002] > al_final[mejor_tasa] + 0.5
+
+# --- aprende --------------------------------------------------------------------------------------
+assert aprendido < nacido - 1.5  # si su cabeza de salida nace en cero, no baja tanto
+
+# --- los_mismos_parametros ------------------------------------------------------------------------
+for nombre, parametro in estado.model.named_parameters():
+    torch.testing.assert_close(parametro, a_mano.get_parameter(nombre))
+
+# --- dos_partes -----------------------------------------------------------------------------------
+assert len(corpus.val) == total // 10
+if corpus.name == "quijote":
+    assert (len(corpus.train), len(corpus.val)) == (1_899_635, 211_070)
+
+# --- de_memoria -----------------------------------------------------------------------------------
+assert de_validacion[-1] > de_validacion[mejor] + 0.1 > de_entrenamiento[-1]
+
+# --- epocas ---------------------------------------------------------------------------------------
+assert math.isclose(leidas, 24.576)
+
+# --- regla_de_parada ------------------------------------------------------------------------------
+assert informe.step == paso_del_mejor + 3 * de_memoria.eval_interval < de_memoria.max_iters
+assert math.isclose(guardada, estado.progress.best_val_loss, rel_tol=1e-6) and guardada < ultima
+
+# --- dropout --------------------------------------------------------------------------------------
+sin, con = (sin_leer for *_, sin_leer in estudios.values())
+assert con[-1] < sin[-1] - 0.3 and con[-1] < con.min() + 0.1
+assert estudios["con dropout"][1][-1] > de_entrenamiento[-1] + 0.3
+if corpus.name == "quijote":
+    assert abs(con.min() - sin.min()) < 0.05
+
+# --- la_curva -------------------------------------------------------------------------------------
+assert leidos == estado.progress.step * config.batch_size * forma_gpt.block_size
+assert apostadores["nuestro GPT"] < apostadores["sabiendo la letra anterior"] - 0.3
+if estado.progress.step == config.max_iters:
+    bajada = [perdida_de_validacion for _, _, perdida_de_validacion in curva]
+    assert bajada[0] - bajada[2] > bajada[2] - bajada[-1]  # los 50 primeros pasos, y los demás
+    assert abs(curva[-1][1] - curva[-1][2]) < 0.15  # van pegadas
+if corpus.name == "quijote":
+    assert leidos < len(corpus.train) / 2
+    assert apostadores["el sancho de la caja"] < apostadores["nuestro GPT"] - 0.3
+
+# --- primera_palabra ------------------------------------------------------------------------------
+assert primera > 0
+
+# --- guardar --------------------------------------------------------------------------------------
+assert all(iguales)
+assert leido.tokenizer.characters == corpus.tokenizer.characters
+assert leido.progress.step == config.max_iters
+
+# --- lo_aprendido ---------------------------------------------------------------------------------
+assert min(existen.values()) > 0.6
+if corpus.name == "quijote":
+    assert leidos < (len(corpus.train) + len(corpus.val)) / 4
+    assert round(caja.progress.tokens / leidos) == 116
+    assert round(count_parameters(caja.model_config) / count_parameters(forma_gpt)) == 13
