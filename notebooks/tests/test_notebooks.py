@@ -222,7 +222,7 @@ def test_every_turn_says_its_minutes_where_they_are_counted(chapter):
 
 
 def test_the_first_cell_finds_the_copy_and_else_says_what_to_type_and_runs_nothing(tmp_path):
-    look = "import sancho, escalera, estilo; print(sancho.__file__)"
+    look = "import sancho, escalera; from ver import estilo; print(sancho.__file__)"
 
     def run(code: str, folder: Path = tmp_path) -> str:
         # -I, -S: without what is installed, where sancho may be, too.
