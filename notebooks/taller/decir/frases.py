@@ -115,6 +115,10 @@ FRASES = (
         r"no se pueden multiplicar matrices de \1 y \2",
     ),
     (
+        r"shape '(\[.*\])' is invalid for input of size (\d+)",
+        r"quiere la forma \1 para un tensor de \2 números",
+    ),
+    (
         r"cannot be multiplied|Expected size for first two dimensions|mismatch in its core",
         r"esas matrices no se pueden multiplicar",
     ),
