@@ -96,11 +96,12 @@ comprobación, se copia aquí; también puedes escribirlo aquí, con tu editor. 
 
     python notebooks/probar.py
 
-dice qué falta y qué no da lo que debe. La solución está en taller/solucion.py. Desde el capítulo 8
-se entrena, y desde el 9 escribe:
+dice qué falta y qué no da lo que debe. La solución está en taller/solucion.py. Desde el capítulo 1,
+tus piezas se entrenan y escriben; lo que todavía falta lo presta el taller, y se dice:
 
-    python notebooks/mi_gpt.py entrenar TEXTO
+    python notebooks/mi_gpt.py entrenar
     python notebooks/mi_gpt.py escribir
+    python notebooks/mi_gpt.py escalera
 
 Los ejes: B textos, T letras, C canales, H cabezas, D canales de una cabeza, V vocabulario.
 """

@@ -4,9 +4,11 @@ Los GPT pequeños de la biblioteca tienen la forma más sencilla: sin la tabla d
 que llevan los preajustes. El capítulo 8 los hace paso a paso.
 """
 
-from pathlib import Path
+from typing import Any
 
-import solucion
+from torch import nn
+
+import mi_escalera
 from sancho.config import DeviceConfig, ModelConfig, TrainConfig
 from sancho.machine.device import choose_device
 from sancho.model import GPT
@@ -47,17 +49,16 @@ def entrenado(corpus: Corpus, pasos: int, ventanas: int = 16, **forma) -> tuple[
     return estado.model, estado.progress.best_val_loss
 
 
-def el_tuyo() -> tuple[solucion.Gpt, solucion.Tokenizador] | None:
-    """El modelo que entrenó mi_gpt.py y su tokenizador; None, si no se ha entrenado todavía.
+def el_tuyo() -> tuple[nn.Module, Any] | None:
+    """El último modelo que entrenó mi_gpt.py y su tokenizador; None, si no se ha entrenado todavía.
 
-    Se busca en la carpeta del proyecto y en la de los cuadernos. De un archivo dañado sale una línea
-    que lo dice, y None.
+    De un archivo que no se puede abrir sale una línea que lo dice, y None.
     """
-    for carpeta in ("..", "."):
-        ruta = Path(carpeta) / solucion.MODELO
-        if ruta.is_file():
-            try:
-                return solucion.abrir(ruta)
-            except ValueError as error:
-                print(error)
-    return None
+    if not mi_escalera.modelo_guardado().is_file():
+        return None
+    try:
+        _, modelo, letras, _ = mi_escalera.abrir()
+    except ValueError as error:
+        print(error)
+        return None
+    return modelo, letras

@@ -3,12 +3,9 @@
 Lo que va al final de una línea, «capítulo 13», se añade en ese capítulo.
 """
 
-import ast
-import inspect
 import json
 import math
 import sys
-import tempfile
 from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -18,7 +15,7 @@ try:
 except ModuleNotFoundError:
     sys.exit("este programa necesita PyTorch; antes de empezarlo: source .venv/bin/activate")
 import torch.nn.functional as F
-from safetensors import SafetensorError, safe_open
+from safetensors import safe_open
 from safetensors.torch import save_file
 from torch import Tensor, nn
 
@@ -484,158 +481,13 @@ def abrir_gpt2(parametros: dict[str, Tensor], n_head: int) -> Gpt:
 
 # --- dado: el programa ------------------------------------------------------------------------
 
-
-MODELO = "mi_gpt.safetensors"
-CAJA = Path(__file__).resolve().parent.parent / "sancho/pretrained/sancho.safetensors"
-PARA_ENTRENAR = (
-    "Tokenizador Entrada mirar_atras Atencion FeedForward LayerNorm Bloque Gpt entropia_cruzada "
-    "paso_de_adam entrenar"
-).split()
-"""Las piezas de los capítulos 1 a 8: sin ellas no se entrena."""
-USO = """\
-python notebooks/mi_gpt.py entrenar TEXTO
-    aprende de un archivo de texto, en un minuto o dos, y escribe 600 letras; en la carpeta en que
-    estás deja mi_gpt.safetensors. Se puede desde el capítulo 8
-python notebooks/mi_gpt.py escribir [COMIENZO [TEMPERATURA]]
-    escribe con el mi_gpt.safetensors de esa carpeta; si no lo hay, con la caja. Con temperatura 0,
-    siempre lo mismo. Se puede desde el capítulo 9
-"""
-
-
-def en_blanco(nombre: str) -> bool:
-    """Decir si a una pieza le queda un `raise NotImplementedError`."""
-    nodos = ast.walk(ast.parse(inspect.getsource(globals()[nombre])))
-    return any(isinstance(n, ast.Raise) and "NotImplementedError" in ast.unparse(n) for n in nodos)
-
-
-def pieza(nombre: str) -> Callable:
-    """Dar tu pieza o, mientras esté en blanco, la de la solución, y decirlo."""
-    if not en_blanco(nombre):
-        return globals()[nombre]
-    sys.path.insert(0, str(Path(__file__).resolve().parent / "taller"))
-    try:
-        import solucion
-    except ModuleNotFoundError:
-        raise NotImplementedError from None
-    print(f"{nombre} está en blanco todavía: se usa el de la solución.")
-    return getattr(solucion, nombre)
-
-
-def entrenar_con(texto: str, escribe: Callable) -> tuple[Gpt, Tokenizador]:
-    """Entrenar como la escalera, 800 pasos con nueve décimas partes de un texto, y decir la pérdida.
-
-    Cada 100 pasos dice cuánto lleva; cada 200, además, `escribe` una línea.
-    """
-    if len(texto) < 1000:
-        raise ValueError(f"el texto tiene {len(texto)} letras; hacen falta 1000 al menos")
-    tokenizador = Tokenizador("".join(sorted(set(texto))))
-    ids = tokenizador.codificar(texto)
-    corte = int(0.9 * len(ids))
-    torch.manual_seed(1605)
-    modelo = Gpt(Forma(len(tokenizador.caracteres), block_size=64, n_embd=64, n_layer=3, n_head=4))
-    aparte = ids[corte:].unfold(0, 65, 64)  # (B, 65): lo que no ha leído
-
-    def perdida(cuantas: int | None = None) -> float:
-        trozos = aparte[:cuantas]
-        with torch.no_grad():
-            return entropia_cruzada(modelo(trozos[:, :-1]), trozos[:, 1:]).item()
-
-    pasos = iter(range(801))
-    callado = False
-
-    def decir(*_: object) -> None:
-        nonlocal callado
-        paso = None if callado else next(pasos, None)
-        if not paso or paso % 100:
-            return
-        callado = True  # lo que sigue también llama al modelo
-        with torch.random.fork_rng(devices=[]):
-            linea = f"paso {paso} de 800: {perdida(20):.2f} nats por letra"
-            if paso % 200 == 0:
-                linea += f" · {escribe(modelo, tokenizador, texto[0], 60, 0.7)!r}"
-        print(linea, flush=True)
-        callado = False
-
-    aviso = modelo.register_forward_pre_hook(decir)
-    entrenar(modelo, ids[:corte], pasos=800, lote=32, ventana=64, tasa=0.01)
-    aviso.remove()
-    print(f"{perdida():.2f} nats por letra en la décima parte que no ha leído")
-    return modelo, tokenizador
-
-
-def ensayar(escribe: Callable, guarda: Callable) -> None:
-    """Escribir y guardar con un modelo sin entrenar: lo que falle, que sea antes de entrenar."""
-    modelo, tokenizador = Gpt(Forma(2, block_size=4, n_embd=8)), Tokenizador("ab")
-    escribe(modelo, tokenizador, "a", 6, 0.7)
-    with tempfile.TemporaryDirectory() as carpeta:
-        guarda(Path(carpeta) / MODELO, modelo, tokenizador)
-
-
-def abrir(ruta: str | Path) -> tuple[nn.Module, Tokenizador]:
-    """Abrir un modelo; si abrir_caja está en blanco, lo que entrenaste pasa a tu Gpt."""
-    try:
-        modelo, tokenizador = pieza("abrir_caja")(ruta)
-    except (SafetensorError, KeyError, TypeError, json.JSONDecodeError) as error:
-        cual = type(error).__name__
-        raise ValueError(f"{ruta} está dañado o no es de este programa ({cual})") from None
-    if not en_blanco("abrir_caja") or ruta != MODELO:
-        return modelo, tokenizador
-    mio = Gpt(Forma(**asdict(modelo.forma)))
-    suyos = dict(modelo.named_parameters())
-    with torch.no_grad():
-        for nombre, p in mio.named_parameters():
-            p.copy_(suyos[nombre])
-    return mio.eval(), Tokenizador(tokenizador.caracteres)
-
-
-def leer(archivo: str) -> str:
-    """Dar el texto de un archivo."""
-    if not Path(archivo).is_file():
-        raise ValueError(f"no hay ningún archivo {archivo}")
-    try:
-        return Path(archivo).read_text(encoding="utf-8-sig")
-    except UnicodeDecodeError:
-        raise ValueError(f"{archivo} no está en UTF-8: guárdalo así en tu editor") from None
-
-
-def grados(temperatura: str) -> float:
-    try:
-        return float(temperatura)
-    except ValueError:
-        raise ValueError(f"la temperatura es un número, y {temperatura!r} no lo es") from None
-
-
-def main(orden: str = "", que: str = "", temperatura: str = "0.7") -> None:
-    if orden == "entrenar" and que:
-        if faltan := [nombre for nombre in PARA_ENTRENAR if en_blanco(nombre)]:
-            sys.exit(f"Para entrenar te falta {', '.join(faltan)}: python notebooks/probar.py")
-        texto = leer(que)
-        tibio = grados(temperatura)
-        escribe, guarda = pieza("generar"), pieza("guardar")
-        ensayar(escribe, guarda)
-        modelo, tokenizador = entrenar_con(texto, escribe)
-        guarda(MODELO, modelo, tokenizador)
-        comienzo = texto.split()[0]
-        print(comienzo + escribe(modelo, tokenizador, comienzo, 600, tibio))
-        print(f"guardado en {MODELO}; más: python {sys.argv[0]} escribir")
-    elif orden == "escribir":
-        tibio, escribe = grados(temperatura), pieza("generar")
-        cual = MODELO if Path(MODELO).exists() else CAJA
-        if not Path(cual).exists():
-            sys.exit(f"En esta carpeta no hay {MODELO}: antes, python {sys.argv[0]} entrenar TEXTO")
-        modelo, tokenizador = abrir(cual)
-        comienzo = que or "En un lugar de la Mancha"
-        print(comienzo + escribe(modelo, tokenizador, comienzo, 300, tibio))
-    else:
-        print(USO, end="")
-
-
 if __name__ == "__main__":
-    try:
-        main(*sys.argv[1:])
-    except NotImplementedError:
-        sys.exit("Te falta una pieza: python notebooks/probar.py dice cuál.")
-    except (OSError, ValueError) as error:
-        sys.exit(f"No se puede: {error}")
-    except KeyboardInterrupt:
-        sys.exit("Parado: no se ha guardado nada.")
+    taller = Path(__file__).resolve().parent / "taller"
+    if not taller.is_dir():
+        sys.exit(
+            "Aquí falta la carpeta taller/: para entrenar y escribir, devuelve la hoja a notebooks/."
+        )
+    sys.path.insert(0, str(taller))
+    import mi_escalera
+
+    mi_escalera.programa(Path(__file__), *sys.argv[1:])
