@@ -326,7 +326,7 @@ def subir(
         if hecho is None and not repetir:
             hecho = ya_entrenado(cual)
         if hecho is not None:
-            print("Es el modelo que acabas de entrenar.")
+            print("Es el último que se ha entrenado: no hace falta repetirlo.")
         modelo, perdida = hecho or entrenar(mio, capitulo, corpus)
     print(f"{perdida:.2f} nats por letra en lo que no ha leído.")
     letras = corpus.tokenizer.characters
