@@ -13,6 +13,7 @@ from comprobar import ideas, lista
 from comprobar.lista import PIEZAS, POR_TITULO
 from comprobar.piezas import sortear
 from respuestas import OTRAS, motivo, programa
+from veredicto import de_una_pieza
 
 SOLUCION = hoja.SOLUCION.read_text(encoding="utf-8")
 BLANCA = curso.hoja_en_blanco()
@@ -89,29 +90,46 @@ ERRORES = (
     ("Tokenizador", "for letra in texto],", "for letra in sorted(texto)],", "codifica «roma»"),
     ("Tokenizador", SIN_LETRA, "continue", "con una letra nueva da KeyError"),
     ("Tokenizador", SIN_LETRA, 'raise ValueError("?")', "no nombra 'z'"),
-    ("Tokenizador", "enumerate(caracteres)", "enumerate(sorted(caracteres))", "con «zña» codifica"),
-    ("Tokenizador", "self.numero", "Tokenizador.numero", "se estorban"),
-    ("Tokenizador", ", dtype=torch.long", "", "de un texto vacío"),
+    (
+        "Tokenizador",
+        "enumerate(caracteres)",
+        "enumerate(sorted(caracteres))",
+        "con los caracteres «zña» codifica «añ» como [0, 2], debería ser [2, 1]",
+    ),
+    ("Tokenizador", "self.numero", "Tokenizador.numero", "con los caracteres « amor», se detiene"),
+    ("Tokenizador", ", dtype=torch.long", "", "de «» codificar da números torch.float32"),
     ("Tokenizador", "ids.tolist()", "ids.numeros()", "se detiene con AttributeError"),
+    (
+        "Tokenizador",
+        "{letra: i for i, letra in enumerate(caracteres)}",
+        "dict(enumerate(caracteres))",
+        "no está entre los caracteres que conozco",
+    ),
+    ("Tokenizador", SIN_LETRA, "return torch.tensor([0])", "de 'maza' da [0], y 'z' no se conoce"),
     (
         "Tokenizador",
         "self.caracteres = caracteres",
         "self.letras = caracteres",
-        "no guarda los suyos en self.caracteres",
+        "self.caracteres es ()",
     ),
-    ("Tokenizador", "dtype=torch.long", "dtype=torch.float", "codificar da números torch.float32"),
-    ("Tokenizador", "in ids.tolist())", "in ids.tolist()[:-1])", "de [4, 3, 2, 1, 0] da"),
+    ("Tokenizador", "dtype=torch.long", "dtype=torch.float", "de «roma» codificar da números"),
+    (
+        "Tokenizador",
+        "in ids.tolist())",
+        "in ids.tolist()[:-1])",
+        "de [4, 3, 2, 1] descodificar da 'rom', debería dar 'roma'",
+    ),
     (
         "Tokenizador",
         'return "".join(self.caracteres[i] for i in ids.tolist())',
         'return "".join(self.caracteres[i] for i in ids.tolist()) or None',
-        "de ningún número sale un texto vacío",
+        "de [] descodificar da None",
     ),
     (
         "Tokenizador",
         'return "".join(self.caracteres[i] for i in ids.tolist())',
         'letras = dict(enumerate(self.caracteres))\n        return "".join(letras[i] for i in ids)',
-        "descodificar busca con tensores",
+        "con un tensor, como lo da codificar, busca tensor(4), que no está",
     ),
     (
         "Tokenizador",
@@ -121,68 +139,88 @@ ERRORES = (
     ),
     ("Entrada", "std=0.2", "std=1", "nace con una desviación típica de 1"),
     ("Entrada", DEL_NORMAL, "pass", "position_embedding.weight nace"),
-    ("Entrada", "[: ids.shape[1]]", "", "con ids de forma (3, 4), junta tensores que no encajan"),
-    ("Entrada", 'if forma.position == "learned"', "if True", 'no es "learned" tiene de más'),
+    ("Entrada", "[: ids.shape[1]]", "", "y ids de forma (3, 4), junta tensores que no encajan"),
+    (
+        "Entrada",
+        'if forma.position == "learned"',
+        "if True",
+        "tiene de más position_embedding.weight",
+    ),
     (
         "Entrada",
         "        self.forma = forma\n",
         "        self._f = forma\n",
         "no guarda la forma en self.forma",
     ),
-    ("Entrada", "x = x + self", "x = x + 2 * self", "en la posición t no da la fila"),
+    ("Entrada", "x = x + self", "x = x + 2 * self", "en [0, 0, 0] da"),
     (
         "Entrada",
         "            x = x + self.position_embedding.weight[: ids.shape[1]]\n        return x",
         "            return x + self.position_embedding.weight[: ids.shape[1]]\n        return 2 * x",
-        "no da las filas de las letras",
+        'position = "rope" y ids de forma (2, 5), en [0, 0, 0] da',
     ),
-    ("mirar_atras", ".triu(1)", ".triu(2)", "deja que la primera letra dé"),
-    ("mirar_atras", ".triu(1)", ".triu(0)", "le tapa también su propia posición"),
-    ("mirar_atras", " / math.sqrt(D)", "", "divide las puntuaciones entre 1.00"),
-    ("mirar_atras", " / math.sqrt(D)", " / D", "divide las puntuaciones entre 6.00"),
+    ("mirar_atras", ".triu(1)", ".triu(2)", "deja ver una letra de las de después: con q"),
+    ("mirar_atras", ".triu(1)", ".triu(0)", "tapa a cada letra también la suya"),
+    ("mirar_atras", " / math.sqrt(D)", "", "no divide las puntuaciones entre √D: con q"),
+    ("mirar_atras", " / math.sqrt(D)", " / D", "divide las puntuaciones entre D, debería"),
     ("mirar_atras", "softmax(-1)", "softmax(-2)", "hace la softmax por columnas"),
-    ("mirar_atras", "k.mT", "k.T", "va bien con (T, D), pero con q, k y v de forma (2, 4, 9, 8)"),
+    ("mirar_atras", "k.mT", "k.T", "con q, k y v de forma (2, 3, 6, 4), junta"),
     ("mirar_atras", "pesos @ v, pesos", "pesos, pesos @ v", "devuelve primero los pesos"),
     ("mirar_atras", "return pesos @ v, pesos", "return pesos @ v", "no devuelve dos cosas"),
     (
         "mirar_atras",
         "    puntuaciones = q",
         "    q *= 2\n    puntuaciones = q",
-        "cambia las q, k o v que recibe",
+        "cambia q, que recibe",
     ),
     (
         "mirar_atras",
         "return pesos @ v, pesos",
         "return 2 * (pesos @ v), pesos",
-        "da bien los pesos, pero lo leído",
+        "en lo leído[0, 0] da 1.35 y debería dar 0.67",
     ),
     (
         "mirar_atras",
         "return pesos @ v, pesos",
         "return pesos @ v if v.ndim == 2 else v, pesos",
-        "y no con dos ejes más delante",
+        "con q, k y v de forma (2, 3, 6, 4), en lo leído[0, 0, 1, 0]",
     ),
-    ("mirar_atras", ".softmax(-1)", ".sigmoid()", "da unos pesos que suman"),
-    ("mirar_atras", "q @ k.mT", "(q @ k.mT).tanh()", "los pesos no son la softmax"),
+    ("mirar_atras", ".softmax(-1)", ".sigmoid()", "en los pesos[0, 0] da"),
+    ("mirar_atras", "q @ k.mT", "(q @ k.mT).tanh()", "en los pesos[1, 0] da"),
     (
         "mirar_atras",
         "return pesos @ v, pesos",
         "return pesos.detach() @ v, pesos",
-        "el gradiente no la atraviesa",
+        "en q.grad[1, 0] da",
     ),
     ("Atencion", "leido.transpose(1, 2).reshape", "leido.transpose(1, 2).view", "usa reshape"),
-    ("Atencion", "H = self.forma.n_head", "H = 2", "da lo que con n_head = 2"),
-    ("Atencion", LINEAL_SUELTA, LINEAL_SUELTA.replace("forma.bias", "True"), "con bias = False"),
+    (
+        "Atencion",
+        "H = self.forma.n_head",
+        "H = 2",
+        "hace siempre 2 cabezas: son forma.n_head; con n_head = 1",
+    ),
+    (
+        "Atencion",
+        LINEAL_SUELTA,
+        LINEAL_SUELTA.replace("forma.bias", "True"),
+        "tiene de más proj.bias",
+    ),
     ("Atencion", "        super().__init__()\n", "", "le falta super().__init__()"),
     (
         "Atencion",
         "mirar_atras(q, k, v)",
         "mirar_atras(q, k.flip(2), v)",
-        "lo que da a una letra cambia con las de después",
+        "con n_head = 2 y x de forma (2, 7, 12), en [0, 1, 0] da",
     ),
-    ("Atencion", "mirar_atras(q, k, v)", "mirar_atras(2 * q, k, v)", "no da lo que debe"),
+    ("Atencion", "mirar_atras(q, k, v)", "mirar_atras(2 * q, k, v)", "en [0, 1, 0] da"),
     ("Atencion, con girar", "if self.forma.qk_norm", "elif self.forma.qk_norm", "no iguala las"),
-    ("FeedForward", "4 * forma", "2 * forma", "tiene expand.weight de forma (48, 24)"),
+    (
+        "FeedForward",
+        "4 * forma",
+        "2 * forma",
+        "tiene expand.weight de forma (24, 12), debería ser (48, 12)",
+    ),
     (
         "FeedForward",
         "self.activacion(self.expand(x))",
@@ -193,7 +231,7 @@ ERRORES = (
         "FeedForward",
         "self.activacion(self.expand(x))",
         "2 * self.activacion(self.expand(x))",
-        "no da proj(activación(expand(x)))",
+        "y x de forma (7, 12), en [0, 0] da",
     ),
     (
         "FeedForward",
@@ -202,105 +240,121 @@ ERRORES = (
         "no deja derivar",
     ),
     ("FeedForward", "self.expand(x)", "self.expand(x).detach()", "no le llega gradiente"),
-    ("LayerNorm", "1e-5", "1.0", "suma una épsilon de 1,"),
-    ("LayerNorm", "self.epsilon = epsilon", "self.epsilon = 1e-5", "con epsilon=0.3 suma"),
-    (
-        "LayerNorm",
-        "varianza + self.epsilon",
-        "varianza - self.epsilon",
-        "suma una épsilon de -1e-05",
-    ),
-    ("igualar", "+ 1e-6", "- 1e-5", "da nan con números pequeños"),
+    ("LayerNorm", "1e-5", "1.0", "con x de forma (3, 4, 8), en [0, 0, 0] da"),
+    ("igualar", "+ 1e-6", "- 1e-5", "da nan y debería dar"),
     (
         "igualar",
         "keepdim=True) + 1e-6).sqrt()",
         "keepdim=True).sqrt() + 1e-5)",
-        "pequeños no da lo",
+        "en [0, 0, 0, 0, 0] da",
     ),
     ("Entrada", "weight, std=0.2)", "weight, 0.2, 0.2)", "nace con una media de 0."),
     (
         "LayerNorm",
         "(varianza + self.epsilon).sqrt()",
-        "(varianza.sqrt() + self.epsilon)",
-        "fuera de la raíz",
+        "(varianza.sqrt() - self.epsilon)",
+        "con x de forma (3, 4, 8), en [0, 0, 0] da",
     ),
-    ("LayerNorm", "mean(-1, keepdim=True)", "mean(0, keepdim=True)", "un vector, una media"),
+    (
+        "LayerNorm",
+        "mean(-1, keepdim=True)",
+        "mean(0, keepdim=True)",
+        "con x de forma (3, 4, 8), en [0, 0, 0] da",
+    ),
     ("LayerNorm", "nn.Parameter(torch.ones(C))", "torch.ones(C)", "weight no es un nn.Parameter"),
-    ("LayerNorm", "x if self.bias is None else ", "", "con bias=False, hace una cuenta con None"),
-    ("LayerNorm", "torch.ones(C)", "torch.zeros(C)", "weight no empieza en 1"),
-    ("LayerNorm", "torch.zeros(C)", "torch.ones(C)", "bias no empieza en 0"),
+    (
+        "LayerNorm",
+        "x if self.bias is None else ",
+        "",
+        "con bias = False, epsilon = 0.001 y x de forma (3, 3), hace una cuenta con None",
+    ),
+    (
+        "LayerNorm",
+        "torch.ones(C)",
+        "torch.zeros(C)",
+        "al nacer, en weight[0] da 0.00 y debería dar 1.00",
+    ),
+    (
+        "LayerNorm",
+        "torch.zeros(C)",
+        "torch.ones(C)",
+        "al nacer, en bias[0] da 1.00 y debería dar 0.00",
+    ),
     (
         "LayerNorm",
         "desvios = x - x.mean(-1, keepdim=True)",
         "x -= x.mean(-1, keepdim=True)\n        desvios = x",
-        "cambia la x que recibe: resta sin tocarla",
-    ),
-    (
-        "LayerNorm",
-        "desvios.square().mean(-1",
-        "desvios.square().sum(-1",
-        "deja un vector con varianza",
+        "cambia x, que recibe",
     ),
     (
         "LayerNorm",
         "self.weight * desvios",
         "self.weight.square() * desvios",
-        "no da γ por lo normalizado, más β",
+        "con x de forma (3, 4, 8), en [0, 0, 0] da",
     ),
-    ("LayerNorm", ") if bias else None", ")", "con bias=False, self.bias no es None"),
+    ("LayerNorm", ") if bias else None", ")", "tiene de más bias"),
     (
         "LayerNorm",
         "return x if self.bias is None else",
         "return 2 * x if self.bias is None else",
-        "con bias=False no da lo mismo sin β",
+        "epsilon = 0.001 y x de forma (3, 3), en [0, 0] da",
     ),
-    ("LayerNorm", " + self.epsilon", "", "no suma ninguna épsilon"),
-    ("Bloque", "x = x + self.attention", "x += self.attention", "cambia el x que entra"),
-    ("Bloque", "self.norm2 = hacer_norma(forma)", "self.norm2 = self.norm1", "con la misma"),
+    ("Bloque", "x = x + self.attention", "x += self.attention", "cambia x, que recibe"),
+    (
+        "Bloque",
+        "self.norm2 = hacer_norma(forma)",
+        "self.norm2 = self.norm1",
+        "norm2.weight y norm1.weight son el mismo",
+    ),
     (
         "Bloque",
         "Atencion(forma)",
         "Atencion(Forma(11, 9, forma.n_embd, n_head=2))",
-        "con n_head = 4 da lo que con n_head = 2",
+        "hace siempre 2 cabezas: Atencion recibe la forma entera",
     ),
-    ("Bloque", "hacer_norma(forma)", "LayerNorm(forma.n_embd, epsilon=1.0)", "una épsilon de 1,"),
-    ("Bloque", "hacer_norma(forma)", "LayerNorm(forma.n_embd)", 'con norm = "rmsnorm"'),
+    ("Bloque", "hacer_norma(forma)", "LayerNorm(forma.n_embd, epsilon=1.0)", "en [0, 0, 0] da"),
+    ("Bloque", "hacer_norma(forma)", "LayerNorm(forma.n_embd)", "tiene de más norm1.bias y 1 más"),
     (
         "Bloque",
         "x + self.feed_forward(self.norm2(x))",
         "x + 2 * self.feed_forward(self.norm2(x))",
-        "de 2 da 30, debería dar 21",
+        "con n_head = 2 y x de forma (3, 5, 12), en [0, 0, 0] da",
     ),
     (
         "Bloque",
         "self.attention = Atencion(forma)",
         "self.attention = Atencion(forma)\n        self.attention.register_forward_hook(lambda _, __, y: 2 * y)",
-        "no da lo que el bloque de PyTorch",
+        "con n_head = 2 y x de forma (3, 5, 12), en [0, 0, 0] da",
     ),
-    ("Gpt", "for _ in range(forma.n_layer)", "for _ in range(3)", "con n_layer = 1 tiene 3"),
+    (
+        "Gpt",
+        "for _ in range(forma.n_layer)",
+        "for _ in range(3)",
+        "tiene de más blocks.1.norm1.weight y 11 más",
+    ),
     (
         "Gpt",
         "return self.head(self.norm(x))",
         "    return self.head(self.norm(x))",
-        "dentro del for",
+        "pasa solo por el primer bloque: con n_layer = 3",
     ),
     (
         "Gpt",
         "nn.ModuleList(Bloque(forma) for _ in range(forma.n_layer))",
         "nn.ModuleList([Bloque(forma)] * forma.n_layer)",
-        "sus bloques son el mismo",
+        "blocks.1.norm1.weight y blocks.0.norm1.weight son el mismo",
     ),
     (
         "Gpt",
         "bias=False)",
         "bias=False)\n        nn.init.normal_(self.position_embedding.weight)",
-        "position_embedding nace con una desviación típica de 1",
+        "position_embedding.weight nace con una desviación típica de 0.99",
     ),
     (
         "Gpt",
         "bias=False)",
         "bias=False)\n        self.head.weight = self.token_embedding.weight",
-        "comparten sus números",
+        "head.weight y token_embedding.weight son el mismo",
     ),
     (
         "Gpt",
@@ -325,61 +379,61 @@ ERRORES = (
         "Gpt",
         "super().__init__(forma)",
         'super().__init__(forma)\n        if forma.position != "learned":\n            self.position_embedding = nn.Embedding(9, 24)',
-        "tiene position_embedding también si",
+        "tiene de más position_embedding.weight",
     ),
     (
         "Gpt",
         "Bloque(forma) for",
         "Bloque(Forma(11, 9, 24, n_head=2)) for",
-        "sus bloques no son Bloque(forma)",
+        "tiene blocks.0.norm1.weight de forma (24,), debería ser (12,)",
     ),
     (
         "Gpt",
         "return self.head(self.norm(x))",
         "return 2 * self.head(self.norm(x))",
-        "no da head(norm(los bloques(la entrada)))",
+        "con n_layer = 3 y ids de forma (2, 4), en [0, 0, 0] da",
     ),
-    ("entropia_cruzada", "log_softmax(-1)", "softmax(-1).log()", "con logits de miles da inf"),
     ("entropia_cruzada", ".mean()", ".mean().item()", "da float"),
     (
         "entropia_cruzada",
         "objetivos[..., None]",
         "objetivos.view(-1).view(*objetivos.shape, 1)",
-        "con objetivos que son un trozo de otro tensor",
+        "objetivos = trozos[:, 1:], view no puede",
     ),
     (
         "entropia_cruzada",
         "    log_p =",
         "    logits -= 1\n    log_p =",
-        "cambia los logits que recibe",
+        "cambia logits, que recibe",
     ),
-    ("entropia_cruzada", ".mean()", ".median()", "la media de −ln p es"),
+    ("entropia_cruzada", ".mean()", ".median()", "da 6.91 y debería dar 6.46"),
     (
         "entropia_cruzada",
         ".mean()",
         ".sum() / 12",
-        "va bien con B = 2 y T = 6, y no con B = 1 y T = 4",
+        "con B = 1, T = 4, V = 5",
     ),
     (
         "entropia_cruzada",
         ".mean()",
         ".mean().detach()",
-        "no deja derivar: usa solo operaciones de PyTorch; detach corta el",
+        "no deja derivar: usa solo operaciones de PyTorch",
     ),
-    ("paso_de_adam", ".sqrt() + 1e-8)", " + 1e-8).sqrt()", "el 1e-8 se suma a la raíz, fuera"),
     ("paso_de_adam", "w = w - tasa * encoger * w", "g = g + encoger * w", "no hace caso"),
-    ("paso_de_adam", "w = w - tasa * encoger", "w -= tasa * encoger", "cambia lo que recibe"),
-    ("paso_de_adam", " + 1e-8", "", "con gradiente 0 da nan"),
+    ("paso_de_adam", "w = w - tasa * encoger", "w -= tasa * encoger", "cambia w, que recibe"),
     ("paso_de_adam", "return w, m, v", "return w", "no devuelve tres cosas: w, m y v"),
-    ("paso_de_adam", "beta1 * m + (1 - beta1) * g", "beta1 * m + g", "m es ["),
-    ("paso_de_adam", "* g**2", "* g", "v es ["),
-    ("paso_de_adam", "    return w, m, v", "    w = 2 * w\n    return w, m, v", "w es ["),
+    (
+        "paso_de_adam",
+        "    return w, m, v",
+        "    w = 2 * w\n    return w, m, v",
+        "beta2 = 0.7, en w[0, 0] da",
+    ),
     ("entrenar", "optimizador.zero_grad()", "pass", "falta zero_grad"),
     (
         "entrenar",
         "valor.backward()",
         "valor.backward()\n        optimizador.zero_grad()",
-        "borra el gradiente antes de usarlo",
+        "no mueve los parámetros: van zero_grad, backward y step",
     ),
     (
         "entrenar",
@@ -387,26 +441,35 @@ ERRORES = (
         "F.cross_entropy(modelo(trozos[:, :-1]).softmax(-1).mT, trozos[:, 1:])",
         "pasa dos veces por la softmax",
     ),
-    ("entrenar", "valor.backward()", "pass", "llama a backward 0 veces"),
-    ("entrenar", "optimizador.step()", "pass", "falta optimizador.step()"),
+    ("entrenar", "len(ids) - ventana", "len(ids) - ventana - 1", "sigue en el mismo lote la que"),
+    ("entrenar", "valor.backward()", "pass", "no mueve los parámetros: van"),
     (
         "entrenar",
         "        comienzos",
         "        optimizador = Adam(modelo.parameters(), tasa)\n        comienzos",
         "olvida las memorias de Adam",
     ),
-    ("entrenar", "(lote, 1))", "(1, 1)).expand(lote, 1)", "repite una ventana en todo el lote"),
-    ("entrenar", PONER_LA_TASA, "", "la tasa no cambia nunca"),
+    (
+        "entrenar",
+        "(lote, 1))",
+        "(1, 1)).expand(lote, 1)",
+        "no lee ventanas al azar: a la que empieza en 0 sigue en el mismo lote",
+    ),
     ("entrenar", "trozos[:, 1:])", "trozos[:, :-1])", "adivinar a cada letra ella misma"),
-    ("entrenar", "len(ids) - ventana", "len(ids)", "lee detrás del final"),
+    ("entrenar", "len(ids) - ventana", "len(ids)", "y un texto de 9 letras, pide el 9 en el eje 0"),
     (
         "entrenar",
         "torch.randint(len(ids) - ventana, (lote, 1))",
-        "(8 * t + torch.arange(lote)[:, None]) % 55",
-        "en fila",
+        "(8 * t + torch.arange(lote)[:, None]) % (len(ids) - ventana)",
+        "no lee ventanas al azar",
     ),
     ("entrenar", ".item()", "", "las pérdidas no son números"),
-    ("entrenar", "Adam(modelo.parameters()", "torch.optim.Adam(modelo.parameters()", "otra cosa"),
+    (
+        "entrenar",
+        "Adam(modelo.parameters()",
+        "torch.optim.Adam(modelo.parameters()",
+        "Adam de PyTorch",
+    ),
     ("entrenar", "valor", "entropia_cruzada", "no llames así a una variable"),
     (
         "entrenar",
@@ -418,11 +481,10 @@ ERRORES = (
         "entrenar",
         "    return perdidas",
         "    return perdidas[::2]",
-        "devuelve 100 de las 200 pérdidas",
+        "lee 6 lotes y devuelve 3 pérdidas, y son 6 pasos",
     ),
-    ("entrenar", "range(1, pasos + 1)", "range(1, pasos)", "por paso: range(1, n) acaba en n − 1"),
-    ("entrenar", "valor.item()", "2 * valor.item()", "empieza con una pérdida de 8.19"),
-    ("entrenar", "len(ids) - ventana", "len(ids) - ventana - 20", "nunca empieza una ventana en"),
+    ("entrenar", "range(1, pasos + 1)", "range(1, pasos)", "lee 5 lotes"),
+    ("entrenar", "valor.item()", "2 * valor.item()", "en perdidas[0] da"),
     (
         "entrenar",
         "entropia_cruzada(modelo(trozos[:, :-1]), trozos[:, 1:])",
@@ -433,47 +495,56 @@ ERRORES = (
         "entrenar",
         "entropia_cruzada(modelo(trozos[:, :-1]), trozos[:, 1:])",
         "entropia_cruzada(modelo(trozos[:, :-1])[:, 1:], trozos[:, 2:])",
-        "no es la entropía cruzada de todas",
+        "y un texto de 9 letras, en perdidas[0] da",
     ),
     (
         "entrenar",
         "modelo(trozos[:, :-1]), trozos[:, 1:]",
         "modelo(trozos[:, :-2]), trozos[:, 1:-1]",
-        "da al modelo entradas de forma (8, 4)",
+        "da al modelo entradas de forma (4, 2), debería ser (4, 3)",
     ),
     (
         "entrenar",
         "comienzos + torch.arange(ventana + 1)",
-        "comienzos // 2 + 2 * torch.arange(ventana + 1)",
+        "(comienzos + 2 * torch.arange(ventana + 1)) % len(ids)",
         "toma letras que no van seguidas",
     ),
     (
         "entrenar",
         "        comienzos =",
         "        torch.manual_seed(1)\n        comienzos =",
-        "lee siempre el mismo lote",
+        "no lee ventanas al azar",
     ),
     (
         "entrenar",
         "        optimizador.step()",
         "        if t % 2:\n            optimizador.step()",
-        "da 100 pasos de Adam",
+        "en perdidas[2] da",
     ),
     (
         "entrenar",
         "        optimizador.step()",
         "        optimizador.t += 1\n        optimizador.step()",
-        "cuenta los pasos de Adam así: [2, 4, 6]",
+        "en perdidas[1] da",
     ),
-    ("entrenar", "min(t / 50, 1)", "min(t / 40, 1)", "en el paso 1, con tasa 0.1 y 200 pasos"),
-    ("generar", "logits / temperatura", "logits * temperatura", "multiplica los logits"),
-    ("generar", "(logits / temperatura)", "logits", "no hace caso de la temperatura"),
-    ("generar", "[None, -modelo.forma.block_size :]", "[None]", "y block_size es 5"),
-    ("generar", "-modelo.forma.block_size :", "-1:", "de «ca» lee «a», debería leer las 2 últimas"),
+    (
+        "entrenar",
+        "min(t / 50, 1)",
+        "min(t / 40, 1)",
+        "tasa = 0.5 y un texto de 9 letras, en perdidas[1] da",
+    ),
+    ("generar", "len(ids)", "len(comienzo)", "sigue «cdab» con"),
+    ("generar", "[None, -modelo.forma.block_size :]", "[None]", "el modelo lee [2, 0, 1, 2, 3, 4]"),
+    ("generar", "-modelo.forma.block_size :", "-1:", "el modelo lee [0], debería leer [2, 0]"),
     ("generar", ", generator=azar", "", "con la misma semilla"),
     ("generar", "ids[leidas:]", "ids", "devuelve también el comienzo"),
-    ("generar", "ids[leidas:]", "ids[leidas - 1 :]", "con temperatura 0 sigue «ca» con"),
-    ("generar", "temperatura == 0", "False", "con temperatura 0 divide entre 0"),
+    (
+        "generar",
+        "ids[leidas:]",
+        "ids[leidas - 1 :]",
+        "sigue «ca» con «abcdefabc», debería con «bcdefabc»",
+    ),
+    ("generar", "temperatura == 0", "False", "con temperatura = 0, block_size = 5, divide entre 0"),
     (
         "generar",
         "    return tokenizador.descodificar(ids[leidas:])",
@@ -487,7 +558,6 @@ ERRORES = (
         "torch.manual_seed(semilla)",
         "mueve el azar de PyTorch",
     ),
-    ("generar", "temperatura == 0", "True", "elige siempre la más probable"),
     (
         "generar",
         "    for _ in range(cuantas):\n",
@@ -495,32 +565,25 @@ ERRORES = (
         "saca siempre el mismo número al azar",
     ),
     ("generar", "ids[None, -", "ids[-", "da a leer ids de forma"),
-    ("girar", GIRADO, "a * coseno + b * seno, a * seno + b * coseno", "cambia la longitud"),
-    ("girar", "T, D = x.shape[-2:]", "B, H, T, D = x.shape", "con un solo texto"),
-    ("girar", "    T, D", "    x += 0 * x + 1\n    T, D", "cambia la x que recibe"),
-    ("girar", "torch.arange(T,", "0.1 + torch.arange(T,", "gira la posición 0, que no se mueve"),
-    ("girar", "10000.0", "1000.0", "no gira cada pareja t / 10000^(2j / D)"),
+    ("girar", GIRADO, "a * coseno + b * seno, a * seno + b * coseno", "en [0, 0, 1, 0] da"),
+    ("girar", "T, D = x.shape[-2:]", "B, H, T, D = x.shape", "con x de forma (9, 6), reparte"),
+    ("girar", "    T, D", "    x += 0 * x + 1\n    T, D", "cambia x, que recibe"),
+    ("girar", "torch.arange(T,", "0.1 + torch.arange(T,", "en [0, 0, 0, 0] da"),
+    ("girar", "10000.0", "1000.0", "en [0, 0, 1, 2] da"),
     (
         "girar",
         "    return girado",
         "    if x.ndim == 2:\n        return x\n    return girado",
-        "va mal con un solo texto",
+        "no gira nada: con x de forma (9, 6)",
     ),
-    ("igualar", "1e-6", "1e-5", "suma una épsilon de 1e-05"),
-    (
-        "igualar",
-        "(x.square().mean(-1, keepdim=True) + 1e-6).sqrt()",
-        "(x.square().mean(-1, keepdim=True).sqrt() + 1e-6)",
-        "fuera de la raíz",
-    ),
-    ("igualar", "x.square()", "(x - x.mean(-1, keepdim=True)).square()", "desviación típica"),
-    ("igualar", "    return x /", "    x += 1\n    return x /", "cambia la x que recibe"),
-    ("igualar", ").sqrt()", ").sqrt() * 2", "no es la RMSNorm de cada vector"),
+    ("igualar", "x.square()", "(x - x.mean(-1, keepdim=True)).square()", "en [0, 0, 0, 0, 0] da"),
+    ("igualar", "    return x /", "    x += 1\n    return x /", "cambia x, que recibe"),
+    ("igualar", ").sqrt()", ").sqrt() * 2", "en [0, 0, 0, 0, 0] da"),
     (
         "igualar",
         "    return x / (x.square().mean(-1, keepdim=True)",
         "    return x / (x.square().sum(-1, keepdim=True) / 6",
-        "y no con (3, 10)",
+        "con x de forma (3, 3, 10), en [0, 0, 0] da",
     ),
     ("guardar", 'f"model.{nombre}"', "nombre", 'le falta "model." delante'),
     ("guardar", "json.dumps(contenido)", "str(contenido)", "no está en JSON"),
@@ -558,16 +621,21 @@ ERRORES = (
         'f"modelo.{nombre}": p.detach()',
         "no guarda model.token_embedding.weight",
     ),
-    ("guardar", "p.detach()", "p.detach() + 1", "guarda otros números"),
+    ("guardar", "p.detach()", "p.detach() + 1", "en model.token_embedding.weight[0, 0] da 1.01"),
     ("guardar", "asdict(modelo.forma)}", '{"n_embd": 24}}', 'en "model" falta'),
     (
         "guardar",
         "asdict(modelo.forma)}",
         'asdict(modelo.forma) | {"n_embd": 9}}',
-        'en "model", n_embd es 9, debería ser 24',
+        'en "model", n_embd es 9, debería ser 12',
     ),
     ("abrir_caja", ".eval()", "", "modo de entrenamiento"),
-    ("abrir_caja", ' or suya.get("embedding_skip")', "", "abre un archivo con embedding_skip"),
+    (
+        "abrir_caja",
+        ' or suya.get("embedding_skip")',
+        "",
+        "abre un archivo con {'ngram_size': 1, 'embedding_skip': True}",
+    ),
     ("abrir_caja", 'suya.get("ngram_size", 1)', 'suya["ngram_size"]', "con un archivo de guardar"),
     ("abrir_caja", 'f"model.{nombre}"', "nombre", "pide al archivo el tensor"),
     (
@@ -582,7 +650,7 @@ ERRORES = (
         "abrir_caja",
         'suya.get("ngram_size", 1) > 1',
         'suya.get("ngram_size", 1) > 0',
-        "rechaza un archivo sin tabla",
+        "'ngram_size': 1, 'embedding_skip': False}, se detiene con ValueError",
     ),
     (
         "abrir_caja",
@@ -618,48 +686,53 @@ ERRORES = (
         "abrir_caja",
         "modelo = Gpt(forma)",
         'modelo = Gpt(Forma(**(vars(forma) | {"n_layer": 1})))',
-        "abre un modelo con n_layer = 1",
+        "el modelo tiene n_layer = 1, debería ser 2",
     ),
     ("abrir_caja", "return modelo.eval()", "return modelo.bfloat16().eval()", "pide .float()"),
-    ("abrir_caja", ".float())", ".float() + 1)", "no tiene los números del archivo"),
+    ("abrir_caja", ".float())", ".float() + 1)", "en token_embedding.weight[0, 0] da 1.01"),
     (
         "abrir_gpt2",
         "suyos[nombre].T if es_matriz else suyos[nombre]",
         "suyos[nombre]",
-        "no traspone",
+        'y "wte.weight", junta tensores que no encajan',
     ),
-    ("abrir_gpt2", "bloques, n_head", "bloques, 12", "hace 3 bloques de 12 cabezas"),
-    ("abrir_gpt2", '.removeprefix("transformer.")', "", 'con "transformer." delante'),
-    ("abrir_gpt2", "suyos[nombre].T if", "suyos[nombre].view(p.shape) if", "no tiene los números"),
+    ("abrir_gpt2", "bloques, n_head", "bloques, 12", "el modelo tiene n_head = 12, debería ser 4"),
+    ("abrir_gpt2", '.removeprefix("transformer.")', "", 'y "transformer.wte.weight", busca'),
+    (
+        "abrir_gpt2",
+        "suyos[nombre].T if",
+        "suyos[nombre].view(p.shape) if",
+        "en blocks.0.attention.qkv.weight[0, 1] da",
+    ),
     (
         "abrir_gpt2",
         "            for mia, suya",
         '            if nombre.startswith("head"):\n                continue\n            for mia, suya',
-        "head.weight no tiene los números de wte.weight",
+        "en head.weight[0, 0] da",
     ),
     (
         "abrir_gpt2",
         "    suyos = {",
         "    for p in parametros.values():\n        p += 1\n    suyos = {",
-        "cambia los parámetros que recibe",
+        "cambia wte.weight, que recibe",
     ),
     (
         "abrir_gpt2",
         "    return modelo.eval()",
         "    return dict(modelo.named_parameters())",
-        "da dict, debería dar el modelo",
+        "devuelve dict, y no el modelo",
     ),
     (
         "abrir_gpt2",
         "    return modelo.eval()",
         "    modelo.forma = Forma(V, 10, C, bloques, n_head)\n    return modelo.eval()",
-        "hace una ventana de 10, son 12",
+        "el modelo tiene block_size = 10, debería ser 12",
     ),
     (
         "abrir_gpt2",
         "    return modelo.eval()",
         "    modelo.head.weight = modelo.token_embedding.weight\n    return modelo.eval()",
-        "ata head a token_embedding",
+        "head.weight y token_embedding.weight son el mismo",
     ),
 )
 
@@ -697,43 +770,7 @@ def test_cada_error_de_la_tabla_se_nombra_a_si_mismo(titulo, frase, cambios):
     assert fallo_de(titulo, cambios).startswith(frase)
 
 
-def test_generar_puede_contar_las_letras_del_comienzo():
-    escrito = hoja.leer(SOLUCION, "generar").replace("len(ids)", "len(comienzo)")
-    assert motivo("generar", hoja.poner(SOLUCION, "generar", escrito)) == ""
-
-
 DE_LETRA_A_NUMERO = hoja.leer(SOLUCION, "Tokenizador")
-EN_OTRO_ORDEN = "{i: letra for i, letra in enumerate(caracteres)}"
-DE_LA_CLASE = (
-    ("self.numero = {", "self.numero.update({"),
-    ("in enumerate(caracteres)}", "in enumerate(caracteres)})"),
-    ("    def __init__", "    numero = {}\n\n    def __init__"),
-)
-CALLADO = (
-    (SIN_LETRA, "pass"),
-    ("[self.numero[letra] for letra in texto]", "self.numeros(texto)"),
-    (
-        "    def descodificar",
-        "    def numeros(self, texto):\n        dados = []\n        for letra in texto:\n            try:\n"
-        "                dados.append(self.numero[letra])\n            except KeyError:\n                pass\n"
-        "        return dados\n\n    def descodificar",
-    ),
-)
-
-
-@pytest.mark.parametrize(
-    ("cambios", "frase"),
-    [
-        (DE_LA_CLASE, "`numero` es de la clase, y la comparten todos"),
-        (CALLADO, "ese except calla el error"),
-        (
-            [("{letra: i for i, letra in enumerate(caracteres)}", EN_OTRO_ORDEN)],
-            "si las busca en un diccionario, va de letra a número",
-        ),
-    ],
-)
-def test_lo_que_guarda_mal_un_tokenizador_se_nombra(cambios, frase):
-    assert frase in fallo_de("Tokenizador", cambios)
 
 
 def test_las_letras_se_pueden_guardar_en_una_lista():
@@ -761,14 +798,14 @@ def test_lo_que_rompe_el_gradiente_se_dice_en_su_pieza():
 
 def test_lo_que_no_acaba_se_detiene_y_dice_donde(monkeypatch):
     monkeypatch.setattr(lista, "LIMITE", 0.5)
-    sin_fin = "def igualar(x):\n    while True:\n        x = x + 1\n"
-    fallo = motivo("igualar", hoja.poner(SOLUCION, "igualar", sin_fin))
-    assert fallo.startswith("no ha acabado en un minuto") and "en la línea" in fallo
+    sin_fin = "def igualar(x):\n    while True:\n        x = x + 1\n    return x\n"
+    mensaje = de_una_pieza("igualar", hoja.poner(SOLUCION, "igualar", sin_fin)).mensaje
+    assert mensaje.que.startswith("no ha acabado en un minuto") and mensaje.linea in (2, 3)
 
 
 def test_python_no_avisa_en_ingles(recwarn):
     con_is = [("temperatura == 0", "temperatura is 0")]
-    assert "con temperatura 0.0 divide entre 0" in fallo_de("generar", con_is)
+    assert "con temperatura = 0.0, block_size = 4, divide entre 0" in fallo_de("generar", con_is)
     assert not [aviso for aviso in recwarn if aviso.category is SyntaxWarning]
 
 
@@ -791,7 +828,7 @@ def test_lo_que_no_esta_en_su_sitio_no_pasa():
 
 
 def test_una_pieza_que_llama_a_exit_no_acaba_con_todo():
-    texto = hoja.poner(SOLUCION, "igualar", "def igualar(x):\n    exit()\n")
+    texto = hoja.poner(SOLUCION, "igualar", "def igualar(x):\n    exit()\n    return x\n")
     assert "exit()" in motivo("igualar", texto)
 
 

@@ -1,8 +1,7 @@
 """Los errores de siempre de cada pieza: qué se cambia en la solución, y qué se dice de ello.
 
 Cuando una pieza no da lo que debe, se compara lo que da con lo que da la solución con cada cambio:
-si es lo mismo, la comprobación protesta con la frase. Aquí no está lo que lleva un valor medido, que
-lo dice cada comprobación.
+si es lo mismo, la frase va delante del valor con que protesta la comprobación.
 """
 
 from collections.abc import Callable
@@ -35,7 +34,15 @@ PONER_LA_TASA = "        optimizador.tasa = tasa * min(t / 50, 1) * (1 - (t - 1)
 DAR_EL_PASO = "        optimizador.step()\n"
 GIRADO = "a * coseno - b * seno, a * seno + b * coseno"
 EXPONENTE = "torch.arange(0, D, 2, device=x.device) / D"
+FUERA = "(varianza.sqrt() + self.epsilon)"
+ENTRENAR = "modelo(trozos[:, :-1]), trozos[:, 1:]"
 IGUALADO = "x / (x.square().mean(-1, keepdim=True) + 1e-6).sqrt()"
+
+
+BORRA_ANTES = "borra el gradiente antes de usarlo: zero_grad va delante de backward"
+SIN_PASO = "no mueve los parámetros: falta optimizador.step()"
+NO_OLVIDA = "llega al paso 2 sin olvidar el gradiente del 1: falta zero_grad"
+DOS_SOFTMAX = "pasa dos veces por la softmax: F.cross_entropy ya la hace, y quiere los logits"
 
 
 def antes_de_partir(hacer: str) -> str:
@@ -66,6 +73,18 @@ ERRORES: dict[str, tuple[tuple, ...]] = {
         ),
     ),
     "mirar_atras": (
+        ("no divide las puntuaciones entre √D", (" / math.sqrt(D)", "")),
+        ("divide las puntuaciones entre D, debería entre √D", ("math.sqrt(D)", "D")),
+        ("hace la softmax por columnas: va por filas, en el último eje", ("(-1)", "(-2)")),
+        ("deja ver una letra de las de después", (".triu(1)", ".triu(2)")),
+        (
+            "tapa a cada letra también la suya: la primera se queda sin ninguna",
+            ("triu(1)", "triu()"),
+        ),
+        (
+            "multiplica por infinito, y 0 · ∞ no es un número",
+            ("puntuaciones.masked_fill(futuro, -math.inf)", "(puntuaciones - futuro * math.inf)"),
+        ),
         ("no tapa el futuro", (".masked_fill(futuro, -math.inf)", "")),
         ("tapa el pasado, debería tapar el futuro", (".triu(1)", ".tril(-1)")),
         ("tapa el futuro con ceros antes de la softmax, y e⁰ es 1: va con −∞", ("-math.inf", "0")),
@@ -117,6 +136,10 @@ ERRORES: dict[str, tuple[tuple, ...]] = {
                 ("q, k, v = qkv", f"{otro} = qkv"),
             )
             for otro in ("k, q, v", "q, v, k", "v, k, q", "k, v, q", "v, q, k")
+        ),
+        *(
+            (f"hace siempre {H} cabezas: son forma.n_head", ("H = self.forma.n_head", f"H = {H}"))
+            for H in (1, 2, 3, 4, 12)
         ),
         ("no pasa lo leído por proj", ("self.proj(leido", "(leido")),
         (
@@ -219,6 +242,17 @@ ERRORES: dict[str, tuple[tuple, ...]] = {
             "divide la varianza entre C − 1, debería dividir entre C: la poblacional",
             ("desvios.square().mean(-1, keepdim=True)", "x.var(-1, keepdim=True)"),
         ),
+        (
+            "deja la épsilon fuera de la raíz: va dentro",
+            ("(varianza + self.epsilon).sqrt()", FUERA),
+        ),
+        ("suma siempre 1e-5: épsilon es la que recibe", ("= epsilon\n", "= 1e-5\n")),
+        ("no suma épsilon a la varianza", (" + self.epsilon", "")),
+        ("resta épsilon: se suma a la varianza", ("varianza + ", "varianza - ")),
+        (
+            "suma los cuadrados, y la varianza es su media",
+            ("desvios.square().mean(-1", "desvios.square().sum(-1"),
+        ),
         ("no multiplica por γ, que es weight", ("self.weight * desvios", "desvios")),
         ("no suma β, que es bias", ("x + self.bias", "x")),
         (
@@ -301,6 +335,13 @@ ERRORES: dict[str, tuple[tuple, ...]] = {
             "usa siempre ReLU: FeedForward recibe la forma entera",
             ("FeedForward(forma)", "FeedForward(Forma(11, 9, forma.n_embd, bias=forma.bias))"),
         ),
+        *(
+            (
+                f"hace siempre {H} cabezas: Atencion recibe la forma entera",
+                ("Atencion(forma)", f"Atencion(Forma(11, 9, forma.n_embd, 1, {H}, forma.bias))"),
+            )
+            for H in (1, 2, 3, 4)
+        ),
     ),
     "Gpt": (
         ("no suma las posiciones", ("super().forward(ids)", "self.token_embedding(ids)")),
@@ -348,6 +389,10 @@ ERRORES: dict[str, tuple[tuple, ...]] = {
         ),
     ),
     "entropia_cruzada": (
+        (
+            "se desborda con logits grandes: usa log_softmax",
+            ("log_softmax(-1)", "softmax(-1).log()"),
+        ),
         ("da el logaritmo sin cambiarle el signo", ("-log_p.", "log_p.")),
         ("da la suma, debería dar la media de todas las letras", (".mean()", ".sum()")),
         (
@@ -432,6 +477,10 @@ ERRORES: dict[str, tuple[tuple, ...]] = {
         ),
         ("suma el paso: se resta", ("w - tasa * (m", "w + tasa * (m")),
         ("baja por el gradiente, sin usar las memorias", (MOVER, "w - tasa * g")),
+        ("suma el 1e-8 dentro de la raíz: va fuera", (".sqrt() + 1e-8)", " + 1e-8).sqrt()")),
+        ("no suma el 1e-8", (" + 1e-8", "")),
+        ("no eleva g al cuadrado en v", ("* g**2", "* g")),
+        ("no multiplica g por 1 − β1", ("(1 - beta1) * g", "g")),
         ("no hace caso de encoger", (ENCOGER, "")),
         (
             "suma encoger · w al gradiente: en AdamW va aparte, tasa · encoger · w",
@@ -446,6 +495,33 @@ ERRORES: dict[str, tuple[tuple, ...]] = {
         ),
     ),
     "entrenar": (
+        (NO_OLVIDA, ("optimizador.zero_grad()", "pass")),
+        (
+            "no mueve los parámetros: van zero_grad, backward y step, en ese orden",
+            (DAR_EL_PASO, ""),
+        ),
+        (
+            "olvida las memorias de Adam en cada paso: el optimizador se hace una vez",
+            ("    optimizador = Adam(modelo.parameters(), tasa)\n", ""),
+            (
+                "        comienzos",
+                "        optimizador = Adam(modelo.parameters(), tasa)\n        comienzos",
+            ),
+        ),
+        (
+            "mueve los parámetros con el Adam de PyTorch, y no con el tuyo",
+            ("Adam(modelo", "torch.optim.Adam(modelo"),
+        ),
+        (DOS_SOFTMAX, (ENTRENAR, "modelo(trozos[:, :-1]).softmax(-1), trozos[:, 1:]")),
+        (
+            "hace adivinar a cada letra ella misma: los objetivos van una letra por delante",
+            (ENTRENAR, "modelo(trozos[:, :-1]), trozos[:, :-1]"),
+        ),
+        (
+            "cuenta solo la última letra de cada ventana, deberían contar todas",
+            (ENTRENAR, "modelo(trozos[:, :-1])[:, -1:], trozos[:, -1:]"),
+        ),
+        ("no pone la tasa de cada paso: ni sube ni baja", (PONER_LA_TASA, "")),
         (
             "la tasa no baja hasta cero: falta · (1 − (t − 1) / pasos)",
             (" * (1 - (t - 1) / pasos)", ""),
@@ -519,6 +595,15 @@ ERRORES: dict[str, tuple[tuple, ...]] = {
             (".mean(-1, keepdim=True)", ".sum(-1, keepdim=True)"),
         ),
         ("divide entre la media de los cuadrados, sin su raíz", (".sqrt()", "")),
+        (
+            "deja la épsilon fuera de la raíz: va dentro",
+            (IGUALADO, "x / (x.square().mean(-1, keepdim=True).sqrt() + 1e-6)"),
+        ),
+        ("no suma la épsilon, 1e-6", (" + 1e-6", "")),
+        *(
+            (f"suma una épsilon de {otra}, y es 1e-6", ("1e-6", otra))
+            for otra in ("1e-5", "1e-8", "-1e-6")
+        ),
         ("multiplica por la raíz, debería dividir", ("x / (", "x * (")),
         (
             "junta todas las posiciones: cada vector va por su cuenta",
@@ -533,15 +618,34 @@ ERRORES: dict[str, tuple[tuple, ...]] = {
             ("mean(-1, keepdim=True)", "mean(-2, keepdim=True)"),
         ),
     ),
-    "abrir_gpt2": (
-        ("activa con ReLU; GPT-2, con GELU", ('activation="gelu"', 'activation="relu"')),
+    "generar": (
+        (
+            "multiplica los logits por la temperatura: se dividen",
+            ("logits / temperatura", "logits * temperatura"),
+        ),
+        ("no hace caso de la temperatura: divide los logits", ("(logits / temperatura)", "logits")),
+        ("elige siempre la más probable: se sortea, con las p", ("temperatura == 0", "True")),
+        (
+            "saca siempre el mismo número al azar: el Generator se hace una vez",
+            ("        logits = ", "        azar.manual_seed(semilla)\n        logits = "),
+        ),
     ),
 }
 """Por título de la pieza: la frase y, detrás, uno o más cambios en la solución."""
 
 
-def iguales(uno: Tensor, otro: Tensor) -> bool:
-    return uno.shape == otro.shape and torch.allclose(uno, otro, rtol=1e-4, atol=1e-4)
+def distintos(uno: Tensor, otro: Tensor) -> Tensor:
+    """Decir dónde dos tensores de la misma forma no dan lo mismo, salvo por el redondeo."""
+    uno, otro = uno.detach().double(), otro.detach().double()
+    tipico = otro[otro.isfinite()].abs().mean().nan_to_num().item()
+    cerca = torch.isclose(uno, otro, rtol=1e-4, atol=1e-5 + 1e-4 * tipico, equal_nan=True)
+    return ~cerca
+
+
+def iguales(uno: object, otro: object) -> bool:
+    if not isinstance(uno, Tensor) or not isinstance(otro, Tensor) or uno.shape != otro.shape:
+        return False
+    return not distintos(uno, otro).any()
 
 
 @cache
@@ -554,22 +658,23 @@ def con_el_error(nombre: str, *cambios: Cambio) -> ModuleType:
     return hoja.cargar(hoja.poner(solucion, nombre, escrito))
 
 
-def nombrar(nombre: str, dado: Tensor, dar: Callable[[ModuleType], Tensor]) -> None:
-    """Protestar con la frase del error que da lo mismo que lo dado; si no es ninguno, nada.
+def nombrar(nombre: str, dadas: list[Tensor], dar: Callable[[ModuleType], list[Tensor]]) -> str:
+    """Dar la frase del error que da lo mismo que lo dado; si no es ninguno, nada.
 
-    `dar` hace con un módulo, que es la solución con un error, lo mismo que dio `dado`.
+    `dar` hace con un módulo, que es la solución con un error, lo mismo que dio `dadas`.
     """
     for titulo, errores in ERRORES.items():
-        if titulo.partition(",")[0] != nombre:
-            continue
-        for frase, *cambios in errores:
-            assert not _da_lo_mismo(con_el_error(nombre, *cambios), dado, dar), frase
+        if titulo.partition(",")[0] == nombre:
+            for frase, *cambios in errores:
+                if _da_lo_mismo(con_el_error(nombre, *cambios), dadas, dar):
+                    return frase
+    return ""
 
 
-def _da_lo_mismo(errado: ModuleType, dado: Tensor, dar: Callable[[ModuleType], Tensor]) -> bool:
+def _da_lo_mismo(errado: ModuleType, dadas: list[Tensor], dar: Callable) -> bool:
     with torch.random.fork_rng(devices=[]):
         try:
-            suyo = dar(errado)
+            suyas = dar(errado)
         except Exception:  # con eso, el error se detiene
             return False
-    return iguales(suyo, dado)
+    return len(suyas) == len(dadas) and all(map(iguales, suyas, dadas))

@@ -1,43 +1,61 @@
 """Las comprobaciones de las piezas de mi_gpt.py: una por pieza, la del capítulo y la de probar.py.
 
-Cada una recibe el módulo con la pieza y las que esta usa, y protesta con una frase que dice qué
-falla y con qué valor. No mira cómo está escrita, sino lo que da.
+Cada una recibe el módulo con la pieza y las que esta usa. Compara lo que da, y sus gradientes, con lo
+mismo calculado aparte y con todas las medidas que la pieza lee; no mira cómo está escrita. Protesta
+con el primer valor que no es el que debe y, si la tabla de ideas.py sabe por qué, con la idea delante.
 """
 
 import json
 import math
 import tempfile
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager, nullcontext
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import partial
 from operator import attrgetter
 from pathlib import Path
 from types import ModuleType
-from typing import NamedTuple
 
 import torch
 import torch.nn.functional as F
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
+from torch.func import functional_call
 
-from comprobar.ideas import iguales, nombrar
+from comprobar.ideas import (
+    BORRA_ANTES,
+    DOS_SOFTMAX,
+    NO_OLVIDA,
+    SIN_PASO,
+    distintos,
+    iguales,
+    nombrar,
+)
 
-MODERNA = {"norm": "rmsnorm", "position": "rope", "activation": "relu2"}
-MODERNA |= {"qk_norm": True, "bias": False}
-"""Los detalles de la caja."""
-
+Medidas = dict[str, tuple[int, ...]]
+"""La forma de cada parámetro, por su nombre."""
+Valor = int | float | bool | str
 
 # --- con qué se comprueba ---------------------------------------------------------------------
 
 
-def forma(mio: ModuleType, **otras):
+def forma(mio: ModuleType, **otras: Valor):
     """Una forma pequeña, con las opciones dadas."""
-    medidas = {"vocab_size": 11, "block_size": 9, "n_embd": 24, "n_layer": 2, "n_head": 4}
+    medidas = {"vocab_size": 11, "block_size": 7, "n_embd": 12, "n_layer": 2, "n_head": 2}
     return mio.Forma(**(medidas | otras))
 
 
 def al_azar(*ejes: int) -> Tensor:
-    return torch.randn(*ejes, generator=torch.Generator().manual_seed(1605))
+    return torch.randn(ejes, generator=torch.Generator().manual_seed(1605))
+
+
+def letras_al_azar(V: int, *ejes: int) -> Tensor:
+    return torch.randint(V, ejes, generator=torch.Generator().manual_seed(1605))
+
+
+def de_tres_tamanos(epsilon: float, *ejes: int) -> Tensor:
+    """Tres textos: de uno, una normalización ve la épsilon; de los otros, apenas."""
+    return al_azar(3, *ejes) * torch.tensor([math.sqrt(epsilon), 1, 30]).view(3, *(1 for _ in ejes))
 
 
 @torch.no_grad()
@@ -49,34 +67,188 @@ def sortear(modulo: nn.Module, std: float = 0.3) -> nn.Module:
     return modulo
 
 
+@contextmanager
+def caso(cual: str) -> Iterator[None]:
+    """Si lo de dentro se detiene, se dirá en qué caso."""
+    try:
+        yield
+    except Exception as error:
+        error.caso = f"{cual}, " if cual else ""
+        raise
+
+
+@contextmanager
+def si_se_detiene(motivo: str, error: type[Exception], con: str = "") -> Iterator[None]:
+    """Protestar con un motivo si lo de dentro se detiene con ese error, que dice `con`."""
+    try:
+        yield
+    except error as levantado:
+        if con not in str(levantado):
+            raise
+        raise AssertionError(motivo) from None
+
+
+def en_que_caso(opciones: dict[str, Valor], *mas: str) -> str:
+    """Decir unas opciones: «con n_head = 2 y bias = False»."""
+    dichas = [f'{k} = "{v}"' if isinstance(v, str) else f"{k} = {v}" for k, v in opciones.items()]
+    *primeras, ultima = [*dichas, *mas]
+    return f"con {', '.join(primeras)} y {ultima}" if primeras else f"con {ultima}"
+
+
+# --- lo que se pide ---------------------------------------------------------------------------
+
+
+def debe_dar(
+    dado: object,
+    debido: Tensor,
+    con: str = "",
+    de_que: str = "",
+    por_que: Callable[[], str] = str,
+) -> None:
+    """Protestar si algo dado no es lo debido, con el primer valor en que no lo es.
+
+    con: en qué caso; de_que: cómo se llama lo dado; por_que: la idea, si se sabe, o nada.
+    """
+    caso_y_nombre = f"{con}, {de_que}".strip(", ")
+    tiene_forma(dado, tuple(debido.shape), f"{caso_y_nombre}{', ' if caso_y_nombre else ''}da")
+    lejos = distintos(dado, debido)
+    if not lejos.any():
+        return
+    lugar = lejos.nonzero()[0].tolist()
+    uno, otro = _que_se_distingan(dado[tuple(lugar)].item(), debido[tuple(lugar)].item())
+    donde = f"en {de_que}{lugar or ''} " if de_que or lugar else ""
+    valor = f"{con}{', ' if con else ''}{donde}da {uno} y debería dar {otro}"
+    idea = por_que()
+    raise AssertionError(f"{idea}{'; ' if ':' in idea else ': '}{valor}" if idea else valor)
+
+
+def _que_se_distingan(uno: float, otro: float) -> tuple[str, str]:
+    """Dos números, con los decimales que hacen falta para que no parezcan el mismo."""
+    for decimales in range(2, 10):
+        dichos = f"{uno:.{decimales}f}", f"{otro:.{decimales}f}"
+        if float(dichos[0]) != float(dichos[1]):
+            return dichos
+    return f"{uno:.6g}", f"{otro:.6g}"
+
+
 def tiene_forma(dado: object, debida: tuple[int, ...], que: str = "da") -> None:
     assert isinstance(dado, Tensor), f"{que} {type(dado).__name__}, debería dar un tensor"
     suya = tuple(dado.shape)
     assert suya == debida, f"{que} la forma {suya}, debería dar {debida}"
 
 
-@torch.no_grad()
-def con_los_de(modulo: nn.Module, otro: nn.Module) -> nn.Module:
-    """Dar un módulo con los parámetros de otro, que tienen los mismos nombres."""
-    suyos = dict(otro.named_parameters())
-    for nombre, parametro in modulo.named_parameters():
-        parametro.copy_(suyos[nombre])
-    return modulo
+def varias(dadas: object, cuantas: int, cuales: str) -> list:
+    assert isinstance(dadas, tuple | list) and len(dadas) == cuantas, f"no devuelve {cuales}"
+    return list(dadas)
 
 
-def tiene_parametros(modulo: nn.Module, debidos: dict[str, tuple[int, ...]], con: str = "") -> None:
+def probar(
+    mio: ModuleType,
+    nombre: str,
+    dar: Callable[..., object],
+    debe: Callable[..., object],
+    entran: dict[str, Tensor],
+    con: str = "",
+    salen: tuple[str, ...] = ("",),
+    deriva: bool = True,
+) -> None:
+    """Protestar si una pieza no da lo que debe, o su gradiente es otro, o si cambia lo que recibe.
+
+    dar(m, **entran) es lo que da la de un módulo m; debe(**entran), lo mismo calculado aparte, y en
+    float64.
+    """
+    hojas = {k: _hoja(una, deriva) for k, una in entran.items()}
+    recibe = {k: una + 0 if una.is_floating_point() else una for k, una in hojas.items()}
+    with caso(con):
+        dadas = _en_lista(dar(mio, **recibe))
+    for cual, suya in recibe.items():
+        assert torch.equal(suya, hojas[cual]), (
+            f"cambia {cual}, que recibe: pon lo nuevo en otro tensor (x = x + …, y no x += …)"
+        )
+    dobles = {k: _hoja(una.double(), deriva) for k, una in entran.items() if k in _con_coma(entran)}
+    debidas = _en_lista(debe(**(entran | dobles)))
+
+    def por_que() -> str:
+        if deriva and not all(map(iguales, dadas, _en_lista(dar(mio, **recibe)))):
+            return "a lo mismo da dos cosas distintas, y aquí no hay azar, ni dropout"
+        return nombrar(nombre, dadas, lambda m: _en_lista(dar(m, **recibe)))
+
+    for cual, dada, debida in zip(salen, dadas, debidas):
+        debe_dar(dada, debida, con, cual, por_que)
+        assert dada.dtype == torch.float32, f"da números {dada.dtype}, debería dar torch.float32"
+    if deriva:
+        suyos, debidos = _gradientes(dadas, hojas), _gradientes(debidas, dobles)
+        for cual, debido in debidos.items():
+            assert suyos[cual] is not None or not debido.any(), f"a {cual} no le llega gradiente"
+            if suyos[cual] is not None:
+                debe_dar(suyos[cual], debido, con, f"{cual}.grad")
+
+
+def _en_lista(dadas: object) -> list:
+    return list(dadas) if isinstance(dadas, tuple | list) else [dadas]
+
+
+def _con_coma(entran: dict[str, Tensor]) -> set[str]:
+    return {nombre for nombre, una in entran.items() if una.is_floating_point()}
+
+
+def _hoja(una: Tensor, deriva: bool) -> Tensor:
+    return una.detach().clone().requires_grad_(deriva) if una.is_floating_point() else una
+
+
+def _gradientes(salen: list[Tensor], hojas: dict[str, Tensor]) -> dict[str, Tensor | None]:
+    """El gradiente de cada una de las que entran, si de las que salen se pide algo al azar."""
+    total = sum((una * al_azar(*una.shape).to(una)).sum() for una in salen)
+    assert total.requires_grad, "lo que da no deja derivar: usa solo operaciones de PyTorch"
+    de_quien = _con_coma(hojas)
+    de_quien = {k: una for k, una in hojas.items() if k in de_quien}
+    return dict(
+        zip(de_quien, torch.autograd.grad(total, list(de_quien.values()), allow_unused=True))
+    )
+
+
+def probar_modulo(
+    mio: ModuleType,
+    nombre: str,
+    opciones: dict[str, Valor],
+    parametros: Medidas,
+    debe: Callable[..., Tensor],
+    x: Tensor,
+    recibe: tuple = (),
+) -> None:
+    """Lo mismo con una clase: sus parámetros son los que se piden, y se le dan otros al azar.
+
+    Para hacer una recibe la forma con esas opciones; si no, lo de `recibe`.
+    """
+    recibe = recibe or (forma(mio, **opciones),)
+    que = "x" if x.is_floating_point() else "ids"
+    con = en_que_caso(opciones, f"{que} de forma {tuple(x.shape)}")
+    azar = torch.Generator().manual_seed(1605)
+    pesos = {k: 0.5 * torch.randn(suya, generator=azar) for k, suya in parametros.items()}
+
+    def dar(m: ModuleType, x: Tensor, **pesos: Tensor) -> Tensor:
+        return functional_call(getattr(m, nombre)(*recibe), pesos, (x,))
+
+    with caso(con):
+        tiene_parametros(getattr(mio, nombre)(*recibe), parametros, f"{con}, ")
+    probar(mio, nombre, dar, debe, {"x": x} | pesos, con)
+
+
+def tiene_parametros(modulo: nn.Module, debidos: Medidas, con: str = "") -> None:
     """Protestar si los parámetros no son los que se piden; de lo demás puede guardar lo que quiera."""
-    suyos = {nombre: tuple(p.shape) for nombre, p in modulo.named_parameters()}
+    suyos = dict(modulo.named_parameters(remove_duplicate=False))
     for nombre, debida in debidos.items():
         assert nombre in suyos or not _es_tensor(modulo, nombre), (
             f"{con}{nombre} no es un nn.Parameter: no se aprendería"
         )
         assert nombre in suyos, f"{con}no tiene {nombre}"
-        assert suyos[nombre] == debida, (
-            f"{con}tiene {nombre} de forma {suyos[nombre]}, debería ser {debida}"
-        )
-    de_mas = sorted(set(suyos) - set(debidos))
-    assert not de_mas, f"{con}tiene de más {', '.join(de_mas)}"
+        suya = tuple(suyos[nombre].shape)
+        assert suya == debida, f"{con}tiene {nombre} de forma {suya}, debería ser {debida}"
+        otro = next(k for k, p in suyos.items() if p is suyos[nombre])
+        assert otro == nombre, f"{con}{nombre} y {otro} son el mismo, y han de ser dos"
+    de_mas = [nombre for nombre in suyos if nombre not in debidos]
+    cuantos = f" y {len(de_mas) - 1} más" if len(de_mas) > 1 else ""
+    assert not de_mas, f"{con}tiene de más {de_mas[0]}{cuantos}"
 
 
 def _es_tensor(modulo: nn.Module, nombre: str) -> bool:
@@ -86,100 +258,22 @@ def _es_tensor(modulo: nn.Module, nombre: str) -> bool:
         return False
 
 
-def con_gradiente(x: Tensor) -> Tensor:
-    """Lo que entra en una pieza cuando delante hay otra que aprende."""
-    return x.clone().requires_grad_() + 0
-
-
-def aprende(modulo: nn.Module, sale: Tensor) -> None:
-    """Protestar si el gradiente no llega a todos los parámetros."""
-    assert sale.requires_grad, "lo que da no deja derivar: usa solo operaciones de PyTorch"
-    sale.square().sum().backward()
-    for nombre, p in modulo.named_parameters():
-        assert p.grad is not None, f"a {nombre} no le llega gradiente"
-
-
-def deja_derivar(funcion: Callable[[Tensor], Tensor], x: Tensor) -> None:
-    sale = funcion(con_gradiente(x))
-    assert sale.requires_grad, "el gradiente no la atraviesa: usa solo operaciones de PyTorch"
-    sale.square().sum().backward()
-
-
-def da_siempre_lo_mismo(modulo: nn.Module, x: Tensor) -> None:
-    assert iguales(modulo(x.clone()), modulo(x.clone())), (
-        "a lo mismo da dos cosas distintas: aquí no hay azar, ni dropout"
-    )
-
-
-@contextmanager
-def caso(cual: str) -> Iterator[None]:
-    """Si lo de dentro se detiene, se dirá en qué caso."""
-    try:
-        yield
-    except Exception as error:
-        error.caso = f"{cual}, "
-        raise
-
-
-@contextmanager
-def si_se_detiene(motivo: str, *errores: type[Exception], con: str = "") -> Iterator[None]:
-    """Protestar con un motivo si lo de dentro se detiene con uno de los errores, que dice `con`."""
-    try:
-        yield
-    except errores as error:
-        if con in str(error):
-            raise AssertionError(motivo) from None
-        raise
-
-
-class Falsa(nn.Module):
-    """Una subcapa que hace una cuenta sencilla."""
-
-    def __init__(self, cuenta: Callable[[Tensor], Tensor]) -> None:
-        super().__init__()
-        self.cuenta = cuenta
-
-    def forward(self, x: Tensor) -> Tensor:
-        return self.cuenta(x)
-
-
 # --- las piezas -------------------------------------------------------------------------------
 
 
 def comprobar_tokenizador(mio: ModuleType) -> None:
-    letras = mio.Tokenizador(" amor")
-    suyos = getattr(letras, "caracteres", None) or ()
-    assert list(suyos) == list(" amor"), "no guarda los suyos en self.caracteres"
-    with si_se_detiene(
-        "de «roma» no conoce las letras: si las busca en un diccionario, va de letra a número",
-        ValueError,
-        KeyError,
-    ):
-        ids = letras.codificar("roma")
-    assert isinstance(ids, Tensor), f"codificar da {type(ids).__name__}, debería dar un tensor"
-    assert ids.dtype == torch.long, f"codificar da números {ids.dtype}, debería dar torch.long"
-    assert ids.tolist() == [4, 3, 2, 1], (
-        f"codifica «roma» como {ids.tolist()}, con « amor» debería ser [4, 3, 2, 1]"
-    )
-    with si_se_detiene("descodificar busca con tensores: antes, ids.tolist()", KeyError):
-        vuelta = letras.descodificar(torch.tensor([4, 3, 2, 1, 0]))
-    assert vuelta == "roma ", f"de [4, 3, 2, 1, 0] da {vuelta!r}, debería dar 'roma '"
-    desordenado = mio.Tokenizador("zña").codificar("añ").tolist()
-    assert desordenado == [2, 1], (
-        f"con «zña» codifica «añ» como {desordenado}: el número es el lugar en los caracteres dados"
-    )
-    with si_se_detiene("dos tokenizadores se estorban: guarda lo tuyo en self", ValueError):
-        de_antes = letras.codificar("o").tolist()
-    assert de_antes == [3], "dos tokenizadores se estorban: guarda lo tuyo en self"
-    vacio = letras.codificar("")
-    tiene_forma(vacio, (0,), "de un texto vacío codificar da")
-    assert vacio.dtype == torch.long, (
-        f"de un texto vacío codificar da {vacio.dtype}: pide dtype=torch.long"
-    )
-    assert letras.descodificar(vacio) == "", "de ningún número sale un texto vacío"
-    for desconocida, texto in (("z", "maza"), ("A", "Amor"), ("é", "amoré")):
+    alfabetos = {" amor": ("roma", "o", "a mar"), "zña": ("añ", "z"), "B": ("BB",)}
+    hechos = {letras: mio.Tokenizador(letras) for letras in alfabetos}
+    for letras, textos in alfabetos.items():
+        suyos = getattr(hechos[letras], "caracteres", None) or ()
+        assert list(suyos) == list(letras), (
+            f"de Tokenizador({letras!r}), self.caracteres es {suyos!r}"
+        )
+        for texto in (*textos, ""):
+            _probar_un_texto(hechos[letras], letras, texto)
+    for texto, desconocida in (("maza", "z"), ("Amor", "A"), ("amoré", "é")):
         try:
-            dado = letras.codificar(texto)
+            dado = hechos[" amor"].codificar(texto)
         except ValueError as error:
             assert desconocida in str(error), f"el error de {texto!r} no nombra {desconocida!r}"
         except (KeyError, IndexError) as error:
@@ -191,609 +285,457 @@ def comprobar_tokenizador(mio: ModuleType) -> None:
             )
 
 
-def comprobar_entrada(mio: ModuleType) -> None:
-    entrada = mio.Entrada(forma(mio))
-    tablas = {"token_embedding.weight": (11, 24), "position_embedding.weight": (9, 24)}
-    tiene_parametros(entrada, tablas)
-    assert getattr(entrada, "forma", None) == forma(mio), "no guarda la forma en self.forma"
-    sortear(entrada)
-    letras, posiciones = entrada.token_embedding.weight, entrada.position_embedding.weight
-    for B, T in ((3, 4), (1, 1), (2, 9)):
-        ids = torch.randint(9, (B, T))
-        with caso(f"con ids de forma {(B, T)}"):
-            sale = entrada(ids)
-        tiene_forma(sale, (B, T, 24), f"a ids de forma {(B, T)} da")
-        if not iguales(sale, letras[ids] + posiciones[:T]):
-            nombrar(
-                "Entrada",
-                sale,
-                lambda m, ids=ids: con_los_de(m.Entrada(forma(m)), entrada)(ids),
-            )
-        assert iguales(sale, letras[ids] + posiciones[:T]), (
-            "en la posición t no da la fila de su letra más la fila t de las posiciones"
-        )
-    da_siempre_lo_mismo(entrada, ids)
-    aprende(entrada, sale)
-    grande = mio.Entrada(forma(mio, vocab_size=80, block_size=80))
-    for nombre, p in grande.named_parameters():
+def _probar_un_texto(tokenizador: object, letras: str, texto: str) -> None:
+    con = f"con los caracteres «{letras}»"
+    with caso(con):
+        ids = tokenizador.codificar(texto)
+    tiene_forma(ids, (len(texto),), f"de «{texto}» codificar da")
+    assert ids.dtype == torch.long, (
+        f"de «{texto}» codificar da números {ids.dtype}: pide dtype=torch.long"
+    )
+    debidos = [letras.index(letra) for letra in texto]
+    assert ids.tolist() == debidos, (
+        f"{con} codifica «{texto}» como {ids.tolist()}, debería ser {debidos}"
+    )
+    with caso("con un tensor, como lo da codificar"):
+        vuelta = tokenizador.descodificar(torch.tensor(debidos, dtype=torch.long))
+    assert vuelta == texto, f"{con}, de {debidos} descodificar da {vuelta!r}, debería dar {texto!r}"
+
+
+def guarda_la_forma(modulo: nn.Module, debida: object) -> None:
+    assert getattr(modulo, "forma", None) == debida, "no guarda la forma en self.forma"
+
+
+def nacen_pequenos(modulo: nn.Module) -> None:
+    """Protestar si las tablas no nacen con media 0 y desviación típica 0.2."""
+    for nombre in ("token_embedding.weight", "position_embedding.weight"):
+        p = modulo.get_parameter(nombre)
         desviacion, media = p.std().item(), p.mean().item()
-        assert abs(media) < 0.1, (
+        assert abs(media) < 0.03, (
             f"{nombre} nace con una media de {media:.2f}, debería ser 0: lo primero que recibe normal_ "
             "es la media, y la desviación típica va con std="
         )
-        assert 0.17 < desviacion < 0.23, (
+        assert abs(desviacion - 0.2) < 0.02, (
             f"{nombre} nace con una desviación típica de {desviacion:.2f}, debería ser 0.2"
         )
-    with caso('si forma.position no es "learned"'):
-        rotatoria = mio.Entrada(forma(mio, position="rope"))
-        tiene_parametros(
-            rotatoria, {"token_embedding.weight": (11, 24)}, 'si forma.position no es "learned" '
-        )
-        ids = torch.randint(11, (2, 5))
-        assert iguales(rotatoria(ids), rotatoria.token_embedding(ids)), (
-            'si forma.position no es "learned", no da las filas de las letras'
-        )
+
+
+GRANDE = {"vocab_size": 70, "block_size": 60, "n_embd": 48}
+"""Para ver la media y la desviación típica de una tabla."""
+POSICIONES = ("rope", "alibi", "sinusoidal")
+"""Las que no son "learned": unas van delante de ella en el alfabeto, y otras detrás."""
+
+
+def comprobar_entrada(mio: ModuleType) -> None:
+    for B, T, opciones in (
+        (3, 4, {"vocab_size": 8, "block_size": 9}),
+        (1, 1, {"vocab_size": 2, "block_size": 5, "n_embd": 3}),
+        (2, 5, {"vocab_size": 4, "block_size": 5, "n_embd": 6}),
+        *((2, 5, {"block_size": 5, "position": otra}) for otra in POSICIONES),
+    ):
+        medidas = forma(mio, **opciones)
+        guarda_la_forma(mio.Entrada(medidas), medidas)
+        ids = letras_al_azar(medidas.vocab_size, B, T)
+        probar_modulo(mio, "Entrada", opciones, _tablas(medidas), _entrada, ids)
+    nacen_pequenos(mio.Entrada(forma(mio, **GRANDE)))
+
+
+def _tablas(medidas) -> Medidas:
+    tablas = {"token_embedding.weight": (medidas.vocab_size, medidas.n_embd)}
+    if medidas.position == "learned":
+        tablas["position_embedding.weight"] = (medidas.block_size, medidas.n_embd)
+    return tablas
+
+
+def _entrada(x: Tensor, **p: Tensor) -> Tensor:
+    """Lo que debe dar Entrada, de los números de las letras y de sus tablas."""
+    dado = F.embedding(x, p["token_embedding.weight"])
+    if "position_embedding.weight" in p:
+        dado = dado + p["position_embedding.weight"][: x.shape[1]]
+    return dado
 
 
 def comprobar_mirar_atras(mio: ModuleType) -> None:
-    q, k, v = al_azar(3, 7, 6)  # cada uno (7, 6)
-    antes = q.clone(), k.clone(), v.clone()
-    with caso("con q, k y v de forma (7, 6)"):
-        dado = mio.mirar_atras(q, k, v)
-    assert isinstance(dado, tuple | list) and len(dado) == 2, (
-        "no devuelve dos cosas: lo leído y los pesos"
-    )
-    leido, pesos = dado
-    assert all(map(torch.equal, (q, k, v), antes)), "cambia las q, k o v que recibe"
-    assert [tuple(uno.shape) for uno in dado] != [(7, 7), (7, 6)], (
+    for ejes in ((4, 3), (1, 5), (2, 3, 6, 4), (3, 2, 1), (2, 8)):
+        entran, con = dict(zip("qkv", al_azar(3, *ejes))), f"con q, k y v de forma {ejes}"
+        salen = ("los pesos", "lo leído")
+        probar(mio, "mirar_atras", _pesos_y_leido, _mirar_atras, entran, con, salen)
+
+
+def _pesos_y_leido(m: ModuleType, q: Tensor, k: Tensor, v: Tensor) -> list[Tensor]:
+    leido, pesos = varias(m.mirar_atras(q, k, v), 2, "dos cosas: lo leído y los pesos")
+    suyas = [tuple(getattr(una, "shape", ())) for una in (pesos, leido)]
+    cambiadas = [tuple(q.shape), (*q.shape[:-1], q.shape[-2])]
+    assert suyas != cambiadas or suyas[0] == suyas[1], (
         "devuelve primero los pesos: van detrás de lo leído"
     )
-    tiene_forma(leido, (7, 6), "de lo leído da")
-    tiene_forma(pesos, (7, 7), "de los pesos da")
-    _mirar_los_pesos(q @ k.mT, pesos, lambda m: m.mirar_atras(q, k, v)[1])
-    if not iguales(leido, pesos @ v):
-        nombrar("mirar_atras", leido, lambda m: m.mirar_atras(q, k, v)[0])
-    assert iguales(leido, pesos @ v), "da bien los pesos, pero lo leído no es pesos @ v"
-    q, k, v = al_azar(3, 2, 4, 9, 8)  # cada uno (2, 4, 9, 8)
-    with caso("va bien con (T, D), pero con q, k y v de forma (2, 4, 9, 8)"):
-        leido, _ = mio.mirar_atras(q, k, v)
-    debido = F.scaled_dot_product_attention(q, k, v, is_causal=True)
-    assert iguales(leido, debido), "va bien con (T, D), y no con dos ejes más delante"
-    deja_derivar(lambda una: mio.mirar_atras(una, k, v)[0], q)
+    return [pesos, leido]
 
 
-def _mirar_los_pesos(
-    puntuaciones: Tensor, pesos: Tensor, dar: Callable[[ModuleType], Tensor]
-) -> None:
-    """Protestar si no son los que deben, con (7, 6); `puntuaciones` va sin escala."""
-    escaladas = puntuaciones / math.sqrt(6)
-    debidos = _pesos(escaladas)
-    if iguales(pesos, debidos):
-        return
-    assert not pesos[0].isnan().any(), (
-        "la primera letra da nan: la máscara le tapa también su propia posición, o multiplica por "
-        "infinito, y 0 · ∞ no es un número"
-    )
-    nombrar("mirar_atras", pesos, dar)
-    columnas = pesos.sum(-2)
-    assert not iguales(columnas, torch.ones(7)), (
-        "hace la softmax por columnas: va por filas, en el último eje"
-    )
-    futuro = pesos.triu(1)
-    assert futuro.abs().max() < 1e-6, (
-        f"deja que la primera letra dé {futuro[0].max():.2g} a una de después, debería dar 0"
-    )
-    suma = pesos.sum(-1)
-    lejos = suma[(suma - 1).abs().argmax()].item()
-    assert abs(lejos - 1) < 1e-4, f"da unos pesos que suman {lejos:.2f} en una fila, no 1"
-    escala = (puntuaciones[1, 0] - puntuaciones[1, 1]) / (pesos[1, 0] / pesos[1, 1]).log()
-    assert not iguales(pesos, _pesos(puntuaciones / escala)), (
-        f"divide las puntuaciones entre {escala:.2f}, debería entre √D = {math.sqrt(6):.2f}"
-    )
-    raise AssertionError("los pesos no son la softmax, por filas, de las puntuaciones")
+def _mirar_atras(q: Tensor, k: Tensor, v: Tensor) -> list[Tensor]:
+    """Lo que debe dar mirar_atras; los pesos, leyendo la matriz identidad en lugar de los valores."""
+    uno = torch.eye(q.shape[-2], dtype=q.dtype).expand(*q.shape[:-1], q.shape[-2])
+    return [F.scaled_dot_product_attention(q, k, de, is_causal=True) for de in (uno, v)]
 
 
-def _pesos(puntuaciones: Tensor) -> Tensor:
-    """La softmax, por filas, de unas puntuaciones con el futuro tapado: (…, T, T)."""
-    futuro = torch.ones_like(puntuaciones, dtype=torch.bool).triu(1)
-    return puntuaciones.masked_fill(futuro, -math.inf).softmax(-1)
+FORMAS = (
+    {"n_head": 2},
+    {"n_head": 1, "n_embd": 6, "bias": False},
+    {"n_head": 3, "n_embd": 18, "block_size": 5, "bias": False},
+    {"n_head": 4, "n_embd": 8, "block_size": 1},
+)
+"""Medidas de una subcapa."""
 
 
 def comprobar_atencion(mio: ModuleType) -> None:
-    for opciones in ({}, {"bias": False}, {"n_head": 1}, {"n_head": 8}, {"n_embd": 32}):
-        _probar_atencion(mio, forma(mio, **opciones))
+    for opciones in FORMAS:
+        _probar_atencion(mio, opciones)
 
 
 def comprobar_atencion_moderna(mio: ModuleType) -> None:
     comprobar_atencion(mio)
-    for opciones in ({"position": "rope"}, {"qk_norm": True}, MODERNA):
-        _probar_atencion(mio, forma(mio, **opciones))
+    for posicion, iguala in (("rope", False), ("learned", True), ("rope", True), *_LAS_DEMAS):
+        for opciones in FORMAS[:3]:
+            _probar_atencion(mio, opciones | {"position": posicion, "qk_norm": iguala})
 
 
-def _probar_atencion(mio: ModuleType, medidas) -> None:
-    C, H = medidas.n_embd, medidas.n_head
-    atencion = mio.Atencion(medidas)
-    debidos = {"qkv.weight": (3 * C, C), "proj.weight": (C, C)}
-    if medidas.bias:
-        debidos |= {"qkv.bias": (3 * C,), "proj.bias": (C,)}
-    tiene_parametros(atencion, debidos, f"con bias = {medidas.bias} ")
-    sortear(atencion)
-    x = al_azar(2, 7, C)
-    with caso(f"con n_head = {H} y n_embd = {C}"):
-        sale = atencion(x.clone())
-    tiene_forma(sale, (2, 7, C))
-    if not iguales(sale, _atencion(atencion, _girar_e_igualar(atencion, x, medidas), H)):
-        _decir_que_falla(atencion, x, sale, medidas)
-    aprende(atencion, atencion(con_gradiente(x)))
+_LAS_DEMAS = (("alibi", False), ("sinusoidal", True))
 
 
-def _decir_que_falla(atencion: nn.Module, x: Tensor, sale: Tensor, medidas) -> None:
-    """Levantar AssertionError con lo que se ha hecho mal."""
-    C, H = medidas.n_embd, medidas.n_head
-    da_siempre_lo_mismo(atencion, x)
-    for otras in (1, 2, 3, 4, 6, 8):
-        if C % otras == 0 and otras != H:
-            partes = _girar_e_igualar(atencion, x, medidas)
-            assert not iguales(sale, _atencion(atencion, partes, otras)), (
-                f"con n_head = {H} da lo que con n_head = {otras}"
-            )
-    nombrar("Atencion", sale, lambda m: con_los_de(m.Atencion(medidas), atencion)(x.clone()))
-    assert iguales(sale[:, :4], atencion(x[:, :4].clone())), (
-        "lo que da a una letra cambia con las de después: mira la máscara, y cómo partes y juntas"
+def _probar_atencion(mio: ModuleType, opciones: dict[str, Valor]) -> None:
+    medidas = forma(mio, **opciones)
+    C = medidas.n_embd
+    debidos = _lineales({"qkv": (C, 3 * C), "proj": (C, C)}, medidas)
+    x = al_azar(2, medidas.block_size, C)
+    probar_modulo(mio, "Atencion", opciones, debidos, partial(_atencion, medidas), x)
+
+
+def _lineales(de_a: dict[str, tuple[int, int]], medidas) -> Medidas:
+    """Los parámetros de unas nn.Linear, de tantos canales a tantos."""
+    debidos: Medidas = {}
+    for nombre, (de, a) in de_a.items():
+        debidos[f"{nombre}.weight"] = (a, de)
+        if medidas.bias:
+            debidos[f"{nombre}.bias"] = (a,)
+    return debidos
+
+
+def _lineal(x: Tensor, p: dict[str, Tensor], nombre: str) -> Tensor:
+    return F.linear(x, p[f"{nombre}.weight"], p.get(f"{nombre}.bias"))
+
+
+def _atencion(medidas, x: Tensor, **p: Tensor) -> Tensor:
+    """Lo que debe dar Atencion: (B, T, C) -> (B, T, C)."""
+    q, k, v = (
+        z.unflatten(-1, (medidas.n_head, -1)).transpose(1, 2)
+        for z in _lineal(x, p, "qkv").chunk(3, -1)
     )
-    detalles = [f"{k} = {getattr(medidas, k)!r}" for k in ("position", "qk_norm")]
-    pista = (
-        ": ¿giras con las cabezas ya separadas, (B, H, T, D)?" if medidas.position == "rope" else ""
-    )
-    raise AssertionError(f"con n_head = {H}, {' y '.join(detalles)} no da lo que debe{pista}")
+    if medidas.position == "rope":
+        q, k = _girar(q), _girar(k)
+    if medidas.qk_norm:
+        q, k = _rms(q), _rms(k)
+    leido = F.scaled_dot_product_attention(q, k, v, is_causal=True)
+    return _lineal(leido.transpose(1, 2).flatten(2), p, "proj")
 
 
-def _girar_e_igualar(atencion: nn.Module, x: Tensor, medidas) -> list[Tensor]:
-    """Las consultas, claves y valores que se leen, cada uno (B, T, C)."""
-    q, k, v = atencion.qkv(x).chunk(3, -1)
-    for hacer, activo in ((_girar, medidas.position == "rope"), (_rms, medidas.qk_norm)):
-        if activo:
-            q, k = (_por_cabezas(hacer, z, medidas.n_head) for z in (q, k))
-    return [q, k, v]
-
-
-def _por_cabezas(hacer: Callable[[Tensor], Tensor], z: Tensor, H: int) -> Tensor:
-    """Hacer algo con cada cabeza: (B, T, C) -> (B, T, C)."""
-    return hacer(z.unflatten(-1, (H, -1)).transpose(1, 2)).transpose(1, 2).flatten(2)
+def _girar(x: Tensor) -> Tensor:
+    """Lo que debe dar girar, con números complejos."""
+    T, D = x.shape[-2:]
+    angulos = torch.outer(torch.arange(T).double(), 10000.0 ** (-torch.arange(0, D, 2) / D))
+    parejas = torch.view_as_complex(x.unflatten(-1, (-1, 2)).contiguous())
+    return torch.view_as_real(parejas * torch.polar(angulos**0, angulos)).flatten(-2)
 
 
 def _rms(x: Tensor) -> Tensor:
     return F.rms_norm(x, x.shape[-1:], eps=1e-6)
 
 
-def _atencion(atencion: nn.Module, partes: Iterable[Tensor], H: int) -> Tensor:
-    """Lo que debe dar con H cabezas, calculado aparte. partes: consultas, claves y valores, (B, T, C)."""
-    q, k, v = (parte.unflatten(-1, (H, -1)).transpose(1, 2) for parte in partes)
-    leido = F.scaled_dot_product_attention(q, k, v, is_causal=True)
-    return atencion.proj(leido.transpose(1, 2).flatten(2))
+ACTIVACIONES = {
+    "relu": F.relu,
+    "gelu": lambda x: F.gelu(x, approximate="tanh"),
+    "relu2": lambda x: F.relu(x) ** 2,
+}
 
 
 def comprobar_feed_forward(mio: ModuleType) -> None:
-    for opciones in ({}, {"activation": "gelu"}, {"activation": "relu2", "bias": False}):
-        _probar_feed_forward(mio, forma(mio, **opciones))
+    activaciones = ("relu", "relu2", "gelu", "relu")
+    for ejes, cual, de in zip(((7,), (), (2, 5), (1, 1, 3)), activaciones, FORMAS):
+        opciones = de | {"activation": cual}
+        medidas = forma(mio, **opciones)
+        C = medidas.n_embd
+        debidos = _lineales({"expand": (C, 4 * C), "proj": (4 * C, C)}, medidas)
+        debe = partial(_feed_forward, ACTIVACIONES[cual])
+        probar_modulo(mio, "FeedForward", opciones, debidos, debe, al_azar(*ejes, C))
 
 
-def _probar_feed_forward(mio: ModuleType, medidas) -> None:
-    subcapa = mio.FeedForward(medidas)
-    debidos = {"expand.weight": (96, 24), "proj.weight": (24, 96)}
-    if medidas.bias:
-        debidos |= {"expand.bias": (96,), "proj.bias": (24,)}
-    tiene_parametros(subcapa, debidos, f"con bias = {medidas.bias} ")
-    sortear(subcapa)
-    activar = mio.ACTIVACIONES[medidas.activation]
-    for ejes in ((24,), (10, 24), (2, 7, 24)):
-        x = al_azar(*ejes)
-        with caso(f"con x de forma {ejes}"):
-            sale = subcapa(x.clone())
-        tiene_forma(sale, ejes, f"a {ejes} da")
-        da_siempre_lo_mismo(subcapa, x)
-        debido = subcapa.proj(activar(subcapa.expand(x)))
-        if not iguales(sale, debido):
-            nombrar(
-                "FeedForward",
-                sale,
-                lambda m, x=x: con_los_de(m.FeedForward(medidas), subcapa)(x),
-            )
-        assert iguales(sale, debido), "no da proj(activación(expand(x)))"
-    aprende(subcapa, subcapa(con_gradiente(x)))
+def _feed_forward(activar: Callable[[Tensor], Tensor], x: Tensor, **p: Tensor) -> Tensor:
+    """Lo que debe dar FeedForward."""
+    return _lineal(activar(_lineal(x, p, "expand")), p, "proj")
 
 
 def comprobar_layer_norm(mio: ModuleType) -> None:
-    norma = mio.LayerNorm(8)
-    tiene_parametros(norma, {"weight": (8,), "bias": (8,)})
-    assert (norma.weight == 1).all(), "weight no empieza en 1"
-    assert (norma.bias == 0).all(), "bias no empieza en 0"
-    x = 3 + 2 * al_azar(3, 5, 8)
-    antes = x.clone()
-    sale = norma(x)
-    assert torch.equal(x, antes), "cambia la x que recibe: resta sin tocarla"
-    tiene_forma(sale, (3, 5, 8))
-    if not iguales(sale, F.layer_norm(x, (8,))):
-        nombrar("LayerNorm", sale, lambda m: m.LayerNorm(8)(x))
-    lejos = sale.mean(-1).abs().max().item()
-    assert lejos < 1e-4, (
-        f"deja un vector con media {lejos:.2f}, debería ser 0: un vector, una media"
-    )
-    _misma_epsilon(mio.LayerNorm(8), 1e-5)
-    _misma_epsilon(mio.LayerNorm(8, epsilon=0.3), 0.3, "con epsilon=0.3 ")
-    cuadrados = sale[0, 0].square().mean().item()
-    assert iguales(sale, F.layer_norm(x, (8,))), (
-        f"deja un vector con varianza {cuadrados:.2f}, debería ser 1: un vector, una varianza"
-    )
-    sortear(norma)
-    gamma, beta, normalizado = norma.weight, norma.bias, F.layer_norm(x, (8,))
-    sale = norma(x)
-    if not iguales(sale, gamma * normalizado + beta):
-        nombrar("LayerNorm", sale, lambda m: con_los_de(m.LayerNorm(8), norma)(x))
-    assert iguales(sale, gamma * normalizado + beta), "no da γ por lo normalizado, más β"
-    aprende(norma, norma(con_gradiente(x)))
-    with caso("con bias=False"):
-        sin_sesgo = mio.LayerNorm(8, bias=False)
-        assert sin_sesgo.bias is None, "con bias=False, self.bias no es None"
-        assert iguales(sin_sesgo(x), normalizado), "con bias=False no da lo mismo sin β"
+    for C, ejes, opciones in (
+        (8, (4,), {}),
+        (5, (2, 3), {"bias": True, "epsilon": 0.3}),
+        (3, (), {"bias": False, "epsilon": 1e-3}),
+        (12, (4,), {"bias": False}),
+        (6, (1, 2, 2), {"bias": True, "epsilon": 1e-8}),
+    ):
+        epsilon = opciones.get("epsilon", 1e-5)
+        con_sesgo = {"bias": (C,)} if opciones.get("bias", True) else {}
+        debidos, debe = {"weight": (C,)} | con_sesgo, partial(_layer_norm, epsilon)
+        x, recibe = de_tres_tamanos(epsilon, *ejes, C), (C, *opciones.values())
+        probar_modulo(mio, "LayerNorm", opciones, debidos, debe, x, recibe)
+        norma = mio.LayerNorm(*recibe)
+        assert con_sesgo or norma.bias is None, "con bias = False, self.bias no es None"
+        for nombre, p in norma.named_parameters():
+            debe_dar(p, torch.full((C,), float(nombre == "weight")), "al nacer", nombre)
 
 
-def _misma_epsilon(norma: Callable[[Tensor], Tensor], epsilon: float, con: str = "") -> None:
-    """Protestar si una normalización suma otra épsilon; y si la suma fuera de la raíz."""
-    x = math.sqrt(epsilon) * torch.tensor([1.0, -1, 2, -2, 1, -1, 2, -2])
-    cuadrados = x.square().mean()  # es también su varianza: su media es 0
-    sale = norma(x)
-    assert not sale.isnan().any(), (
-        f"{con}da nan con números pequeños: la épsilon, {epsilon:g}, se suma dentro de la raíz"
-    )
-    assert not iguales(sale, x / (cuadrados.sqrt() + epsilon)), (
-        "suma la épsilon fuera de la raíz; va dentro, con lo que se divide"
-    )
-    dada = ((x / sale).square().mean() - cuadrados).item()  # la que explica lo que sale
-    if not iguales(norma(3 * x), 3 * x / (9 * cuadrados + dada).sqrt()):
-        return  # no es cosa de la épsilon
-    assert abs(dada) > 1e-5 * epsilon, (
-        f"{con}no suma ninguna épsilon dentro de la raíz, debería sumar {epsilon:g}"
-    )
-    assert abs(dada - epsilon) < 0.02 * epsilon, (
-        f"{con}suma una épsilon de {dada:.1g}, debería sumar {epsilon:g}"
-    )
+def _layer_norm(epsilon: float, x: Tensor, **p: Tensor) -> Tensor:
+    """Lo que debe dar LayerNorm."""
+    return F.layer_norm(x, x.shape[-1:], **p, eps=epsilon)
+
+
+FORMAS_DE_UN_BLOQUE = (
+    {"n_head": 2},
+    {"n_head": 3, "n_embd": 18, "activation": "gelu"},
+    {"n_head": 1, "bias": False, "activation": "relu2"},
+    {"n_head": 2, "norm": "rmsnorm", "position": "rope", "qk_norm": True},
+)
 
 
 def comprobar_bloque(mio: ModuleType) -> None:
-    bloque = mio.Bloque(forma(mio))
-    assert getattr(bloque, "norm1", 1) is not getattr(bloque, "norm2", 2), (
-        "normaliza las dos veces con la misma: norm1 y norm2 son dos"
-    )
-    tiene_parametros(bloque, _parametros_de_un_bloque())
-    _probar_las_sumas(mio)
-    for nombre in ("norm1", "norm2"):
-        _misma_epsilon_ancha(getattr(bloque, nombre), f"su {nombre} ")
-    x = 5 + 2 * al_azar(2, 7, 24)
-    for opciones in ({}, {"n_head": 2}, {"n_head": 1}, {"activation": "gelu"}):
+    for opciones in FORMAS_DE_UN_BLOQUE:
         medidas = forma(mio, **opciones)
-        bloque = sortear(mio.Bloque(medidas)).eval()
-        sale = bloque(x.clone())
-        tiene_forma(sale, (2, 7, 24))
-        H, activar = medidas.n_head, mio.ACTIVACIONES[medidas.activation]
-        for otras in {1, 2, 3, 4} - {H}:
-            assert not iguales(sale, _bloque_de_pytorch(bloque, otras, activar)(x)), (
-                f"con n_head = {H} da lo que con n_head = {otras}: Atencion recibe la forma entera"
-            )
-        if not iguales(sale, _bloque_de_pytorch(bloque, H, activar)(x)):
-            nombrar(
-                "Bloque",
-                sale,
-                lambda m, como=(medidas, bloque): con_los_de(m.Bloque(como[0]), como[1])(x),
-            )
-            raise AssertionError("no da lo que el bloque de PyTorch con los mismos parámetros")
-    aprende(bloque, bloque(con_gradiente(x)))
-    sin_sesgos = [n for n in _parametros_de_un_bloque() if not n.endswith("bias")]
-    de_norma = [n for n in _parametros_de_un_bloque() if n.startswith("norm")]
-    _sin_ellos(mio.Bloque(forma(mio, norm="rmsnorm")), de_norma, 'con norm = "rmsnorm" ')
-    con_sesgo = set(_parametros_de_un_bloque()) - set(sin_sesgos)
-    _sin_ellos(mio.Bloque(forma(mio, bias=False)), con_sesgo, "con bias = False ")
+        x, debe = de_tres_tamanos(1e-5, 5, medidas.n_embd), partial(_bloque, mio, medidas)
+        probar_modulo(mio, "Bloque", opciones, _de_un_bloque(medidas), debe, x)
 
 
-def _sin_ellos(modulo: nn.Module, sobran: Iterable[str], con: str) -> None:
-    de_mas = sorted({nombre for nombre, _ in modulo.named_parameters()} & set(sobran))
-    assert not de_mas, f"{con}tiene {de_mas[0]}: las normas las da hacer_norma(forma)"
-
-
-def _parametros_de_un_bloque() -> dict[str, tuple[int, ...]]:
-    """Los de un bloque de 24 canales, con su forma."""
-    matrices = {"attention.qkv": (72, 24), "attention.proj": (24, 24)}
-    matrices |= {"feed_forward.expand": (96, 24), "feed_forward.proj": (24, 96)}
-    normas = {f"norm{i}.{cual}": (24,) for i in (1, 2) for cual in ("weight", "bias")}
-    sesgos = {f"{nombre}.bias": suya[:1] for nombre, suya in matrices.items()}
-    return normas | sesgos | {f"{nombre}.weight": suya for nombre, suya in matrices.items()}
-
-
-def _misma_epsilon_ancha(norma: nn.Module, cual: str) -> None:
-    """Lo de _misma_epsilon, con los 24 canales de una norma."""
-    _misma_epsilon(lambda x: norma(x.repeat(3))[:8], 1e-5, cual)
-
-
-def _con_cuatro_cuentas(bloque: nn.Module) -> nn.Module:
-    """Un bloque con una cuenta sencilla en lugar de cada una de sus partes."""
-    bloque.norm1, bloque.attention = Falsa(lambda y: y - 1), Falsa(lambda y: 10 * y)
-    bloque.norm2, bloque.feed_forward = Falsa(lambda y: y / 2), Falsa(lambda y: y + 3)
-    return bloque
-
-
-def _probar_las_sumas(mio: ModuleType) -> None:
-    """Qué se normaliza, qué se suma y en qué orden."""
-    bloque = _con_cuatro_cuentas(mio.Bloque(forma(mio)))
-    x = torch.tensor([[[2.0, -4.0]]]).repeat(1, 9, 8)  # (B, T, C)
-    antes = x.clone()
-    sale = bloque(x)
-    assert torch.equal(x, antes), "cambia el x que entra; escribe x = x + …"
-    tiene_forma(sale, (1, 9, 16))
-    da_siempre_lo_mismo(bloque, x)
-    escuchado = x + 10 * (x - 1)  # 2 + 10 · (2 − 1) = 12
-    if torch.equal(sale, escuchado + (escuchado / 2 + 3)):  # 12 + (12 / 2 + 3) = 21
-        return
-    nombrar("Bloque", sale, lambda m: _con_cuatro_cuentas(m.Bloque(forma(m)))(x))
-    raise AssertionError(
-        f"con norm1 = y − 1, attention = 10y, norm2 = y / 2 y feed_forward = y + 3, de 2 da "
-        f"{sale[0, 0, 0]:g}, debería dar 21"
+def _de_un_bloque(medidas) -> Medidas:
+    C = medidas.n_embd
+    lineales = {"attention.qkv": (C, 3 * C), "attention.proj": (C, C)}
+    lineales |= {"feed_forward.expand": (C, 4 * C), "feed_forward.proj": (4 * C, C)}
+    return (
+        _de_una_norma("norm1", medidas)
+        | _de_una_norma("norm2", medidas)
+        | _lineales(lineales, medidas)
     )
 
 
-SUS_NOMBRES = {
-    "norm1.": "norm1.",
-    "norm2.": "norm2.",
-    "attention.qkv.": "self_attn.in_proj_",
-    "attention.proj.": "self_attn.out_proj.",
-    "feed_forward.expand.": "linear1.",
-    "feed_forward.proj.": "linear2.",
-}
-"""Cómo llama nn.TransformerEncoderLayer a las partes de un bloque."""
+def _de_una_norma(nombre: str, medidas) -> Medidas:
+    if medidas.norm != "layernorm":
+        return {}
+    cuales = ("weight", "bias") if medidas.bias else ("weight",)
+    return {f"{nombre}.{cual}": (medidas.n_embd,) for cual in cuales}
 
 
-def _bloque_de_pytorch(
-    bloque: nn.Module, n_head: int, activar: Callable[[Tensor], Tensor]
-) -> Callable[[Tensor], Tensor]:
-    """El bloque que trae PyTorch, con los mismos parámetros."""
-    capa = nn.TransformerEncoderLayer(
-        24, n_head, 96, 0.0, activar, batch_first=True, norm_first=True
-    )
-    mios = dict(bloque.named_parameters())
-    suyos = {
-        suyo + final: mios[mio + final]
-        for mio, suyo in SUS_NOMBRES.items()
-        for final in ("weight", "bias")
-    }
-    capa.load_state_dict(suyos)
-    tapado = torch.ones(7, 7, dtype=torch.bool).triu(1)
-    return lambda x: capa.eval()(x, src_mask=tapado, is_causal=True)
+def _parte(modulo: nn.Module, x: Tensor, p: dict[str, Tensor], nombre: str) -> Tensor:
+    """Lo que da otra pieza, que ya ha pasado, con los parámetros que le tocan."""
+    suyos = {k.removeprefix(nombre): una.float() for k, una in p.items() if k.startswith(nombre)}
+    return functional_call(modulo, suyos, (x.float(),)).double()
+
+
+def _norma(x: Tensor, p: dict[str, Tensor], nombre: str, medidas) -> Tensor:
+    if medidas.norm != "layernorm":
+        return _rms(x)
+    return F.layer_norm(x, x.shape[-1:], p[f"{nombre}.weight"], p.get(f"{nombre}.bias"))
+
+
+def _bloque(mio: ModuleType, medidas, x: Tensor, **p: Tensor) -> Tensor:
+    """Lo que debe dar Bloque."""
+    x = x + _parte(mio.Atencion(medidas), _norma(x, p, "norm1", medidas), p, "attention.")
+    return x + _parte(mio.FeedForward(medidas), _norma(x, p, "norm2", medidas), p, "feed_forward.")
+
+
+FORMAS_DE_UN_GPT = (
+    (4, {"n_layer": 3}),
+    (3, {"n_layer": 1, "n_head": 3, "vocab_size": 5, "block_size": 3, "bias": False}),
+    (7, {"n_layer": 2, "norm": "rmsnorm", "position": "rope", "qk_norm": True}),
+    (1, {"n_layer": 1, "position": "alibi", "activation": "gelu"}),
+    (5, {"n_layer": 1, "position": "sinusoidal", "n_embd": 6, "bias": False}),
+)
+"""Cuántas letras se leen, y las medidas."""
 
 
 def comprobar_gpt(mio: ModuleType) -> None:
-    medidas = forma(mio, n_layer=3)
-    modelo = mio.Gpt(medidas)
-    assert getattr(modelo, "forma", None) == medidas, "no guarda la forma en self.forma"
-    bloques = getattr(modelo, "blocks", None)
-    assert bloques is not None, "no tiene blocks"
-    assert isinstance(bloques, nn.Module), (
+    bloques = getattr(mio.Gpt(forma(mio)), "blocks", None)
+    assert not isinstance(bloques, list | tuple), (
         "en una lista de Python no se ven los parámetros: blocks ha de ser una nn.ModuleList"
     )
-    for cuantos in (3, 1):
-        tiene = len(mio.Gpt(forma(mio, n_layer=cuantos)).blocks)
-        assert tiene == cuantos, f"con n_layer = {cuantos} tiene {tiene} en blocks"
-    assert len({id(b) for b in bloques}) == 3, "sus bloques son el mismo: cada uno ha de ser nuevo"
-    cabeza = getattr(modelo, "head", None)
-    assert getattr(cabeza, "weight", None) is not modelo.token_embedding.weight, (
-        "head y token_embedding comparten sus números: aquí son dos matrices"
+    nacen_pequenos(mio.Gpt(forma(mio, **GRANDE)))
+    for T, opciones in FORMAS_DE_UN_GPT:
+        medidas = forma(mio, **opciones)
+        guarda_la_forma(mio.Gpt(medidas), medidas)
+        ids, debe = letras_al_azar(medidas.vocab_size, 2, T), partial(_gpt, mio, medidas)
+        probar_modulo(mio, "Gpt", opciones, _de_un_gpt(mio, medidas), debe, ids)
+    ids = letras_al_azar(70, 2, 60)
+    al_nacer = F.cross_entropy(mio.Gpt(forma(mio, **GRANDE))(ids).mT, ids.roll(1)).item()
+    assert abs(al_nacer - math.log(70)) < 0.6, (
+        f"al nacer pierde {al_nacer:.2f}, lejos de ln V = {math.log(70):.2f}: deja head como la hace "
+        "PyTorch"
     )
-    debidos = {"token_embedding.weight": (11, 24), "position_embedding.weight": (9, 24)}
-    debidos |= {"norm.weight": (24,), "norm.bias": (24,), "head.weight": (11, 24)}
-    de_un_bloque = {n: tuple(p.shape) for n, p in mio.Bloque(medidas).named_parameters()}
-    debidos |= {f"blocks.{i}.{n}": f for i in range(3) for n, f in de_un_bloque.items()}
-    tiene_parametros(modelo, debidos)
-    for nombre in ("token_embedding", "position_embedding"):
-        desviacion = getattr(modelo, nombre).weight.std().item()
-        assert 0.14 < desviacion < 0.26, (
-            f"{nombre} nace con una desviación típica de {desviacion:.2f}, debería ser 0.2"
-        )
-    _misma_epsilon_ancha(modelo.norm, "su norm ")
-    ids = torch.randint(11, (2, 9), generator=torch.Generator().manual_seed(1605))
-    tiene_forma(modelo(ids), (2, 9, 11))
-    al_nacer = F.cross_entropy(modelo(ids).mT, ids.roll(1)).item()
-    assert abs(al_nacer - math.log(11)) < 0.6, (
-        f"al nacer pierde {al_nacer:.2f}, lejos de ln V = 2.40: deja head como la hace PyTorch"
+
+
+def _de_un_gpt(mio: ModuleType, medidas) -> Medidas:
+    de_un_bloque = {k: tuple(p.shape) for k, p in mio.Bloque(medidas).named_parameters()}
+    debidos = _tablas(medidas)
+    for i in range(medidas.n_layer):
+        debidos |= {f"blocks.{i}.{nombre}": suya for nombre, suya in de_un_bloque.items()}
+    return (
+        debidos
+        | _de_una_norma("norm", medidas)
+        | {"head.weight": (medidas.vocab_size, medidas.n_embd)}
     )
-    sortear(modelo)
-    with torch.no_grad():
-        da_siempre_lo_mismo(modelo, ids)
-        _probar_los_logits(modelo, ids)
-        with caso("con cinco letras, menos que block_size"):
-            _probar_los_logits(modelo, ids[:, :5])
-        _probar_los_bloques(mio, modelo, medidas)
-    aprende(modelo, modelo(ids))
-    _sin_ellos(mio.Gpt(forma(mio, norm="rmsnorm")), ["norm.weight"], 'con norm = "rmsnorm" ')
-    rotatorio = mio.Gpt(forma(mio, position="rope", n_layer=0))
-    assert getattr(rotatorio, "position_embedding", None) is None, (
-        'tiene position_embedding también si forma.position no es "learned"'
-    )
-    with caso('si forma.position no es "learned"'):
-        rotatorio(ids)
 
 
-def _probar_los_bloques(mio: ModuleType, modelo: nn.Module, medidas) -> None:
-    """Protestar si los bloques no son los de la forma: con otras cabezas, por ejemplo."""
-    x = al_azar(2, 7, 24)
-    debido = mio.Bloque(medidas)
-    for suyo, otro in zip(modelo.blocks[0].parameters(), debido.parameters()):
-        otro.copy_(suyo)
-    assert iguales(modelo.blocks[0](x), debido(x)), "sus bloques no son Bloque(forma)"
-
-
-def _probar_los_logits(modelo: nn.Module, ids: Tensor) -> None:
-    x = modelo.token_embedding.weight[ids] + modelo.position_embedding.weight[: ids.shape[1]]
-    for bloque in modelo.blocks:
-        x = bloque(x)
-    sale = modelo(ids)
-    if not iguales(sale, modelo.head(modelo.norm(x))):
-        nombrar("Gpt", sale, lambda m: con_los_de(m.Gpt(modelo.forma), modelo)(ids))
-        raise AssertionError("no da head(norm(los bloques(la entrada)))")
+def _gpt(mio: ModuleType, medidas, x: Tensor, **p: Tensor) -> Tensor:
+    """Los logits que debe dar Gpt."""
+    x = _entrada(x, **p)
+    for i in range(medidas.n_layer):
+        x = _parte(mio.Bloque(medidas), x, p, f"blocks.{i}.")
+    return _lineal(_norma(x, p, "norm", medidas), p, "head")
 
 
 def comprobar_entropia_cruzada(mio: ModuleType) -> None:
-    logits = 3 * al_azar(2, 6, 11)
-    textos = torch.randint(11, (2, 7), generator=torch.Generator().manual_seed(1605))
-    objetivos = textos[:, 1:].contiguous()
-    antes = logits.clone()
-    dada = mio.entropia_cruzada(logits, objetivos)
-    tiene_forma(dada, ())
-    assert torch.equal(logits, antes), "cambia los logits que recibe"
-    por_letra = -logits.log_softmax(-1).gather(-1, objetivos[..., None])[..., 0]  # (B, T)
-    if not iguales(dada, por_letra.mean()):
-        nombrar("entropia_cruzada", dada, lambda m: m.entropia_cruzada(logits, objetivos))
-    assert iguales(dada, por_letra.mean()), (
-        f"da {dada.item():.3f}, la media de −ln p es {por_letra.mean().item():.3f}"
-    )
-    with caso("con objetivos que son un trozo de otro tensor, como trozos[:, 1:]"):
-        mio.entropia_cruzada(logits, textos[:, 1:])
-    otra, debida = mio.entropia_cruzada(logits[:1, :4], objetivos[:1, :4]), por_letra[:1, :4].mean()
-    assert iguales(otra, debida), "va bien con B = 2 y T = 6, y no con B = 1 y T = 4"
-    dada, debida = (
-        hacer((1000 * logits).mT if hacer is F.cross_entropy else 1000 * logits, objetivos).item()
-        for hacer in (mio.entropia_cruzada, F.cross_entropy)
-    )
-    assert math.isclose(dada, debida, rel_tol=1e-3), (
-        f"con logits de miles da {dada:.0f}, debería dar {debida:.0f}: usa log_softmax"
-    )
-    logits.requires_grad_()
-    assert mio.entropia_cruzada(logits, objetivos).requires_grad, (
-        "no deja derivar: usa solo operaciones de PyTorch"
-    )
+    for B, T, V, escala in ((2, 6, 11, 3), (1, 4, 5, 1), (3, 1, 2, 3), (2, 3, 7, 1000)):
+        entran = {
+            "logits": escala * al_azar(B, T, V),
+            "objetivos": letras_al_azar(V, B, T + 1)[:, 1:],
+        }
+        con = f"con B = {B}, T = {T}, V = {V}, logits de hasta {3 * escala} y objetivos = trozos[:, 1:]"
+        probar(mio, "entropia_cruzada", _perdida, _entropia_cruzada, entran, con)
+
+
+def _perdida(m: ModuleType, logits: Tensor, objetivos: Tensor) -> Tensor:
+    return m.entropia_cruzada(logits, objetivos)
+
+
+def _entropia_cruzada(logits: Tensor, objetivos: Tensor) -> Tensor:
+    """Lo que debe dar entropia_cruzada."""
+    return F.cross_entropy(logits.mT, objetivos)
 
 
 def comprobar_paso_de_adam(mio: ModuleType) -> None:
-    w, g = torch.tensor([[1.0, -3.0], [0.5, 2.0]]), torch.tensor([[0.5, -2.0], [1.0, 0.25]])
-    m, v = torch.tensor([[0.3, 1.0], [-0.5, 0.1]]), torch.tensor([[0.4, 2.0], [0.3, 0.2]])
-    antes = [una.clone() for una in (w, g, m, v)]
-    dado = mio.paso_de_adam(w, g, m, v, 3, 0.1, encoger=0.3)
-    assert isinstance(dado, tuple | list) and len(dado) == 3, "no devuelve tres cosas: w, m y v"
-    assert all(map(torch.equal, (w, g, m, v), antes)), "cambia lo que recibe"
-    # Con 0.9 y 0.99, dividir entre 1 − β es no dividir: la raíz de 100 es 10.
-    for opciones in ({"beta1": 0.8, "beta2": 0.7}, {"beta1": 0.9, "beta2": 0.99}):
-        _mirar_un_paso(mio, (w, g, m, v, 3, 0.2), opciones)
-    nuevo, _, _ = mio.paso_de_adam(torch.zeros(2), torch.tensor([1e-6, 0.0]), *al_nacer(2), 1, 1.0)
-    assert not nuevo.isnan().any(), "con gradiente 0 da nan: falta el 1e-8, sumado a la raíz"
-    assert abs(nuevo[0].item() + 0.9901) < 1e-3, (
-        f"con un gradiente de 1e-6 se mueve {-nuevo[0].item():.3f}, debería 0.990: el 1e-8 se suma "
-        "a la raíz, fuera"
-    )
-    _mirar_un_paso(mio, (w, g, m, v, 3, 0.2), {"encoger": 0.3})
+    memorias, al_empezar = 0.5 * al_azar(2, 3, 4), torch.zeros(2, 3, 4)
+    # De los gradientes pequeños se ve dónde va el 1e-8.
+    pequenos = torch.tensor([1e-6, 1e-8, -3e-8, 0]).expand(3, 4)
+    for g, (m, v), t, tasa, opciones in (
+        # Con 0.9 y 0.99, dividir entre 1 − β es no dividir: la raíz de 100 es 10.
+        (al_azar(3, 4), memorias, 4, 0.1, {"beta1": 0.8, "beta2": 0.7}),
+        (al_azar(3, 4), memorias, 3, 0.2, {}),
+        (al_azar(3, 4), memorias, 2, 0.2, {"encoger": 0.3}),
+        (pequenos, al_empezar, 1, 1.0, {}),
+        (al_azar(3, 4), memorias, 300, 0.01, {"beta2": 0.999, "encoger": 2.0}),
+    ):
+        medidas = {"t": t, "tasa": tasa} | opciones
+        entran = {"w": al_azar(3, 4).flip(0), "g": g, "m": m, "v": v.square()}
+        dar, debe = partial(_dar_un_paso, medidas), partial(_adam, **medidas)
+        con, salen = en_que_caso(medidas), ("w", "m", "v")
+        probar(mio, "paso_de_adam", dar, debe, entran, con, salen, deriva=False)
 
 
-def al_nacer(n: int) -> tuple[Tensor, Tensor]:
-    """Las dos memorias antes del primer paso."""
-    return torch.zeros(n), torch.zeros(n)
+def _dar_un_paso(medidas: dict[str, Valor], modulo: ModuleType, **entran: Tensor) -> list[Tensor]:
+    t, tasa, *_ = medidas.values()
+    opciones = {k: valor for k, valor in medidas.items() if k not in ("t", "tasa")}
+    dado = modulo.paso_de_adam(*entran.values(), t, tasa, **opciones)
+    return varias(dado, 3, "tres cosas: w, m y v")
 
 
-def _mirar_un_paso(mio: ModuleType, recibe: tuple, opciones: dict[str, float]) -> None:
-    """Protestar si las memorias o los parámetros no son los que deben."""
-    dados, debidos = mio.paso_de_adam(*recibe, **opciones), _adam(*recibe, **opciones)
-    con = "con " + " y ".join(f"{nombre} = {valor}" for nombre, valor in opciones.items())
-    for i, cual in ((1, "m"), (2, "v"), (0, "w")):
-        dado, debido = dados[i], debidos[i]
-        if not iguales(dado, debido):
-            nombrar("paso_de_adam", dado, lambda m, i=i: m.paso_de_adam(*recibe, **opciones)[i])
-            raise AssertionError(
-                f"{con} {cual} es {_en_corto(dado)}, debería ser {_en_corto(debido)}"
-            )
-
-
-def _adam(w, g, m, v, t, tasa, beta1=0.9, beta2=0.99, encoger=0.0) -> tuple[Tensor, ...]:
-    """Lo que debe dar paso_de_adam, calculado aparte."""
+def _adam(w, g, m, v, t, tasa, beta1=0.9, beta2=0.99, encoger=0.0) -> list[Tensor]:
+    """Lo que debe dar paso_de_adam."""
     m, v = torch.lerp(g, m, beta1), torch.lerp(g.square(), v, beta2)
     paso = m / (1 - beta1**t) / ((v / (1 - beta2**t)).sqrt() + 1e-8)
-    return w * (1 - tasa * encoger) - tasa * paso, m, v
+    return [w * (1 - tasa * encoger) - tasa * paso, m, v]
 
 
-def _en_corto(numeros: Tensor) -> str:
-    return str([round(n, 3) for n in numeros.flatten().tolist()])
-
-
-LETRAS = 60
-"""Las del texto con que se entrena: 0, 1, 2… y cada una está una sola vez."""
+LETRAS = 12
+"""Las que conoce el modelo que se entrena. En el texto, que es más corto, cada una está una vez."""
 
 
 def comprobar_entrenar(mio: ModuleType) -> None:
-    tabla = nn.Embedding(LETRAS, LETRAS, _weight=torch.zeros(LETRAS, LETRAS))  # logits por letra
-    leidas, gradientes = [], []
-    tabla.register_forward_pre_hook(lambda _, entradas: _apuntar_el_lote(leidas, entradas[0]))
-    tabla.weight.register_hook(lambda gradiente: gradientes.append(gradiente.clone()))
-    del_final = "lee detrás del final del texto: torch.randint(len(ids) - ventana, …) no se sale"
-    with (
-        _apuntando_los_pasos(mio) as pasos,
-        si_se_detiene(del_final, IndexError, con=f"with size {LETRAS}"),
-        si_se_detiene(del_final, RuntimeError, con="stack expects each tensor"),
+    for N, medidas in (
+        (9, {"pasos": 6, "lote": 4, "ventana": 3, "tasa": 0.5}),
+        (7, {"pasos": 100, "lote": 4, "ventana": 3, "tasa": 0.1}),
+        (5, {"pasos": 55, "lote": 1, "ventana": 4, "tasa": 0.2}),
+        (2, {"pasos": 1, "lote": 1, "ventana": 1, "tasa": 0.5}),
     ):
-        perdidas = mio.entrenar(tabla, torch.arange(LETRAS), pasos=200, lote=8, ventana=5, tasa=0.1)
-    _mirar_los_lotes(leidas)
+        con = en_que_caso(medidas, f"un texto de {N} letras")
+        ids = torch.randperm(LETRAS, generator=torch.Generator().manual_seed(1605))[:N]
+        de_esto = {"ids": ids, "medidas": medidas, "leidas": []}
+        dar, debe = partial(_entrenar, **de_esto), partial(_entrenado, **de_esto)
+        tabla, salen = {"tabla": al_azar(LETRAS, LETRAS)}, ("perdidas", "los parámetros")
+        probar(mio, "entrenar", dar, debe, tabla, con, salen, deriva=False)
+
+
+def _entrenar(
+    m: ModuleType, tabla: Tensor, ids: Tensor, medidas: dict, leidas: list[Tensor]
+) -> list[Tensor]:
+    """Las pérdidas y la tabla de logits entrenada; apunta lo que se lee en cada paso."""
+    debida = medidas["lote"], medidas["ventana"]
+
+    def apuntar(_: nn.Module, entradas: tuple[Tensor]) -> None:
+        suya = tuple(entradas[0].shape)
+        assert suya == debida, (
+            f"da al modelo entradas de forma {suya}, debería ser {debida}: lote y ventana"
+        )
+        leidas.append(entradas[0])
+
+    modelo = nn.Embedding(LETRAS, LETRAS, _weight=tabla.clone())
+    modelo.register_forward_pre_hook(apuntar)
+    leidas.clear()
+    torch.manual_seed(1605)
+    perdidas = m.entrenar(modelo, ids.clone(), **medidas)
     assert isinstance(perdidas, list), "no devuelve la lista de las pérdidas"
-    una_menos = ": range(1, n) acaba en n − 1" if len(perdidas) == 199 else ""
-    assert len(perdidas) == 200, (
-        f"devuelve {len(perdidas)} de las 200 pérdidas, una por paso{una_menos}"
+    assert len(perdidas) == medidas["pasos"] == len(leidas), (
+        f"lee {len(leidas)} lotes y devuelve {len(perdidas)} pérdidas, y son {medidas['pasos']} pasos"
     )
     assert all(isinstance(p, float) for p in perdidas), "las pérdidas no son números: .item()"
-    assert math.isclose(perdidas[0], math.log(LETRAS), rel_tol=1e-4), (
-        f"empieza con una pérdida de {perdidas[0]:.2f}, debería ser ln 60 = 4.09"
+    _empiezan_al_azar(torch.stack(leidas), ids, **medidas)
+    return [torch.tensor(perdidas), modelo.weight.detach()]
+
+
+def _empiezan_al_azar(leidas: Tensor, ids: Tensor, ventana: int, pasos: int, **_: float) -> None:
+    """Protestar si las ventanas no son trozos del texto, o no van en cualquier orden.
+
+    leidas: (pasos, lote, ventana).
+    """
+    lugar = torch.full((LETRAS,), LETRAS).scatter(0, ids, torch.arange(len(ids)))
+    comienzos, sitios = lugar[leidas[..., 0]], len(ids) - ventana
+    assert (lugar[leidas] == comienzos[..., None] + torch.arange(ventana)).all(), (
+        "toma letras que no van seguidas en el texto"
     )
-    assert len(gradientes) == 200, (
-        f"llama a backward {len(gradientes)} veces, deberían ser 200, una por paso"
-    )
-    _mirar_el_gradiente(leidas[0], gradientes[0])
-    nunca = sorted(set(range(LETRAS - 6)) - set(torch.cat(leidas)[:, 0].tolist()))
-    assert not nunca, (
-        f"nunca empieza una ventana en {len(nunca)} sitios de los 55 en que cabe, como el {nunca[-1]}"
-    )
-    _mirar_los_pasos(pasos, tabla.weight, gradientes[1])
-    predichas = tabla.weight.argmax(1)[:-1]
-    bien = (predichas == torch.arange(1, LETRAS)).sum().item()
-    assert bien >= LETRAS - 3, f"al acabar acierta la letra que sigue a {bien} de 59"
-    final = sum(perdidas[-20:]) / 20
-    assert final < 1, f"acaba con una pérdida de {final:.2f}, debería bajar de 1"
+    assert (comienzos < sitios).all(), "lee una ventana a cuya última letra no sigue ninguna"
+    if pasos < 100:
+        return
+    for cuando, unas, otras in (
+        ("en el mismo lote", comienzos[:, :-1], comienzos[:, 1:]),
+        ("en el paso siguiente", comienzos[:-1], comienzos[1:]),
+    ):
+        veces = torch.bincount((unas * sitios + otras).flatten(), minlength=sitios**2)
+        if cuando == "en el mismo lote":
+            veces += torch.eye(sitios, dtype=torch.long).flatten()  # pueden no repetirse
+        debidas = unas.numel() / len(veces)
+        for i, cuantas in enumerate(veces.tolist()):
+            assert 0 < cuantas < 3 * debidas, (
+                f"no lee ventanas al azar: a la que empieza en {i // sitios} sigue {cuando} la que "
+                f"empieza en {i % sitios} {cuantas} veces, y debería unas {debidas:.0f}"
+            )
 
 
-def _mirar_el_gradiente(x: Tensor, gradiente: Tensor) -> None:
-    """Qué letra se hace adivinar, por el gradiente del primer paso: ahí todas las p son iguales."""
-
-    def debido(x: Tensor, cuanto: int) -> Tensor:
-        p = torch.full((x.numel(), LETRAS), 1 / LETRAS)
-        p[torch.arange(x.numel()), (x.flatten() + cuanto) % LETRAS] -= 1
-        return torch.zeros(LETRAS, LETRAS).index_add(0, x.flatten(), p / x.numel())
-
-    equivocadas = {
-        "hace adivinar a cada letra ella misma: los objetivos van una letra por delante": 0,
-        "hace adivinar la letra de antes, debería la siguiente": -1,
-        "hace adivinar la letra que va dos más allá, debería la siguiente": 2,
-    }
-    for motivo, cuanto in equivocadas.items():
-        assert not torch.allclose(gradiente, debido(x, cuanto), atol=1e-5), motivo
-    _sin_softmax_delante(gradiente, debido(x, 1), LETRAS)
-    assert not torch.allclose(gradiente, debido(x[:, -1:], 1), atol=1e-5), (
-        "cuenta solo la última letra de cada ventana, deberían contar todas"
-    )
-    assert torch.allclose(gradiente, debido(x, 1), atol=1e-5), (
-        "la pérdida no es la entropía cruzada de todas las letras del lote con la que les sigue"
-    )
-
-
-def _sin_softmax_delante(gradiente: Tensor, debido: Tensor, V: int) -> None:
-    """Protestar si los logits pasan dos veces por la softmax: si son iguales, el gradiente es 1/V."""
-    assert not torch.allclose(gradiente, debido / V, atol=1e-6), (
-        "pasa dos veces por la softmax: F.cross_entropy ya la hace, y quiere los logits"
-    )
-
-
-BORRA_ANTES = "borra el gradiente antes de usarlo: zero_grad va delante de backward"
-SIN_PASO = "no mueve los parámetros: falta optimizador.step()"
-NO_OLVIDA = "llega al paso 2 sin olvidar el gradiente del 1: falta zero_grad"
+def _entrenado(tabla: Tensor, ids: Tensor, medidas: dict, leidas: list[Tensor]) -> list[Tensor]:
+    """Lo que debe dar _entrenar, si se lee eso."""
+    siguiente = torch.zeros(LETRAS, dtype=torch.long).scatter(0, ids[:-1], ids[1:])
+    m, v = torch.zeros(2, *tabla.shape, dtype=tabla.dtype)
+    perdidas = []
+    for t, x in enumerate(leidas, 1):
+        w = tabla.requires_grad_()
+        perdida = F.cross_entropy(w[x].flatten(0, 1), siguiente[x].flatten())
+        (g,) = torch.autograd.grad(perdida, w)
+        ahora = medidas["tasa"] * min(t / 50, 1) * (1 - (t - 1) / medidas["pasos"])
+        tabla, m, v = _adam(w.detach(), g, m, v, t, ahora)
+        perdidas.append(perdida.detach())
+    return [torch.stack(perdidas), tabla]
 
 
 class Apuntado:
@@ -816,244 +758,146 @@ class Apuntado:
         assert self.pasos, SIN_PASO
         assert self.calculados[0], "da el paso antes de calcular el gradiente: step va detrás"
         assert all(paso is not None and paso.any() for paso in self.pasos), BORRA_ANTES
-        _sin_softmax_delante(self.gradientes[0], primero, primero.shape[-1])
+        # Si los logits son iguales, con dos softmax el gradiente es 1/V del que debe.
+        dos_veces = torch.allclose(self.gradientes[0], primero / primero.shape[-1], atol=1e-6)
+        assert not dos_veces, DOS_SOFTMAX
         assert torch.allclose(self.pasos[1], self.gradientes[1]), NO_OLVIDA
 
 
-class Paso(NamedTuple):
-    """Con qué se llama a paso_de_adam."""
+class DosLetras:
+    """Un tokenizador cuyos tokens tienen dos letras."""
 
-    t: int
-    tasa: float
-    gradiente: Tensor
-    sin_memorias: bool
+    tokens = ("ab", "cd", "ef", "gh", "ij", "kl")
 
+    def codificar(self, texto: str) -> Tensor:
+        return torch.tensor([self.tokens.index(texto[i : i + 2]) for i in range(0, len(texto), 2)])
 
-@contextmanager
-def _apuntando_los_pasos(mio: ModuleType) -> Iterator[list[Paso]]:
-    """Dentro se apunta cada paso de Adam."""
-    paso_de_adam = mio.paso_de_adam
-    pasos = []
-
-    def apuntar(w, g, m, v, t, tasa, *otros, **mas):
-        pasos.append(Paso(t, float(tasa), g.clone(), not v.any()))
-        return paso_de_adam(w, g, m, v, t, tasa, *otros, **mas)
-
-    mio.paso_de_adam = apuntar
-    try:
-        yield pasos
-    finally:
-        mio.paso_de_adam = paso_de_adam
+    def descodificar(self, ids: Tensor) -> str:
+        return "".join(self.tokens[i] for i in ids.tolist())
 
 
-def _apuntar_el_lote(leidas: list[Tensor], x: Tensor) -> None:
-    assert x.shape == (8, 5), (
-        f"da al modelo entradas de forma {tuple(x.shape)}, debería ser (8, 5): lote y ventana"
-    )
-    leidas.append(x)
+class Oraculo(nn.Module):
+    """Un modelo cuyos logits dependen solo de la última letra; apunta lo que lee."""
 
+    def __init__(self, forma: object, logits: Tensor) -> None:
+        super().__init__()
+        self.forma, self.logits, self.leidas = forma, logits, []
 
-def _mirar_los_lotes(leidas: list[Tensor]) -> None:
-    assert leidas, "no pasa nada por el modelo"
-    assert all((x == x[:, :1] + torch.arange(5)).all() for x in leidas), (
-        "toma letras que no van seguidas en el texto"
-    )
-    comienzos = torch.stack([x[:, 0] for x in leidas])  # (pasos, lote)
-    assert (comienzos != comienzos[:, :1]).any(), "repite una ventana en todo el lote"
-    assert (comienzos != comienzos[0]).any(), "lee siempre el mismo lote"
-    saltos = (comienzos[:, 1:] - comienzos[:, :-1]) % (LETRAS - 5)
-    assert (saltos != saltos[:, :1]).any(), "las ventanas van en fila, deberían empezar al azar"
-
-
-def _mirar_los_pasos(pasos: list[Paso], w: Tensor, gradiente_2: Tensor) -> None:
-    assert pasos or not w.any(), "mueve los parámetros con otra cosa que tu Adam"
-    assert pasos or w.grad is not None, BORRA_ANTES
-    assert pasos, SIN_PASO
-    assert len(pasos) == 200, f"da {len(pasos)} pasos de Adam, deberían ser 200"
-    assert torch.allclose(pasos[1].gradiente, gradiente_2), NO_OLVIDA
-    assert not pasos[1].sin_memorias, (
-        "olvida las memorias de Adam en cada paso: el optimizador se hace una vez"
-    )
-    numeros = [paso.t for paso in pasos]
-    assert numeros == list(range(1, 201)), f"cuenta los pasos de Adam así: {numeros[:3]}…"
-    tasas = [paso.tasa for paso in pasos]
-    assert len({round(tasa, 8) for tasa in tasas}) > 1, "la tasa no cambia nunca: ni sube ni baja"
-
-    debidas = [0.1 * min(t / 50, 1) * (1 - (t - 1) / 200) for t in range(1, 201)]
-    if not _cerca(tasas, debidas):
-        nombrar("entrenar", 10 * torch.tensor(tasas), _tasas)
-    for t, (tasa, debida) in enumerate(zip(tasas, debidas), 1):
-        assert math.isclose(tasa, debida, rel_tol=1e-3, abs_tol=1e-9), (
-            f"en el paso {t}, con tasa 0.1 y 200 pasos, la tasa es {tasa:.5f}, debería ser {debida:.5f}"
-        )
-
-
-def _tasas(mio: ModuleType) -> Tensor:
-    """Las tasas de 200 pasos, por diez, para que se distingan mejor: (200,)."""
-    tabla = nn.Embedding(LETRAS, LETRAS)
-    with _apuntando_los_pasos(mio) as pasos:
-        mio.entrenar(tabla, torch.arange(LETRAS), pasos=200, lote=8, ventana=5, tasa=0.1)
-    return 10 * torch.tensor([paso.tasa for paso in pasos])
-
-
-def _cerca(unas: list[float], otras: list[float]) -> bool:
-    return all(math.isclose(a, b, rel_tol=1e-3, abs_tol=1e-9) for a, b in zip(unas, otras))
-
-
-def _la_que_sigue(mio: ModuleType, leidas: list[Tensor]) -> nn.Module:
-    """Un modelo de tres letras que apunta lo que lee."""
-
-    class SigueA(nn.Module):
-        """Tras la letra i da a i + 1 nueve veces más probabilidad que a cada una de las otras."""
-
-        forma = forma(mio, vocab_size=3, block_size=5)
-
-        def forward(self, ids: Tensor) -> Tensor:
-            assert ids.ndim == 2, f"da a leer ids de forma {tuple(ids.shape)}, debería ser (1, T)"
-            assert ids.shape[1] <= 5, f"da a leer {ids.shape[1]} letras, y block_size es 5"
-            leidas.append(ids[0].clone())
-            return math.log(9) * F.one_hot((ids + 1) % 3, 3)
-
-    return SigueA()
+    def forward(self, ids: Tensor) -> Tensor:
+        assert ids.ndim == 2, f"da a leer ids de forma {tuple(ids.shape)}, debería ser (1, T)"
+        self.leidas.append(ids[0].tolist())
+        return self.logits[ids]
 
 
 def comprobar_generar(mio: ModuleType) -> None:
-    leidas: list[Tensor] = []
-    modelo, letras = _la_que_sigue(mio, leidas), mio.Tokenizador("abc")
-    _mirar_lo_mas_probable(mio, modelo, letras, leidas)
-    _mirar_los_sorteos(mio, modelo, letras)
-    dos = [mio.generar(modelo, letras, "a", 50, semilla=s) for s in (1, 1, 2)]
-    assert dos[0] == dos[1], (
+    de_una = mio.Tokenizador("abcdef")
+    for tokenizador, comienzo, cuantas, block_size, temperatura in (
+        (de_una, "ca", 8, 5, 0),
+        (DosLetras(), "cdab", 7, 4, 0.0),
+        (de_una, "fedcba", 3, 1, 0),
+        (de_una, "b", 0, 9, 0),
+    ):
+        medidas = forma(mio, vocab_size=6, block_size=block_size)
+        _probar_lo_mas_probable(mio, tokenizador, comienzo, cuantas, medidas, temperatura)
+    modelo = Oraculo(forma(mio, vocab_size=3, block_size=4), DE_TRES)
+    escribir = partial(mio.generar, modelo, mio.Tokenizador("abc"), "a")
+    _probar_los_sorteos(mio)
+    assert escribir(30, semilla=1) == escribir(30, semilla=1), (
         "con la misma semilla escribe dos cosas distintas: torch.multinomial(…, generator=…)"
     )
-    assert dos[0] != dos[2], "con otra semilla escribe lo mismo"
-    torch.manual_seed(0)
-    dado = torch.rand(1)
-    torch.manual_seed(0)
-    mio.generar(modelo, letras, "a", 5)
-    assert torch.rand(1) == dado, "mueve el azar de PyTorch: pide su propio torch.Generator"
-
-
-def _mirar_lo_mas_probable(mio: ModuleType, modelo, letras, leidas: list[Tensor]) -> None:
-    with si_se_detiene(
-        "con temperatura 0 divide entre 0: es la más probable", RuntimeError, con="inf"
-    ):
-        voraz = mio.generar(modelo, letras, "ca", 8, temperatura=0)
-    assert isinstance(voraz, str), f"da {type(voraz).__name__}, debería dar un texto"
-    assert not voraz.startswith("ca") or len(voraz) == 8, "devuelve también el comienzo"
-    assert len(voraz) == 8, (
-        f"con temperatura 0 sigue «ca» con «{voraz}», de {len(voraz)} letras, y se le piden 8"
+    assert escribir(30, semilla=1) != escribir(30, semilla=2), "con otra semilla escribe lo mismo"
+    assert escribir(30) == escribir(30, 1.0, 1605), (
+        "de fábrica, la temperatura es 1, y la semilla, 1605"
     )
-    for escritas, dadas in enumerate(leidas[:8], 2):
-        debidas = letras.codificar(("ca" + voraz)[:escritas][-5:]).tolist()
-        assert dadas.tolist() == debidas, (
-            f"de «{('ca' + voraz)[:escritas]}» lee «{letras.descodificar(dadas)}», debería leer las "
-            f"{len(debidas)} últimas letras"
-        )
-    assert voraz == "bcabcabc", f"con temperatura 0 sigue «ca» con «{voraz}», debería «bcabcabc»"
-    with si_se_detiene(
-        "con temperatura 0.0 divide entre 0: compara con ==", RuntimeError, con="inf"
+    antes = torch.get_rng_state()
+    escribir(5)
+    assert torch.equal(torch.get_rng_state(), antes), (
+        "mueve el azar de PyTorch: pide su propio torch.Generator"
+    )
+
+
+def _probar_lo_mas_probable(
+    mio: ModuleType, tokenizador, comienzo: str, cuantas: int, medidas, temperatura: float
+) -> None:
+    """Protestar si con temperatura 0 no escribe, o no lee, lo que debe."""
+    modelo = Oraculo(medidas, 2 * torch.eye(6).roll(1, 1) + al_azar(6, 6) / 9 - 3)  # tras i, i + 1
+    con = f"con temperatura = {temperatura}, block_size = {medidas.block_size}"
+    with (
+        caso(con),
+        si_se_detiene(f"{con}, divide entre 0: sin sorteo, la más probable", RuntimeError, "inf"),
     ):
-        mio.generar(modelo, letras, "a", 2, temperatura=0.0)
+        escrito = mio.generar(modelo, tokenizador, comienzo, cuantas, temperatura=temperatura)
+    assert isinstance(escrito, str), f"da {type(escrito).__name__}, debería dar un texto"
+    leidas = tokenizador.codificar(comienzo).tolist()
+    ids = [*leidas, *((leidas[-1] + i) % 6 for i in range(1, cuantas + 1))]
+    debido = tokenizador.descodificar(torch.tensor(ids[len(leidas) :], dtype=torch.long))
+    assert escrito != comienzo + debido, "devuelve también el comienzo"
+    for i, suyas in enumerate(modelo.leidas[:cuantas], len(leidas)):
+        debidas = ids[:i][-medidas.block_size :]
+        assert suyas == debidas, f"{con}, el modelo lee {suyas}, debería leer {debidas}"
+    assert escrito == debido, f"{con}, sigue «{comienzo}» con «{escrito}», debería con «{debido}»"
 
 
-def _mirar_los_sorteos(mio: ModuleType, modelo, letras) -> None:
-    for temperatura, debida in ((1.0, 9 / 11), (2.0, 3 / 5)):
-        escrito = "a" + mio.generar(modelo, letras, "a", 2000, temperatura=temperatura)
-        pares = [(ord(b) - ord(a)) % 3 == 1 for a, b in zip(escrito, escrito[1:])]
-        parte = sum(pares) / len(pares)
-        assert parte < 0.995, (
-            f"con temperatura {temperatura:g} elige siempre la más probable: se sortea, con las p"
-        )
-        assert parte > 0.005, "saca siempre el mismo número al azar: el Generator se hace una vez"
-        assert abs(parte - 81 / 83) > 0.01 or temperatura == 1, (
-            "multiplica los logits por la temperatura: se dividen"
-        )
-        assert abs(parte - 9 / 11) > 0.05 or temperatura == 1, (
-            "no hace caso de la temperatura: los logits se dividen por ella antes de la softmax"
-        )
-        assert abs(parte - debida) < 0.05, (
-            f"con temperatura {temperatura:g}, la más probable sale el {parte:.0%} de las veces, "
-            f"debería salir el {debida:.0%}"
-        )
+DE_TRES = torch.tensor([[0.0, 1.9, -0.7], [-0.7, 0, 1.9], [1.9, -0.7, 0]])
+"""Los logits de tres letras: los de la siguiente, la otra y ella misma son los mismos tras cada una."""
+
+
+def _probar_los_sorteos(mio: ModuleType) -> None:
+    for temperatura in (1.0, 2.0):
+        sorteadas = _sortear(mio, temperatura)
+        partes = torch.bincount(sorteadas[0].diff() % 3, minlength=3) / 600
+        debidas = (DE_TRES[0] / temperatura).softmax(0)
+        for parte, debida, cual in zip(partes.tolist(), debidas.tolist(), "abc"):
+            if abs(parte - debida) < 0.1:
+                continue
+            idea = nombrar("generar", sorteadas, partial(_sortear, temperatura=temperatura))
+            raise AssertionError(
+                f"{idea}{': ' if idea else ''}con temperatura = {temperatura}, a una letra sigue la "
+                f"que a «a» es «{cual}» el {parte:.0%} de las veces, y debería el {debida:.0%}"
+            )
+
+
+def _sortear(m: ModuleType, temperatura: float) -> list[Tensor]:
+    """Seiscientas letras, por sus números, detrás de una «a»."""
+    modelo = Oraculo(forma(m, vocab_size=3), DE_TRES)
+    escrito = m.generar(modelo, m.Tokenizador("abc"), "a", 600, temperatura=temperatura)
+    return [torch.tensor([ord(letra) for letra in "a" + escrito])]
 
 
 def comprobar_girar(mio: ModuleType) -> None:
-    x = al_azar(2, 3, 7, 8)  # (B, H, T, D)
-    antes = x.clone()
-    with caso("con x de forma (2, 3, 7, 8)"):
-        dado = mio.girar(x)
-    assert torch.equal(x, antes), "cambia la x que recibe"
-    tiene_forma(dado, (2, 3, 7, 8))
-    bien = _girar(x)
-    if not iguales(dado, bien):
-        nombrar("girar", dado, lambda m: m.girar(x))
-    lejos = (dado.norm(dim=-1) - x.norm(dim=-1)).abs().max().item()
-    assert lejos < 1e-4, f"cambia la longitud de un vector en {lejos:.2f}: girar no la cambia"
-    assert iguales(dado[..., :1, :], x[..., :1, :]), "gira la posición 0, que no se mueve"
-    assert iguales(dado, bien), "no gira cada pareja t / 10000^(2j / D)"
-    uno = al_azar(9, 6)
-    with caso("va bien con (2, 3, 7, 8), pero con un solo texto, (9, 6)"):
-        assert iguales(mio.girar(uno), _girar(uno)), "va mal con un solo texto, (T, D)"
-    deja_derivar(mio.girar, x)
-
-
-def _girar(x: Tensor) -> Tensor:
-    """Lo que debe dar girar, con números complejos."""
-    T, D = x.shape[-2:]
-    angulos = torch.outer(torch.arange(T), 10000.0 ** (-torch.arange(0, D, 2) / D))
-    giros = torch.polar(torch.ones_like(angulos), angulos)
-    parejas = torch.view_as_complex(x.unflatten(-1, (-1, 2)).contiguous())
-    return torch.view_as_real(parejas * giros).flatten(-2)
+    for ejes in ((2, 3, 7, 8), (9, 6), (1, 2), (3000, 4)):
+        con = f"con x de forma {ejes}"
+        probar(mio, "girar", lambda m, x: m.girar(x), _girar, {"x": al_azar(*ejes)}, con)
 
 
 def comprobar_igualar(mio: ModuleType) -> None:
-    x = 3 + al_azar(2, 4, 7, 6)
-    antes = x.clone()
-    dado = mio.igualar(x)
-    assert torch.equal(x, antes), "cambia la x que recibe"
-    tiene_forma(dado, (2, 4, 7, 6))
-    if not iguales(dado, _rms(x)):
-        nombrar("igualar", dado, lambda m: m.igualar(x))
-    assert torch.allclose(dado, _rms(x), atol=0.1), "no es la RMSNorm de cada vector"
-    _misma_epsilon(mio.igualar, 1e-6)
-    assert iguales(dado, _rms(x)), "no es la RMSNorm de cada vector"
-    otra = al_azar(3, 10)
-    with caso("va bien con (2, 4, 7, 6), pero con (3, 10)"):
-        assert iguales(mio.igualar(otra), _rms(otra)), "va bien con (2, 4, 7, 6), y no con (3, 10)"
-    pequenos = x / 1000
-    assert iguales(mio.igualar(pequenos), _rms(pequenos)), (
-        "con números pequeños no da lo que debe: la épsilon, 1e-6, va dentro de la raíz"
-    )
-    deja_derivar(mio.igualar, x)
+    for ejes in ((2, 4, 7, 6), (3, 10), (5,), (4, 1)):
+        x = de_tres_tamanos(1e-6, *ejes) + (len(ejes) == 4) / 1000
+        con = f"con x de forma {tuple(x.shape)}"
+        probar(mio, "igualar", lambda m, x: m.igualar(x), _rms, {"x": x}, con)
+    con = "con un vector suelto"
+    probar(mio, "igualar", lambda m, x: m.igualar(x), _rms, {"x": al_azar(6)}, con)
+
+
+MODERNA = {"norm": "rmsnorm", "position": "rope", "activation": "relu2"}
+MODERNA |= {"qk_norm": True, "bias": False}
+"""Los detalles de la caja."""
+DEL_ARCHIVO = "aábcdefghij"
 
 
 def comprobar_guardar(mio: ModuleType) -> None:
-    no_es_suyo = "no escribe un archivo safetensors: usa save_file"
-    for opciones in ({}, MODERNA):
+    for opciones in ({}, {"n_head": 3, "block_size": 5, "n_layer": 1} | MODERNA):
         modelo = sortear(mio.Gpt(forma(mio, **opciones)))
         with tempfile.TemporaryDirectory() as carpeta:
             ruta = Path(carpeta) / "mio.safetensors"
-            tokenizador = mio.Tokenizador("aábcdefghij")
+            tokenizador = mio.Tokenizador(DEL_ARCHIVO)
             mio.guardar(ruta, modelo, tokenizador)
             assert ruta.is_file(), "no escribe el archivo en la ruta dada"
-            with si_se_detiene(no_es_suyo, SafetensorError):
+            with si_se_detiene("no escribe un archivo safetensors: usa save_file", SafetensorError):
                 tensores = load_file(ruta)
             with safe_open(ruta, "pt") as archivo:
                 metadata = archivo.metadata() or {}
-        assert "content" in metadata, 'en su metadata falta "content"'
-        with si_se_detiene('"content" no está en JSON: usa json.dumps', json.JSONDecodeError):
-            contenido = json.loads(metadata["content"])
-        assert isinstance(contenido, dict), 'en "content" no hay un diccionario'
-        letras = contenido.get("characters")
-        suyas_no_son_texto = not isinstance(tokenizador.caracteres, str)
-        assert isinstance(letras, str) or suyas_no_son_texto, (
-            f'en "characters" debería haber un texto, las letras, y hay {letras!r:.40}'
-        )
-        assert list(letras or ()) == list("aábcdefghij"), (
-            f'en "characters" hay otras letras: {letras!r}'
-        )
-        _misma_forma(contenido.get("model"), vars(modelo.forma))
+        _mirar_el_contenido(metadata, tokenizador, modelo)
         for nombre, p in modelo.named_parameters():
             assert nombre not in tensores, f'a {nombre} le falta "model." delante'
             guardado = tensores.get(f"model.{nombre}")
@@ -1061,10 +905,21 @@ def comprobar_guardar(mio: ModuleType) -> None:
                 f"no guarda model.{nombre}; guarda {', '.join(sorted(tensores)[:2]) or 'ninguno'}"
             )
             assert guardado.dtype == p.dtype, f"guarda model.{nombre} en {guardado.dtype}"
-            assert torch.equal(guardado, p), f"de model.{nombre} guarda otros números"
+            debe_dar(guardado, p, de_que=f"model.{nombre}")
 
 
-def _misma_forma(suya: object, debida: dict) -> None:
+def _mirar_el_contenido(metadata: dict[str, str], tokenizador: object, modelo: nn.Module) -> None:
+    assert "content" in metadata, 'en su metadata falta "content"'
+    with si_se_detiene('"content" no está en JSON: usa json.dumps', json.JSONDecodeError):
+        contenido = json.loads(metadata["content"])
+    assert isinstance(contenido, dict), 'en "content" no hay un diccionario'
+    letras = contenido.get("characters")
+    suyas_no_son_texto = not isinstance(tokenizador.caracteres, str)
+    assert isinstance(letras, str) or suyas_no_son_texto, (
+        f'en "characters" debería haber un texto, las letras, y hay {letras!r:.40}'
+    )
+    assert list(letras or ()) == list(DEL_ARCHIVO), f'en "characters" hay otras letras: {letras!r}'
+    suya, debida = contenido.get("model"), vars(modelo.forma)
     assert isinstance(suya, dict), (
         f'en "model" debería haber un diccionario, asdict(modelo.forma), y hay {suya!r:.40}'
     )
@@ -1077,125 +932,110 @@ def _misma_forma(suya: object, debida: dict) -> None:
 
 
 def comprobar_abrir_caja(mio: ModuleType) -> None:
-    de_mas = {"dropout": 0.1, "ngram_size": 1, "embedding_skip": False}
+    for de_mas, tipo, opciones in (
+        ({"dropout": 0.1, "ngram_size": 1, "embedding_skip": False}, torch.bfloat16, {}),
+        ({}, torch.float32, {"n_head": 3, "block_size": 5, "n_layer": 1}),
+        ({"dropout": 0.1, "embedding_skip": False}, torch.half, MODERNA),
+    ):
+        modelo = sortear(mio.Gpt(forma(mio, **opciones)))
+        con = f'con "model" que dice {de_mas}' if de_mas else "con un archivo de guardar"
+        with caso(con):
+            _mirar_lo_abierto(modelo, _abrir(mio, modelo, tipo, de_mas), tipo)
+    for de_mas in (
+        {"ngram_size": 2},
+        {"ngram_size": 6, "embedding_skip": False},
+        {"ngram_size": 1, "embedding_skip": True},
+        {"embedding_skip": True},
+    ):
+        try:
+            _abrir(mio, modelo, tipo, de_mas)
+        except ValueError:
+            continue
+        except Exception as error:
+            nombre = type(error).__name__
+            raise AssertionError(
+                f"de un archivo con {de_mas} da {nombre}, pide ValueError"
+            ) from None
+        raise AssertionError(f"abre un archivo con {de_mas}, que tiene una tabla: pide ValueError")
+
+
+def _abrir(mio: ModuleType, modelo: nn.Module, tipo: torch.dtype, de_mas: dict) -> object:
+    """Abrir un archivo como los de train.py; `de_mas` es lo que dice además de la forma."""
+    tensores = {f"model.{nombre}": p.detach().to(tipo) for nombre, p in modelo.named_parameters()}
+    contenido = {"characters": DEL_ARCHIVO, "model": vars(modelo.forma) | de_mas}
     with tempfile.TemporaryDirectory() as carpeta:
         ruta = Path(carpeta) / "mio.safetensors"
-        # El segundo trae menos que los de train.py: es de guardar.
-        for opciones, otras in (({}, de_mas), ({}, {}), (MODERNA, de_mas)):
-            modelo = sortear(mio.Gpt(forma(mio, **opciones)))
-            _escribir_caja(ruta, modelo, otras)
-            with (
-                caso("con un archivo de train.py" if otras else "con un archivo de guardar"),
-                si_se_detiene(
-                    "rechaza un archivo sin tabla: ngram_size es 1, y embedding_skip, falso",
-                    ValueError,
-                    con=str(ruta),
-                ),
-            ):
-                abierto = mio.abrir_caja(ruta)
-            _mirar_lo_abierto(modelo, abierto)
-        for que, con_tabla in (
-            ("ngram_size = 6", {**de_mas, "ngram_size": 6}),
-            ("embedding_skip", {**de_mas, "embedding_skip": True}),
-        ):
-            _escribir_caja(ruta, modelo, con_tabla)
-            try:
-                mio.abrir_caja(ruta)
-            except ValueError:
-                continue
-            except Exception as error:
-                nombre = type(error).__name__
-                raise AssertionError(
-                    f"de un archivo con {que} da {nombre}, pide ValueError"
-                ) from None
-            raise AssertionError(f"abre un archivo con {que}, que tiene una tabla; pide ValueError")
+        save_file(tensores, ruta, {"content": json.dumps(contenido)})
+        return mio.abrir_caja(ruta)
 
 
-def _escribir_caja(ruta: Path, modelo: nn.Module, otras: dict) -> None:
-    """Un archivo como los de train.py, en 16 bits; `otras` es lo que dice además de la forma."""
-    tensores = {f"model.{nombre}": p.detach().bfloat16() for nombre, p in modelo.named_parameters()}
-    contenido = {"characters": "aábcdefghij", "model": vars(modelo.forma) | otras}
-    save_file(tensores, ruta, {"content": json.dumps(contenido)})
-
-
-def _mirar_lo_abierto(modelo: nn.Module, abierto: object) -> None:
-    assert isinstance(abierto, tuple) and len(abierto) == 2, (
-        "no devuelve dos cosas: el modelo y el tokenizador"
-    )
-    suyo, letras = abierto
+def _mirar_lo_abierto(modelo: nn.Module, abierto: object, tipo: torch.dtype) -> None:
+    suyo, letras = varias(abierto, 2, "dos cosas: el modelo y el tokenizador")
     assert not isinstance(letras, nn.Module), (
         "devuelve primero el tokenizador: va detrás del modelo"
     )
-    de_que = ": le faltan los paréntesis, .eval()" if type(suyo).__name__ == "method" else ""
-    assert isinstance(suyo, nn.Module), f"devuelve {type(suyo).__name__}, y no el modelo{de_que}"
-    for campo, valor in vars(modelo.forma).items():
-        dado = getattr(suyo.forma, campo)
-        assert dado == valor, f"abre un modelo con {campo} = {dado!r}, en el archivo es {valor!r}"
+    es_un_modelo(suyo, modelo.forma)
     for nombre, p in suyo.named_parameters():
         assert p.dtype == torch.float32, f"{nombre} se queda en {p.dtype}: pide .float()"
-        assert torch.equal(p, modelo.get_parameter(nombre).bfloat16().float()), (
-            f"{nombre} no tiene los números del archivo"
-        )
+        debe_dar(p, modelo.get_parameter(nombre).to(tipo).float(), de_que=nombre)
     dadas = getattr(letras, "caracteres", None)
     assert dadas is not None, f"devuelve {type(letras).__name__}, y no el tokenizador"
-    assert list(dadas) == list("aábcdefghij"), f"el tokenizador tiene otras letras: {dadas!r}"
+    assert list(dadas) == list(DEL_ARCHIVO), f"el tokenizador tiene otras letras: {dadas!r}"
     assert not suyo.training, "el modelo está en modo de entrenamiento: .eval()"
 
 
+def es_un_modelo(suyo: object, debida: object) -> None:
+    """Protestar si algo no es un Gpt de la forma debida."""
+    de_que = ": le faltan los paréntesis, .eval()" if type(suyo).__name__ == "method" else ""
+    assert isinstance(suyo, nn.Module), f"devuelve {type(suyo).__name__}, y no el modelo{de_que}"
+    for campo, valor in vars(debida).items():
+        dado = getattr(suyo.forma, campo)
+        assert dado == valor, f"el modelo tiene {campo} = {dado!r}, debería ser {valor!r}"
+
+
 def comprobar_abrir_gpt2(mio: ModuleType) -> None:
-    suyos = _un_gpt2(V=31, ventana=12, C=24, bloques=3)
-    ids = torch.randint(31, (2, 12), generator=torch.Generator().manual_seed(1605))
-    antes = {nombre: p.clone() for nombre, p in suyos.items()}
-    for prefijo in ("", "transformer."):
-        recibidos = {prefijo + nombre: p for nombre, p in suyos.items()}
-        con = caso('con "transformer." delante de los nombres') if prefijo else nullcontext()
-        sin_girar = "no traspone las matrices cuyo nombre lleva «.c_»"
-        with (
-            con,
-            si_se_detiene(
-                sin_girar, RuntimeError, con="a (24) must match the size of tensor b (72)"
-            ),
-        ):
-            modelo = mio.abrir_gpt2(recibidos, n_head=4)
-        sin_tocar = all(torch.equal(antes[nombre], p) for nombre, p in suyos.items())
-        assert sin_tocar and len(recibidos) == len(suyos), "cambia los parámetros que recibe"
-        assert isinstance(modelo, nn.Module), f"da {type(modelo).__name__}, debería dar el modelo"
-        medidas = modelo.forma
-        assert (medidas.n_layer, medidas.n_head) == (3, 4), (
-            f"hace {medidas.n_layer} bloques de {medidas.n_head} cabezas, deberían ser 3 y 4"
-        )
-        assert medidas.block_size == 12, f"hace una ventana de {medidas.block_size}, son 12"
-        assert modelo.head.weight is not modelo.token_embedding.weight, (
-            "ata head a token_embedding: cópiale sus números, que guardar la busca"
-        )
-        _mirar_los_numeros(mio, modelo, suyos)
-        with torch.no_grad():
-            sale = modelo(ids)
-            if not iguales(sale, _leer_gpt2(suyos, ids, 4)):
-                nombrar("abrir_gpt2", sale, lambda m: m.abrir_gpt2(suyos, 4)(ids))
-                raise AssertionError("sus logits no son los de GPT-2")
+    for opciones, prefijo in (
+        ({"vocab_size": 31, "block_size": 12, "n_embd": 24, "n_layer": 3, "n_head": 4}, ""),
+        (
+            {"vocab_size": 5, "block_size": 3, "n_embd": 6, "n_layer": 1, "n_head": 3},
+            "transformer.",
+        ),
+        ({"vocab_size": 7, "block_size": 9, "n_embd": 4, "n_layer": 2, "n_head": 1}, ""),
+    ):
+        medidas = mio.Forma(**opciones, activation="gelu")
+        suyos = _un_gpt2(medidas)
+        nombres = {k: _en_gpt2(mio, k) for k, _ in mio.Gpt(medidas).named_parameters()}
+        ids = letras_al_azar(medidas.vocab_size, 2, medidas.block_size)
+        dar = partial(_abrir_gpt2, medidas=medidas, prefijo=prefijo, ids=ids)
+        debe = partial(_leer_gpt2, H=medidas.n_head, nombres=nombres, ids=ids)
+        con, salen = en_que_caso(opciones, f'"{prefijo}wte.weight"'), (*nombres, "los logits")
+        probar(mio, "abrir_gpt2", dar, debe, suyos, con, salen, deriva=False)
 
 
-def _mirar_los_numeros(mio: ModuleType, modelo: nn.Module, suyos: dict[str, Tensor]) -> None:
-    """Protestar con el primer parámetro que no tiene los números del suyo."""
-    for nombre, _ in mio.Gpt(modelo.forma).named_parameters():
-        suyo = nombre
-        for mia, otra in mio.NOMBRES_EN_GPT2.items():
-            suyo = suyo.replace(mia, otra)
-        p, debido = modelo.get_parameter(nombre), suyos[suyo]
-        es_matriz = ".c_" in suyo and debido.ndim == 2
-        assert not es_matriz or not torch.equal(p, debido), f"no traspone {suyo}"
-        assert torch.equal(p, debido.T if es_matriz else debido), (
-            f"{nombre} no tiene los números de {suyo}"
-        )
+def _abrir_gpt2(m: ModuleType, medidas, prefijo: str, ids: Tensor, **suyos: Tensor) -> list[Tensor]:
+    """Los parámetros que abre, y los logits."""
+    recibidos = {prefijo + nombre: p for nombre, p in suyos.items()}
+    modelo = m.abrir_gpt2(recibidos, medidas.n_head)
+    assert len(recibidos) == len(suyos), "cambia el diccionario que recibe"
+    es_un_modelo(modelo, medidas)
+    debidos = {k: tuple(p.shape) for k, p in m.Gpt(medidas).named_parameters()}
+    tiene_parametros(modelo, debidos)
+    return [*(modelo.get_parameter(nombre).detach() for nombre in debidos), modelo(ids).detach()]
 
 
-def _un_gpt2(V: int, ventana: int, C: int, bloques: int) -> dict[str, Tensor]:
+def _en_gpt2(mio: ModuleType, nombre: str) -> str:
+    for mia, suya in mio.NOMBRES_EN_GPT2.items():
+        nombre = nombre.replace(mia, suya)
+    return nombre
+
+
+def _un_gpt2(medidas) -> dict[str, Tensor]:
     """Los parámetros de un GPT-2 pequeño y al azar, con sus nombres; sus matrices son (entran, salen)."""
-    formas: dict[str, tuple[int, ...]] = {"wte.weight": (V, C), "wpe.weight": (ventana, C)}
+    V, C = medidas.vocab_size, medidas.n_embd
+    formas: Medidas = {"wte.weight": (V, C), "wpe.weight": (medidas.block_size, C)}
     matrices = {"attn.c_attn": (C, 3 * C), "attn.c_proj": (C, C)}
     matrices |= {"mlp.c_fc": (C, 4 * C), "mlp.c_proj": (4 * C, C)}
-    for i in range(bloques):
+    for i in range(medidas.n_layer):
         for nombre, suya in matrices.items():
             formas[f"h.{i}.{nombre}.weight"] = suya
             formas[f"h.{i}.{nombre}.bias"] = suya[1:]
@@ -1206,8 +1046,8 @@ def _un_gpt2(V: int, ventana: int, C: int, bloques: int) -> dict[str, Tensor]:
     return {nombre: 0.3 * torch.randn(suya, generator=azar) for nombre, suya in formas.items()}
 
 
-def _leer_gpt2(suyos: dict[str, Tensor], ids: Tensor, H: int) -> Tensor:
-    """Los logits de un GPT-2, calculados sin ninguna clase: (B, T) -> (B, T, V)."""
+def _leer_gpt2(H: int, nombres: dict[str, str], ids: Tensor, **suyos: Tensor) -> list[Tensor]:
+    """Los parámetros de un GPT-2, con los nombres de aquí, y sus logits, calculados sin ninguna clase."""
 
     def norma(x: Tensor, nombre: str) -> Tensor:
         return F.layer_norm(x, x.shape[-1:], suyos[f"{nombre}.weight"], suyos[f"{nombre}.bias"])
@@ -1223,4 +1063,9 @@ def _leer_gpt2(suyos: dict[str, Tensor], ids: Tensor, H: int) -> Tensor:
         x = x + por(leido, f"h.{i}.attn.c_proj")
         oculto = F.gelu(por(norma(x, f"h.{i}.ln_2"), f"h.{i}.mlp.c_fc"), approximate="tanh")
         x = x + por(oculto, f"h.{i}.mlp.c_proj")
-    return norma(x, "ln_f") @ suyos["wte.weight"].T
+    logits = norma(x, "ln_f") @ suyos["wte.weight"].T
+    suyas = (suyos[suyo] for suyo in nombres.values())
+    return [
+        *(p.T if ".c_" in s and p.ndim == 2 else p for s, p in zip(nombres.values(), suyas)),
+        logits,
+    ]
