@@ -433,11 +433,11 @@ def lo_que_hace(modulo: ModuleType, mirar: Hacer) -> object:
             return f"se detiene con {type(error).__name__}"
 
 
-def es_equivalente(titulo: str, texto: str) -> bool:
+def es_equivalente(titulo: str, texto: str, casos: int = CASOS) -> bool:
     """Decir si una hoja hace lo mismo que la solución con entradas al azar."""
     suyo, debido = hoja.cargar(texto), hoja.cargar(SOLUCION)
     azar = random.Random(1605)
-    for _ in range(CASOS):
+    for _ in range(casos):
         mirar = ARNESES[titulo](azar)
         if not iguales(lo_que_hace(debido, mirar), lo_que_hace(suyo, mirar)):
             return False
@@ -451,9 +451,27 @@ def test_hay_un_arnes_por_pieza():
 @pytest.mark.parametrize("titulo", TITULOS)
 def test_la_solucion_no_se_detiene_con_lo_que_se_prueba(titulo):
     modulo, azar = hoja.cargar(SOLUCION), random.Random(1605)
-    for _ in range(20):
+    for _ in range(10):
         ARNESES[titulo](azar)(modulo)
-    assert es_equivalente(titulo, SOLUCION)
+    assert es_equivalente(titulo, SOLUCION, casos=10)
+
+
+@pytest.mark.parametrize(
+    ("titulo", "bien", "mal"),
+    [
+        ("Entrada", '== "learned"', '<= "learned"'),
+        ("FeedForward", "4 * forma", "forma.n_head * forma"),
+        ("LayerNorm", "(varianza + self.epsilon).sqrt()", "(varianza.sqrt() - self.epsilon)"),
+        ("entrenar", "len(ids) - ventana", "len(ids) - ventana - 1"),
+        ("generar", "len(ids)", "len(comienzo)"),
+    ],
+)
+def test_lo_que_da_otra_cosa_no_es_equivalente(titulo, bien, mal):
+    nombre = POR_TITULO[titulo].nombre
+    escrito = hoja.leer(SOLUCION, nombre)
+    assert bien in escrito
+    mala = hoja.poner(SOLUCION, nombre, escrito.replace(bien, mal))
+    assert not es_equivalente(titulo, mala)
 
 
 def pasa(titulo: str, modulo: ModuleType, escrito: str) -> bool:

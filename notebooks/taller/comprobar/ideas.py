@@ -307,6 +307,14 @@ ERRORES: dict[str, tuple[tuple, ...]] = {
             ("self.feed_forward(self.norm2(x))", "self.norm2(self.feed_forward(x))"),
         ),
         (
+            "normaliza lo que entra, y después ya no hay original al que sumar",
+            (ESCUCHAR, "x = self.norm1(x)\n        x = x + self.attention(x)"),
+        ),
+        (
+            "normaliza con norm2 también delante de la atención",
+            (ESCUCHAR, ESCUCHAR.replace("norm1", "norm2")),
+        ),
+        (
             "normaliza con norm1 también delante de la feed-forward",
             ("self.norm2(x)", "self.norm1(x)"),
         ),
@@ -579,6 +587,7 @@ ERRORES: dict[str, tuple[tuple, ...]] = {
         ("eleva 10000 a 4j / D, debería a 2j / D", (EXPONENTE, f"{EXPONENTE} * 2")),
     ),
     "igualar": (
+        ("da lo que recibe, sin igualar nada", (IGUALADO, "x")),
         (
             "resta la media, y RMSNorm no la resta",
             (IGUALADO, "F.layer_norm(x, x.shape[-1:], eps=1e-6)"),

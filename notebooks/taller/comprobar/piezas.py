@@ -681,18 +681,18 @@ def _entrenar(
         )
         leidas.append(entradas[0])
 
-    modelo = nn.Embedding(LETRAS, LETRAS, _weight=tabla.clone())
+    modelo = nn.Sequential(nn.Embedding(LETRAS, LETRAS, _weight=tabla.clone()))
     modelo.register_forward_pre_hook(apuntar)
     leidas.clear()
     torch.manual_seed(1605)
-    perdidas = m.entrenar(modelo, ids.clone(), **medidas)
+    perdidas = m.entrenar(modelo, ids.clone(), *medidas.values())
     assert isinstance(perdidas, list), "no devuelve la lista de las pérdidas"
     assert len(perdidas) == medidas["pasos"] == len(leidas), (
         f"lee {len(leidas)} lotes y devuelve {len(perdidas)} pérdidas, y son {medidas['pasos']} pasos"
     )
     assert all(isinstance(p, float) for p in perdidas), "las pérdidas no son números: .item()"
     _empiezan_al_azar(torch.stack(leidas), ids, **medidas)
-    return [torch.tensor(perdidas), modelo.weight.detach()]
+    return [torch.tensor(perdidas), modelo[0].weight.detach()]
 
 
 def _empiezan_al_azar(leidas: Tensor, ids: Tensor, ventana: int, pasos: int, **_: float) -> None:
@@ -706,7 +706,7 @@ def _empiezan_al_azar(leidas: Tensor, ids: Tensor, ventana: int, pasos: int, **_
         "toma letras que no van seguidas en el texto"
     )
     assert (comienzos < sitios).all(), "lee una ventana a cuya última letra no sigue ninguna"
-    if pasos < 100:
+    if pasos < 100:  # son pocos para saber si van al azar
         return
     for cuando, unas, otras in (
         ("en el mismo lote", comienzos[:, :-1], comienzos[:, 1:]),
