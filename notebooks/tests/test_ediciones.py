@@ -444,6 +444,14 @@ def es_equivalente(titulo: str, texto: str, casos: int = CASOS) -> bool:
     return True
 
 
+def test_las_ediciones_son_cada_cambio_pequeno():
+    escrito = "def f(a, b, si=True):\n    c = a + 2\n    return g(b, c) if si else c"
+    salen = "\n".join(ediciones(escrito).values())
+    for uno in ("si=False", "a - 2", "2 + a", "a + 3", "b + 2", "g(c, b)", "g(b)", "return c\n"):
+        assert uno in salen, uno
+    assert not {escrito, ""} & set(ediciones(escrito).values())
+
+
 def test_hay_un_arnes_por_pieza():
     assert list(ARNESES) == TITULOS
 
