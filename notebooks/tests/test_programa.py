@@ -346,7 +346,7 @@ def test_con_una_hoja_que_no_se_puede_usar_todo_lo_presta_el_taller(texto, carpe
     plt.close("all")
 
 
-@pytest.mark.parametrize("uno", [c for c in curso.CAPITULOS if c.numero in "123456789"])
+@pytest.mark.parametrize("uno", [c for c in curso.CAPITULOS if c.numero in [*"123456789"]])
 def test_cada_capitulo_acaba_con_su_peldano(uno):
     celdas = nbformat.read(curso.CARPETA / uno.archivo, as_version=4).cells
     sitios = [i for i, celda in enumerate(celdas) if "mi_escalera.capitulo(" in celda.source]
