@@ -133,6 +133,7 @@ def _otras_constantes(nodo: ast.Constant) -> Iterator[Nodo]:
         yield ast.Constant(not valor)
     elif isinstance(valor, int | float):
         yield from map(ast.Constant, (valor + 1, valor - 1, 0, 2 * valor, valor / 2, -valor))
+        yield ast.parse("forma.n_head", mode="eval").body  # que en un ejemplo puede valer lo mismo
     elif isinstance(valor, str):
         yield from map(ast.Constant, ("", valor + "x"))
 
