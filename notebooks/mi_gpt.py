@@ -307,7 +307,8 @@ def generar(
 
     Con temperatura 0, siempre la más probable; con otra, se dividen por ella los logits y se sortea
     (torch.multinomial, con un torch.Generator que lleva la semilla). De lo escrito, el modelo lee
-    como mucho las modelo.forma.block_size últimas letras.
+    como mucho las modelo.forma.block_size últimas letras. Con otro tokenizador, una «letra» de estas
+    puede ser un trozo de varias: se cuentan los números de codificar, y no los caracteres.
     """
     raise NotImplementedError
 

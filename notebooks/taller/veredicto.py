@@ -11,6 +11,7 @@ from functools import lru_cache
 
 import hoja
 from buscar import busqueda, estructura
+from comprobar.ideas import sin_nombrar
 from comprobar.lista import (
     POR_TITULO,
     Pieza,
@@ -144,7 +145,7 @@ def _pasaria(pieza: Pieza, texto: str) -> Callable[[str], bool]:
         codigo = hoja.compilar(escrito)
         modulo.__dict__.pop(pieza.nombre, None)
         exec(codigo, modulo.__dict__)
-        with lo_mismo_cada_vez():
+        with lo_mismo_cada_vez(), sin_nombrar():
             pieza.comprobar(modulo)
         return True
 

@@ -98,7 +98,7 @@ ERRORES = (
     ),
     ("Tokenizador", "self.numero", "Tokenizador.numero", "con los caracteres « amor», se detiene"),
     ("Tokenizador", ", dtype=torch.long", "", "de «» codificar da números torch.float32"),
-    ("Tokenizador", "ids.tolist()", "ids.numeros()", "se detiene con AttributeError"),
+    ("Tokenizador", "ids.tolist()", "ids.numeros()", "pide `numeros` a algo que no lo tiene"),
     (
         "Tokenizador",
         "{letra: i for i, letra in enumerate(caracteres)}",
@@ -193,7 +193,7 @@ ERRORES = (
         "return pesos.detach() @ v, pesos",
         "en q.grad[1, 0] da",
     ),
-    ("Atencion", "leido.transpose(1, 2).reshape", "leido.transpose(1, 2).view", "usa reshape"),
+    ("Atencion", "leido.transpose(1, 2).reshape", "leido.transpose(1, 2).view", "reshape"),
     (
         "Atencion",
         "H = self.forma.n_head",
@@ -468,7 +468,7 @@ ERRORES = (
         "entrenar",
         "Adam(modelo.parameters()",
         "torch.optim.Adam(modelo.parameters()",
-        "Adam de PyTorch",
+        "debería dar",
     ),
     ("entrenar", "valor", "entropia_cruzada", "no llames así a una variable"),
     (
@@ -799,7 +799,7 @@ def test_lo_que_rompe_el_gradiente_se_dice_en_su_pieza():
 def test_lo_que_no_acaba_se_detiene_y_dice_donde(monkeypatch):
     monkeypatch.setattr(lista, "LIMITE", 0.5)
     sin_fin = "def igualar(x):\n    while True:\n        x = x + 1\n    return x\n"
-    mensaje = de_una_pieza("igualar", hoja.poner(SOLUCION, "igualar", sin_fin)).mensaje
+    mensaje = de_una_pieza("igualar", hoja.poner(SOLUCION, "igualar", sin_fin)).mensaje()
     assert mensaje.que.startswith("no ha acabado en un minuto") and mensaje.linea in (2, 3)
 
 

@@ -514,7 +514,7 @@ def test_what_is_wrong_is_said_with_its_line_and_how_to_try_ones_own(
     pieza("igualar")
     first, *told, last = capsys.readouterr().out.splitlines()
     assert first == "· igualar no pasa la comprobación. Se usa la solución."
-    assert f"  {why}" in "\n".join(told) and "  línea 2: «" in "\n".join(told)
+    assert why in "\n".join(told) and "  línea 2: «" in "\n".join(told)
     assert last == (
         "  (Desde aquí `igualar` es la de la solución. Para probar la tuya: ejecuta otra vez su celda.)"
     )

@@ -356,7 +356,8 @@ def _de_la_solucion(suyo: Programa, debido: Programa) -> Iterator[Edicion]:
     for nodo in suyo.expresiones:
         viejo = escrita(nodo)
         for (limpio, uso), buena in donantes.items():
-            coste = MOVER if uso is ast.Store else _lo_que_va(viejo, limpio)
+            es_fija = isinstance(nodo, ast.Constant) and isinstance(buena, ast.Attribute)
+            coste = MOVER if uso is ast.Store or es_fija else _lo_que_va(viejo, limpio)
             if uso is not _uso(nodo) or limpio == viejo or coste is None:
                 continue
             for nuevo in _con_sus_nombres(buena, suyo, debido):

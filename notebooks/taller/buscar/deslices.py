@@ -211,6 +211,7 @@ def _otras_llamadas(nodo: ast.Call) -> Iterator[ast.AST]:
         (nodo, "keepdim", ast.Constant(True)),
         (con_eje, "keepdim", ast.Constant(True)),
         (nodo, "dtype", ast.parse("torch.long", mode="eval").body),
+        (nodo, "unbiased", ast.Constant(False)),
     ):
         yield con(uno, ("keywords",), [*uno.keywords, ast.keyword(nombre, valor)])
 

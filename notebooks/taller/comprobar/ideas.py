@@ -4,7 +4,8 @@ Cuando una pieza no da lo que debe, se compara lo que da con lo que da la soluci
 si es lo mismo, la frase va delante del valor con que protesta la comprobación.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import cache
 from types import ModuleType
 
@@ -516,10 +517,6 @@ ERRORES: dict[str, tuple[tuple, ...]] = {
                 "        optimizador = Adam(modelo.parameters(), tasa)\n        comienzos",
             ),
         ),
-        (
-            "mueve los parámetros con el Adam de PyTorch, y no con el tuyo",
-            ("Adam(modelo", "torch.optim.Adam(modelo"),
-        ),
         (DOS_SOFTMAX, (ENTRENAR, "modelo(trozos[:, :-1]).softmax(-1), trozos[:, 1:]")),
         (
             "hace adivinar a cada letra ella misma: los objetivos van una letra por delante",
@@ -667,11 +664,26 @@ def con_el_error(nombre: str, *cambios: Cambio) -> ModuleType:
     return hoja.cargar(hoja.poner(solucion, nombre, escrito))
 
 
+_se_calla: list[bool] = []
+
+
+@contextmanager
+def sin_nombrar() -> Iterator[None]:
+    """Comprobar solo si pasa: quien busca prueba cientos de programas, y no dice nada de ellos."""
+    _se_calla.append(True)
+    try:
+        yield
+    finally:
+        _se_calla.pop()
+
+
 def nombrar(nombre: str, dadas: list[Tensor], dar: Callable[[ModuleType], list[Tensor]]) -> str:
     """Dar la frase del error que da lo mismo que lo dado; si no es ninguno, nada.
 
     `dar` hace con un módulo, que es la solución con un error, lo mismo que dio `dadas`.
     """
+    if _se_calla:
+        return ""
     for titulo, errores in ERRORES.items():
         if titulo.partition(",")[0] == nombre:
             for frase, *cambios in errores:

@@ -290,6 +290,14 @@ FRASES = (
         r"(?:list|tuple|string) index out of range",
         r"pide un lugar que no hay: se cuentan desde 0",
     ),
+    (
+        r"probability tensor contains",
+        r"sortea con p que no lo son: ¿divide entre 0, o falta la softmax?",
+    ),
+    (
+        r"stack expects each tensor to be equal size",
+        r"torch.stack une tensores de la misma forma, y uno es más corto: ¿se sale del final?",
+    ),
     (r"division by zero", r"divide entre 0"),
     (r"unsupported operand.*'NoneType'", r"hace una cuenta con None"),
     (r"'NoneType' object", r"usa algo que es None: ¿falta un return?"),
@@ -324,7 +332,7 @@ FRASES = (
     (r"KeyError: (.*)", r"busca \1, que no está"),
     (
         r"view size is not compatible",
-        r"view no puede con ese orden de ejes: ¿falta transpose antes, o va reshape?",
+        r"view no puede: los números no están seguidos en la memoria; ¿falta antes un transpose? Si no, reshape",
     ),
     (
         r"does not require grad and does not have a grad_fn",
