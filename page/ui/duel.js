@@ -1,6 +1,7 @@
-// The duel: two passages begin with the same words; one is the book's, one the model's. A page of what
+// The duel: two passages have the same beginning; one is the book's, one the model's. A page of what
 // somebody taught opens on it.
 
+import { beginningOf, canBeToldApart, lettersToWrite, shownOf } from '../engine/duel.js';
 import { writtenAfter } from '../engine/writer.js';
 import { app } from './app.js';
 import { $, element, hint } from './elements.js';
@@ -11,15 +12,14 @@ import { newSeed } from './write.js';
 
 const ROUNDS = 10;
 const TAUGHT_ROUNDS = 5;
+const LEAST = 2; // passages: the game has one of them
 const LEAST_TAUGHT = 3; // with fewer, a page of what somebody taught opens on its text
-const DUEL_LETTERS = 120; // of each passage, about
-const FIRST_WORDS = /^(?:\S+\s+){3}/; // with which both begin
 
 /**
- * How many rounds were played, in how many the book's passage was found, and how many there ever were;
- * seed: of the first rival, another one at each visit.
+ * How many rounds were played, of how many, in how many the book's passage was found, and how many rivals
+ * there ever were; seed: of the first rival, another one at each visit.
  */
-export const duel = { played: 0, right: 0, ever: 0, seed: newSeed(), isBusy: false };
+export const duel = { played: 0, all: 0, right: 0, ever: 0, seed: newSeed(), isBusy: false };
 
 /** Returns what the duel says: on a page of what somebody taught, of a person and a model. */
 function sayInDuel(key, values = {}) {
@@ -33,39 +33,43 @@ function duelName() {
   return sayInDuel(isOfCervantes ? 'cervantes_or_sancho' : 'book_or_sancho');
 }
 
-function roundsToPlay() {
-  const { taught, passages } = app.facts;
-  return Math.min(taught ? TAUGHT_ROUNDS : ROUNDS, passages.length);
-}
-
-/** Returns a passage as it is shown: on one line, as many whole words as there is room for. */
-function shortened(text) {
-  const whole = text.slice(0, DUEL_LETTERS).replace(/\s+\S*$/, '');
-  return `${whole.replace(/\s+/g, ' ')} …`;
-}
-
-/** Returns what the model makes of the text before a passage and of its first words. */
+/** Returns what the model makes of the text before a passage and of its beginning. */
 async function rivalOf([before, passage]) {
-  const [start] = FIRST_WORDS.exec(passage) ?? [''];
+  const start = beginningOf(passage);
   const { ids } = app.vocabulary.encode(before + start);
-  const letters = Math.min(DUEL_LETTERS, passage.length) - start.length; // a longer one would be known by that
-  const written = await writtenAfter(ids, letters, app.model, app.facts.sampling, duel.seed + duel.ever++);
+  const seed = duel.seed + duel.ever++;
+  const written = await writtenAfter(ids, lettersToWrite(passage), app.model, app.facts.sampling, seed);
   return start + app.vocabulary.decode(written);
+}
+
+/** Resolves to a passage and its rival as they are shown; to null where the model writes all of them alike. */
+async function nextPair() {
+  for (let left = app.deck.sizeFor('duel'); left; left--) {
+    const both = app.facts.passages[app.deck.draw('duel')];
+    const pair = [both[1], await rivalOf(both)].map(shownOf);
+    if (canBeToldApart(...pair)) return pair;
+  }
+  return null;
 }
 
 /** Shows two passages to choose from; resolves when both are there. */
 export async function playRound() {
-  if (duel.played === roundsToPlay()) duel.played = duel.right = 0;
+  if (duel.played === duel.all) {
+    const most = app.facts.taught ? TAUGHT_ROUNDS : ROUNDS;
+    Object.assign(duel, { played: 0, right: 0, all: Math.min(most, app.deck.sizeFor('duel')) });
+  }
   const isAsked = document.activeElement === $('ronda');
   duel.isBusy = $('ronda').hidden = $('duelo-final').hidden = true;
   $('fallo').textContent = say('sancho_writes');
-  const both = app.facts.passages[duel.ever % app.facts.passages.length];
-  const pair = [choiceOf(both[1], true), choiceOf(await rivalOf(both), false)];
+  const shown = await nextPair();
+  duel.isBusy = false;
+  $('pareja').replaceChildren();
+  if (!shown) return void ($('fallo').textContent = say('all_alike'));
+  const pair = shown.map((text, n) => choiceOf(text, n === 0));
   if (Math.random() < 0.5) pair.reverse();
   $('pareja').replaceChildren(...pair);
   if (isAsked) pair[0].focus({ preventScroll: true }); // the button that was pressed is gone
-  $('fallo').textContent = sayInDuel('which_is_real', { round: duel.played + 1, all: roundsToPlay() });
-  duel.isBusy = false;
+  $('fallo').textContent = sayInDuel('which_is_real', { round: duel.played + 1, all: duel.all });
 }
 
 /** Returns a button with one of the two; what follows from its text is whose it is. */
@@ -75,7 +79,7 @@ function choiceOf(text, isReal) {
     decide(isReal);
   };
   const whose = element('b', { hidden: true }, sayInDuel(isReal ? 'of_the_book' : 'of_sancho'));
-  return element('button', { type: 'button', onclick: press }, `${shortened(text)} `, whose);
+  return element('button', { type: 'button', onclick: press }, `${text} … `, whose);
 }
 
 function decide(isRight) {
@@ -86,7 +90,7 @@ function decide(isRight) {
     button.lastChild.hidden = false;
   }
   const score = say('n_of', { n: duel.right, all: duel.played });
-  const isOver = duel.played === roundsToPlay();
+  const isOver = duel.played === duel.all;
   const soFar = say(isOver ? 'you_found' : 'found_so_far', { score });
   $('fallo').textContent = `${say(isRight ? 'was_right' : 'was_wrong')} ${soFar}.`;
   $('ronda').textContent = say(isOver ? 'play_again' : 'next_round');
@@ -100,12 +104,12 @@ function decide(isRight) {
 /** Opens the duel; on a page of what somebody taught, before all else. */
 export function openDuel() {
   const { taught, passages } = app.facts;
-  if (taught && passages.length < LEAST_TAUGHT) {
-    const why = say('few_rounds', { n: passages.length, least: LEAST_TAUGHT });
-    $('lema').after(hint(why));
+  const least = taught ? LEAST_TAUGHT : LEAST;
+  if (passages.length < least) {
+    const why = say('few_rounds', { n: passages.length, least });
+    if (taught || passages.length) $('lema').after(hint(why));
     return;
   }
-  if (!passages.length) return;
   const link = document.querySelector('[href="#duelo"]');
   $('duelo').hidden = link.hidden = false;
   if (taught) {

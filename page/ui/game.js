@@ -16,6 +16,7 @@ import { TINTS } from './write.js';
 
 const SCORED = 30; // letters from which there is a score
 const BOUNDED = 100; // letters from which the bounds say something
+const KEPT_FOR_DUEL = 5; // passages
 const RECENT = 8; // letters in the table of the last ones
 const KEY_ROWS = ['qwertyuiop', 'asdfghjklñ', 'zxcvbnm'];
 
@@ -58,6 +59,8 @@ function entropyBounds(tries) {
 const atOnce = (tries) => tries.filter((n) => n === 1).length;
 
 // --- playing --------------------------------------------------------------------------------
+
+const drawGame = () => newGame(app.deck.draw('game', KEPT_FOR_DUEL));
 
 function newGame(number) {
   const { passages } = app.facts;
@@ -254,12 +257,13 @@ function typeKey(event) {
   guess(keyOf(key));
 }
 
-/** Opens the passage that the address names: #game=3. */
+/** Opens the passage that the address names, as #game=3; returns whether it names one. */
 export function openLinkedGame() {
   const number = Number(new URLSearchParams(location.hash.slice(1)).get('game')) - 1;
-  if (!app.facts.passages[number]) return;
-  newGame(number);
+  if (!app.facts.passages[number]) return false;
+  newGame(app.deck.take('game', number));
   goToGame();
+  return true;
 }
 
 /** Shows the game, where whoever types guesses at once. */
@@ -279,10 +283,9 @@ export function openGame() {
   });
   $('juego').addEventListener('keydown', typeKey);
   $('otro-pasaje').addEventListener('click', () => {
-    newGame((board.game.number + 1) % passages.length);
+    drawGame();
     $('pasaje').focus();
   });
   $('copiar').addEventListener('click', () => copyFrom('cuenta', 'copiado'));
-  newGame(0);
-  openLinkedGame();
+  if (!openLinkedGame()) drawGame();
 }

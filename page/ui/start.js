@@ -2,6 +2,7 @@
 
 import { inflate } from '../engine/base64.js';
 import { breather } from '../engine/breather.js';
+import { Deck } from '../engine/deck.js';
 import { GPT, Reader } from '../engine/model.js';
 import { comparison } from '../engine/proof.js';
 import { namedWeights } from '../engine/unpack.js';
@@ -46,6 +47,7 @@ async function openPage() {
   app.comparison = comparison(app.model, proof);
   for (let slice = 0; slice < COMPARED_FIRST; slice++) app.comparison.next();
   app.vocabulary = new Vocabulary(characters, nearest);
+  app.deck = new Deck(app.facts.passages.length);
   openWriting({
     ask: askLetter,
     tap: tapLetter,

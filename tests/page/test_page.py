@@ -455,6 +455,9 @@ def tab(visit, mini) -> Tab:
     return visit(mini, "float16", links=LINKS)
 
 
+PASSAGES = [("un lugar ", "de la mancha " * 9)] * 2
+"""One for each game."""
+
 FAST = "mini"
 SLOW = [pytest.param(name, marks=pytest.mark.slow) for name in FAMILIES if name != FAST]
 of_each_family = pytest.mark.parametrize("family", [FAST, *SLOW])
@@ -971,11 +974,14 @@ def test_the_books_passage_is_found_beside_one_that_the_model_writes(visit):
     saved, before = small_checkpoint(), "Era un lugar. "
     passages = [(before, f"Un{c} en el lugar " + "de la mancha, " * 9) for c in "abcdefghijklm"]
     tab = visit(saved, passages=passages)
-    first = tab.js("duel.seed")
+    first = tab.js("[duel.seed, ...app.deck.left]")
     tab.again()
-    assert tab.js("duel.seed") != first  # the rivals of a visit are others
+    there = tab.js("[duel.seed, ...app.deck.left]")
+    assert there[0] != first[0] and there[1:] != first[1:]  # each visit has its own
     tab.js("(duel.seed = 1605)")
-    for n, (_, passage) in enumerate(passages[:10]):
+    order = tab.js("[board.game.number, ...Array.from(app.deck.left).reverse()]")
+    assert sorted(order) == [*range(13)]
+    for n, (_, passage) in enumerate(passages[number] for number in order[1:11]):
         tab.press("#ronda")
         assert (tab.shown("#ronda"), tab.js("document.activeElement.parentNode.id")) == (
             "",
@@ -983,9 +989,10 @@ def test_the_books_passage_is_found_beside_one_that_the_model_writes(visit):
         )
         start = passage[: passage.index("lugar")]
         rival = written(saved, before + start, 120 - len(start), 1605 + n).removeprefix(before)
-        both = {" ".join(re.sub(r"\s+\S*\Z", "", text[:120]).split()) for text in (passage, rival)}
-        shown = [text.partition(" …")[0] for text in tab.texts("#pareja button")]
-        assert {" ".join(text.split()) for text in shown} == both
+        shown = [text.partition(" … ")[0] for text in tab.texts("#pareja button")]
+        assert {" ".join(passage.split())[:80], " ".join(rival.split())[:80]} == {
+            text[:80] for text in shown
+        }
         place = 1 + ["de la mancha, de la" in text for text in shown].index(n > 0)
         tab.press(f"#pareja button:nth-child({place})")
         assert tab.all("#pareja button", "(b) => b.ariaPressed")[place - 1] == "true"
@@ -994,6 +1001,18 @@ def test_the_books_passage_is_found_beside_one_that_the_model_writes(visit):
     assert tab.shown("#fallo").startswith(right) and found in tab.shown("#fallo")
     score = tab.find("#cuenta-duelo").get_attribute("value")
     assert score == words_of("duel_score", duel=words_of("book_or_sancho"), score=found)
+
+
+def test_where_the_model_writes_the_passages_themselves_the_page_says_so(visit):
+    """A table that was learned by heart; and one passage alone is that of the other game."""
+    table = "".join(f"2026-01-{day},Madrid,30.1,14.5\n" for day in range(10, 15))
+    tab = visit(small_checkpoint(), passages=[("", table)] * 3)
+    tab.js("(canBeToldApart = () => false)")
+    tab.press("#ronda")
+    assert (tab.shown("#fallo"), tab.texts("#pareja *")) == (words_of("all_alike"), [])
+    tab = visit(small_checkpoint(), passages=[("", table)])
+    assert words_of("few_rounds", n=1, least=2) in tab.shown("header")
+    assert tab.shown("#duelo") == tab.shown("nav [href='#duelo']") == ""
 
 
 def test_what_is_switched_off_adds_nothing(visit):
@@ -1061,8 +1080,7 @@ COVERED = """(node) => {
 
 def test_nothing_covers_a_control_at_any_width(visit, mini):
     for language in ("es", "en"):
-        passages = [("un lugar ", "de la mancha " * 9)]
-        tab = visit(mini, address=f"?lang={language}", passages=passages)
+        tab = visit(mini, address=f"?lang={language}", passages=PASSAGES)
         for width in range(320, 1601, 80):
             tab.show_as(width, reduced_motion="reduce")
             covered = [node for node in tab.all(CONTROLS, COVERED) if node]
@@ -1081,7 +1099,7 @@ def test_everybody_can_use_it_in_english_too(visit, width, scheme):
         address="?lang=en" * is_english,
         text=("x", np.arange(40) % 9),
         metrics=[{"step": n, "train_loss": 3 - n / 9, "val_loss": 3 - n / 10} for n in range(5)],
-        passages=[("un lugar ", "de la mancha " * 9)],
+        passages=PASSAGES,
     )
     tab.show_as(width, reduced_motion="reduce", color_scheme="light")
     tab.press(*["#tema"] * (scheme == "dark"))
@@ -1184,8 +1202,7 @@ def test_a_lesson_shows_what_it_writes_and_how_it_is_stopped(lesson, width, heig
 
 @pytest.mark.parametrize("size", [(740, 360), (360, 740)])
 def test_on_a_phone_the_text_is_seen_at_once_and_fingers_find_all(visit, mini, size):
-    passages = [("un lugar ", "de la mancha " * 9)]
-    tab = visit(mini, "float16", passages=passages)
+    tab = visit(mini, "float16", passages=PASSAGES)
     phone = dict(zip(("width", "height"), size, strict=True), deviceScaleFactor=0, mobile=True)
     tab.driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", phone)
     finger = {"enabled": True, "maxTouchPoints": 5}

@@ -21,6 +21,7 @@ from test_page import (
     AXE,
     FACTS,
     LESSON,
+    PASSAGES,
     PASTED,
     STRINGS,
     Tab,
@@ -755,12 +756,13 @@ def test_a_sent_page_opens_on_its_game_and_leads_on(lesson, tmp_path):
     assert lesson.js(first) == "duelo"
     assert lesson.shown("#duelo-titulo") == words_of("taught_book_or_sancho", name="Ana")
     passages = lesson.js("app.facts.passages")
+    order = lesson.js("app.deck.drawn.duel.concat(Array.from(app.deck.left).reverse())")
     unread = LESSON[len(LESSON) - len(LESSON) // 10 :]
     for n in range(5):
         assert lesson.shown("#fallo").startswith(
             words_of("taught_which_is_real", round=n + 1, all=5, name="Ana")
         )
-        before, passage = passages[n]
+        before, passage = passages[order[n]]
         assert before + passage in unread
         whose = lesson.texts("#pareja b")
         place = whose.index(words_of("taught_of_the_book", name="Ana"))
@@ -898,9 +900,8 @@ def test_a_lesson_is_not_broken_off_unasked(lesson):
 
 def test_a_page_that_a_browser_has_saved_is_the_page(visit, mini, tmp_path):
     """What the scripts have added to it is not added once more."""
-    passages = [("un lugar ", "de la mancha " * 9)]
     tab = visit(
-        mini, "float16", passages=passages, metrics=[{"step": n, "val_loss": 3 - n} for n in (1, 2)]
+        mini, "float16", passages=PASSAGES, metrics=[{"step": n, "val_loss": 3 - n} for n in (1, 2)]
     )
     nodes = "(node) => node.tagName + node.id + node.hidden + (node.disabled ?? '')"
     count, first = tab.all("body *", nodes), tab.text
