@@ -59,12 +59,20 @@ function openSheet() {
 /** Reads up to a letter and shows the moment before it was written. */
 async function showLetter(i) {
   const request = ++asking.request;
-  if (i === null || i === undefined || i >= story.ids.length) return;
+  if (i === null || i === undefined || i >= story.ids.length) return showNone();
   const moment = await momentBefore(i, () => request === asking.request);
   if (request !== asking.request) return;
   if (!moment && i > 0) return;
   asking.moment = moment;
   showPlace(i);
+  showMoment();
+}
+
+/** Shows that no letter is chosen: one of another text is nothing of this one. */
+function showNone() {
+  asking.moment = null;
+  $('lugar').classList.add('idle');
+  $('lugar').textContent = say('none_chosen');
   showMoment();
 }
 

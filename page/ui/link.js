@@ -58,7 +58,7 @@ export function openAddress() {
     field.dispatchEvent(new Event('input', { bubbles: true }));
   }
   const { ids, unknown } = nearestIds($('inicio').value);
-  newStory(startIds(ids));
+  newStory(startIds(ids), $('inicio').value);
   if (unknown.length) offerKnown(unknown);
   const number = (name) => Math.floor(Number(asked.get(name))) || 0;
   const letters = Math.min(number('letras'), $('cuantas').max);

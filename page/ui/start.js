@@ -172,7 +172,7 @@ function heedAddress() {
 function writeFirst() {
   const asked = openAddress();
   if (asked) return asked;
-  newStory(startIds(app.vocabulary.encode(app.facts.start).ids));
+  newStory(startIds(app.vocabulary.encode(app.facts.start).ids), app.facts.start);
   const [least, most] = FIRST_TEXT;
   return goOn((n) => n >= most || (n >= least && sentenceEnded()));
 }

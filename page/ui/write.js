@@ -7,6 +7,7 @@ import { app, characterOf } from './app.js';
 import { CONTROLS, Controls, optionsInWords } from './controls.js';
 import { $, element } from './elements.js';
 import { Letters } from './letters.js';
+import { branchOf, givenText, Texts } from './texts.js';
 import { quoted, say, spoken } from './words.js';
 
 const LONGEST_START = 3000; // letters of the start that are shown; the model reads fewer
@@ -19,18 +20,15 @@ const BEGINNINGS = ['En un lugar de la Mancha', 'Había una vez', 'La inteligenc
 export const TINTS = [1, 2, 4, 6, 9]; // bits from which a letter has a deeper tint
 
 /**
- * The text on show: its ids, where the context began from which each of them came, and the chosen
- * letter; readers: what was read of it, by where that began. tell: whom it tells what happens, as
- * start.js says.
+ * The text on show, as texts.js has it, and who writes and reads it; readers: what was read of it, by
+ * where that began; said: what its writing took. tell: whom it tells what happens, as start.js says.
  */
 export const story = {
-  ids: [],
-  starts: [],
-  chosen: null,
+  ...givenText([], [], ''),
   version: 0,
   writer: null,
   running: false,
-  past: [],
+  texts: new Texts(),
   offered: null, // the seed that was taken last for another text
   tell: null,
 };
@@ -114,8 +112,7 @@ export function describeUnknown(unknown) {
 
 /** Begins to write after what the model knows of a text. */
 function beginWith(text) {
-  $('desconocidas').hidden = true;
-  newStory(startIds(app.vocabulary.encode(text).ids));
+  newStory(startIds(app.vocabulary.encode(text).ids), $('inicio').value);
   goOn();
 }
 
@@ -125,29 +122,50 @@ export function settingsInLink() {
   return new URLSearchParams([...values, ['semilla', seed()]]).toString();
 }
 
-/** Puts another text on show; the one before can be had back. */
-export function newStory(ids) {
-  stopWriting();
-  const { ids: before, starts: startsBefore, chosen, given, settings } = story;
-  if (before.length) story.past.push({ ids: before, starts: startsBefore, chosen, given, settings });
-  story.chosen = null;
+/** Puts another text on show, to be written on; start: what was typed for it. */
+export function newStory(ids, start) {
   const B = app.model.config.block_size;
   const cut = shownStart(ids);
   const first = Math.max(0, cut.length - B);
   // What came before the model's context was never read by it; it gets contexts of its own.
   const starts = cut.map((_, i) => (i > first ? first : Math.max(0, Math.floor((i - 1) / B) * B)));
-  showStory(cut, starts);
+  openText(givenText(cut, starts, start), null);
 }
 
-function showStory(ids, starts) {
-  Object.assign(story, { ids: ids.slice(), starts: starts.slice(), writer: null });
-  // For a link: how many letters were given, how others were written (null: in several ways).
-  Object.assign(story, { readers: new Map(), given: ids.length, settings: undefined });
+/** Puts a text on show; the others of the visit can be had back. */
+function openText(text, typed) {
+  leaveText(typed);
+  story.texts.add(text);
+  showText();
+}
+
+/** Puts away what belongs to the text on show; typed: a start that was typed beside it and not begun with. */
+function leaveText(typed) {
+  stopWriting();
+  story.run = null;
+  const { texts, ids, starts, tints, start, given, settings, chosen, said } = story;
+  if (texts.shown) Object.assign(texts.shown, { ids, starts, tints, start, given, settings, chosen, said, typed });
+}
+
+/** Shows the text whose turn it is, and lets field, status and panel speak of it. */
+function showText() {
+  const { shown } = story.texts;
+  Object.assign(story, shown, { writer: null, readers: new Map() });
   story.version++;
   story.letters.clear();
-  story.letters.add(ids.map(characterOf));
+  addLetters();
   $('texto').scrollTop = $('texto').scrollHeight;
-  $('volver').hidden = !story.past.length;
+  $('desconocidas').hidden = true;
+  putInField(shown.typed ?? shown.start);
+  $('estado').textContent = shown.said;
+  story.tell.choose(shown.chosen);
+}
+
+function putInField(text) {
+  const field = $('inicio');
+  if (field.value === text) return; // no letters are offered to who has pressed Enter
+  field.value = text;
+  field.dispatchEvent(new Event('input', { bubbles: true }));
 }
 
 /** Keeps what was read from a place on, so that letters there can be asked without reading anew. */
@@ -175,24 +193,21 @@ export async function goOn(isEnough = (n) => n >= wantedLetters(), letter = null
   const run = (story.run = {});
   story.running = true;
   showRunning();
-  story.writer = story.writer || new Writer(app.model, story.ids, story.controls.options, seed());
+  if (!story.writer) {
+    if (story.settings !== undefined) story.settings = null; // two writers draw other letters than one
+    story.writer = new Writer(app.model, story.ids, story.controls.options, seed());
+  }
   const breath = breather();
   const began = performance.now();
   const isMine = () => story.running && story.run === run;
   let written = 0;
-  let fresh = [];
   let doubt = { bits: -1, at: story.ids.length - 1 };
   const flush = () => {
-    addWritten(fresh);
-    fresh = [];
-    $('estado').textContent = paceInWords(written, began);
+    addWritten();
+    sayOfText(paceInWords(written, began));
   };
   while (isMine() && !isEnough(written)) {
-    const one = writeOne();
-    if (one !== null) {
-      fresh.push(one);
-      if (written++ < OPENING) doubt = moreDoubtful(doubt);
-    }
+    if (writeOne() && written++ < OPENING) doubt = moreDoubtful(doubt);
     await breath(flush);
   }
   if (story.run !== run) return;
@@ -200,10 +215,10 @@ export async function goOn(isEnough = (n) => n >= wantedLetters(), letter = null
   story.running = false;
   showRunning();
   story.tell.rest();
-  if (story.chosen !== null) return;
+  if (story.chosen !== null && story.chosen !== letter) return;
   $('texto').scrollTop = 0; // who followed it to its end reads it from its beginning
   if (letter !== null) return story.tell.choose(Math.min(letter, story.ids.length - 1));
-  if (written && $('preguntas').offsetWidth) $('estado').textContent = say('pace_and_doubt', { pace: $('estado').textContent });
+  if (written && $('preguntas').offsetWidth) sayOfText(say('pace_and_doubt', { pace: story.said }));
   return story.tell.choose(doubt.at);
 }
 
@@ -214,7 +229,12 @@ function moreDoubtful(doubt) {
   return bits > doubt.bits ? { bits, at: story.ids.length - 1 } : doubt;
 }
 
-/** Takes one step; returns the letter that came of it and its tint, by its surprise, or null. */
+/** Says how the text on show was written. */
+function sayOfText(words) {
+  story.said = $('estado').textContent = words;
+}
+
+/** Takes one step; returns whether a letter came of it. Its tint tells its surprise. */
 function writeOne() {
   const { writer } = story;
   writer.options = story.controls.options;
@@ -223,18 +243,27 @@ function writeOne() {
   const start = story.ids.length - writer.context.length;
   keepReader(start, writer.reader);
   const id = writer.step();
-  if (id === null) return null;
+  if (id === null) return false;
   story.ids.push(id);
   story.starts.push(start);
-  const bits = bitsOf(softmax(writer.logits)[id]);
-  return { character: characterOf(id), tint: `tint${tintOf(bits)}` };
+  story.tints.push(tintOf(bitsOf(softmax(writer.logits)[id])));
+  return true;
 }
 
-function addWritten(fresh) {
+/** Shows the letters that are not shown yet: those that were given bold, those that were written in their tint. */
+function addLetters() {
+  const { letters, ids, tints } = story;
+  const first = letters.length;
+  letters.add(ids.slice(first).map(characterOf), (span, i) => {
+    const tint = tints[first + i];
+    if (tint !== null) span.classList.add('written', `tint${tint}`);
+  });
+}
+
+function addWritten() {
   const box = $('texto');
   const atEnd = box.scrollHeight - box.scrollTop - box.clientHeight < 60;
-  const characters = fresh.map(({ character }) => character);
-  story.letters.add(characters, (span, i) => span.classList.add('written', fresh[i].tint));
+  addLetters();
   if (atEnd) box.scrollTop = box.scrollHeight;
 }
 
@@ -248,7 +277,10 @@ function showRunning() {
   showWhatIsBegun();
   $('seguir').disabled = story.running || !story.ids.length;
   $('enlace').disabled = !story.ids.length;
-  $('volver').hidden = !story.past.length;
+  const { texts } = story;
+  $('volver').hidden = $('avanzar').hidden = texts.all.length < 2;
+  $('volver').disabled = !texts.has(-1);
+  $('avanzar').disabled = !texts.has(1);
   // A screen reader is told the last figure, not each on the way.
   $('estado').setAttribute('aria-live', story.running ? 'off' : 'polite');
 }
@@ -264,21 +296,19 @@ function showWhatIsBegun() {
 /** Returns whether the page took the seed in its field itself. */
 const isNewSeed = () => $('semilla').value === String(story.offered);
 
-function goBack() {
-  stopWriting();
-  story.run = null;
-  const { ids, starts, chosen, given, settings } = story.past.pop();
-  showStory(ids, starts);
-  Object.assign(story, { given, settings });
+/** Returns a listener that shows the text so many places on; before, where that is negative. */
+const turner = (by) => () => {
+  leaveText($('inicio').value);
+  story.texts.go(by);
+  showText();
   showRunning();
   story.tell.rest();
-  story.tell.choose(chosen);
-}
+};
 
 /** Goes on from before letter i with another one in its place: ¿y si…? */
 export function whatIf(i, id) {
-  newStory([...story.ids.slice(0, i), id]);
-  goOn();
+  openText(branchOf(story, i, id), $('inicio').value);
+  goOn(undefined, i);
 }
 
 function showControls() {
@@ -329,7 +359,8 @@ export function openWriting(tell) {
   $('inicio').addEventListener('keydown', writeOnEnter);
   $('mandos').addEventListener('toggle', showOpened);
   $('seguir').addEventListener('click', () => goOn());
-  $('volver').addEventListener('click', goBack);
+  $('volver').addEventListener('click', turner(-1));
+  $('avanzar').addEventListener('click', turner(1));
   for (const id of CONTROLS) $(id).addEventListener('input', showControls);
   $('semilla').addEventListener('input', () => (story.writer = null));
   for (const id of [...CONTROLS, 'inicio']) $(id).addEventListener('input', showWhatIsBegun);

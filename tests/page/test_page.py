@@ -657,6 +657,55 @@ def test_writing_going_on_back_another_way_and_stopping(tab, mini):
     assert (tab.text, typed) == (text, "otra cosa")
 
 
+def test_back_and_forth_keep_all_texts_and_what_was_given_is_told_from_what_was_written(tab):
+    def shown() -> tuple:
+        rows = "(span) => [span.textContent, span.className.replace(/ ?chosen-letter/, '')]"
+        field = tab.find("#inicio").get_attribute("value")
+        place = tab.shown("#lugar mark")
+        return tab.all("#texto span", rows), tab.chosen, field, tab.shown("#estado"), place
+
+    def told(i: int) -> list[str]:
+        return tab.texts("#texto span:not(.written)")[i:]
+
+    first, n = shown(), len(page.START)
+    assert "".join(told(0)) == page.START
+    tab.fill(inicio="la mancha", cuantas=30)
+    tab.press("#escribir")
+    second = shown()
+    assert second[0] != first[0] and second[2] == "la mancha"
+    tab.press("#volver")
+    assert shown() == first
+    assert (tab.find("#volver").is_enabled(), tab.find("#avanzar").is_enabled()) == (False, True)
+    # Another letter: all before it is as it was, and it was given.
+    tab.press(f"#texto span:nth-child({n + 20})")
+    first = shown()
+    tab.press(".bars li:not(.drawn, .absent) button")
+    third = shown()
+    assert tab.chosen == n + 19  # it is the one that the panel shows
+    assert third[0][: n + 19] == first[0][: n + 19]
+    assert len(told(n)) == 1 and third[0][n + 19][1] == ""
+    assert third[2] == page.START and words_of("letters", n=30) in third[3]
+    tab.fill(inicio="un borrador")  # which is not lost either
+    for button, text in (
+        ("#volver", first),
+        ("#avanzar", (*third[:2], "un borrador", *third[3:])),
+        ("#avanzar", second),
+        ("#volver", (*third[:2], "un borrador", *third[3:])),
+    ):
+        tab.press(button)
+        assert shown() == text
+    # What is written on after coming back is no longer what a seed alone gives.
+    tab.press("#seguir", "#enlace")
+    assert len(tab.text) == len(third[0]) + 30
+    assert "letras=0&" in tab.js("location.hash")
+    tab.fill(cuantas=100_000)
+    tab.find("#escribir").click()
+    assert tab.shown("#lugar") == words_of("none_chosen")  # nothing of another text
+    tab.wait("document.getElementById('texto').children.length > 50")
+    tab.press("#volver", "#avanzar")
+    assert len(tab.text) > 50 and not tab.js("story.running")
+
+
 @pytest.mark.parametrize(("width", "height"), [(360, 740), (1280, 720), (1280, 900)])
 def test_the_text_begins_on_the_first_screen_and_stays_where_controls_open(tab, width, height):
     size = {"width": width, "height": height, "deviceScaleFactor": 0, "mobile": width < 500}
@@ -1035,9 +1084,11 @@ def test_what_is_switched_off_adds_nothing(visit):
         tab.press(f"#interruptores [value='{switch}']")
         see()
     tab.fill(inicio="la mancha", temperatura=0.5)  # what stands above is followed
-    for button in (".figure", "#escribir", "#volver"):
+    for button in (".figure", "#escribir"):
         tab.press(button)
         see("la mancha", temperature=0.5)
+    tab.press("#volver")
+    see(temperature=0.5)
     tab.press("#encender")
     assert tab.shown("#dos-modelos") == ""
     # The tab key reaches one switch of each block, the arrow keys the others.
