@@ -75,6 +75,8 @@ TITLES = {"quijote": "Don Quijote", "shakespeare": "Shakespeare"}
 SAMPLE = "apocrifo.txt"
 SAMPLE_NAME = "La campana sin lengua"
 """The title of its first part, by which the page calls it."""
+WITHOUT_SCRIPT = ".skip, nav, main, footer, #ajustes { display: none; }"
+"""The style of a preview, which runs no script: nothing is there that could be pressed."""
 START = "En un lugar de la Mancha"
 SEED = 1605
 
@@ -337,7 +339,8 @@ def assemble(facts: dict, weights: str) -> str:
     style = (UI / "style.css").read_text(encoding="utf-8")
     policy = (
         f"default-src 'none'; script-src {_hash(engine)} {_hash(script)} 'wasm-unsafe-eval'; "
-        f"worker-src blob:; style-src {_hash(style)}; base-uri 'none'; form-action 'none'"
+        f"worker-src blob:; style-src {_hash(style)} {_hash(WITHOUT_SCRIPT)}; "
+        "base-uri 'none'; form-action 'none'"
     )
     strings = json.loads((UI / "strings.json").read_text(encoding="utf-8"))
     # A < that is written as \\u003c neither ends the script nor opens a comment.
@@ -346,6 +349,8 @@ def assemble(facts: dict, weights: str) -> str:
         "policy": html.escape(policy, quote=False),
         "preview": PREVIEW.format(**facts["links"]) if facts["links"]["page"] else "",
         "style": style,
+        "without_script": WITHOUT_SCRIPT,
+        "no_script": html.escape(strings["no_script"][1]),
         "facts": data.replace("<", "\\u003c"),
         "weights": weights,
         "engine": engine,

@@ -77,7 +77,7 @@ def test_the_policy_allows_the_pages_own_script_and_style_alone(tmp_path):
     # A browser runs neither where its hash is another one.
     assert re.sub(r"'sha256-[^']*'", "HASH", policy) == (
         "default-src 'none'; script-src HASH HASH 'wasm-unsafe-eval'; worker-src blob:; "
-        "style-src HASH; base-uri 'none'; form-action 'none'"
+        "style-src HASH HASH; base-uri 'none'; form-action 'none'"
     )
     assert not re.search(r"https?://(?!www\.w3\.org/2000/svg)", text)
     # Weights too large for half precision are refused.
@@ -606,6 +606,23 @@ def test_what_a_browser_lacks_is_said_in_the_language_of_the_page(tab):
     assert words_of("no_worker") in tab.ready().shown("#ensena")
     without("DecompressionStream")
     tab.see("header + .notice", words_of("missing", names="DecompressionStream"))
+
+
+def test_a_preview_without_scripts_says_what_to_do_and_nothing_else(chromium, mini, tmp_path):
+    """Mails and phones show a page first without its scripts."""
+    path, tell = tmp_path / "página.html", chromium.driver.execute_cdp_cmd
+    page.write_page(mini, path, precision="float16")
+    try:
+        tell("Emulation.setScriptExecutionDisabled", {"value": True})
+        chromium.driver.get(path.as_uri())
+        nodes = tell("Accessibility.getFullAXTree", {})["nodes"]
+    finally:
+        tell("Emulation.setScriptExecutionDisabled", {"value": False})
+    seen = [(x["role"]["value"], x["name"]["value"]) for x in nodes if not x["ignored"]]
+    said = {name for role, name in seen if role == "StaticText"}
+    notices = {words_of("no_script"), words_of("no_script", 1)}
+    assert said == notices | {words_of("heading", name="Sancho"), words_of("motto")}
+    assert {role for role, _ in seen} & {"link", "button", "textbox", "progressbar"} == set()
 
 
 def test_writing_going_on_back_another_way_and_stopping(tab, mini):
