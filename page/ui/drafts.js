@@ -3,8 +3,10 @@
 
 import { app } from './app.js';
 import { $ } from './elements.js';
-import { fileName, filledPage, saveAs } from './save.js';
+import { filledPage, saveAs } from './save.js';
 import { lesson } from './teach.js';
+import { fileName } from './titles.js';
+import { pageTitle } from './words.js';
 
 const DRAFTS = ['inicio', 'cuantas', 'pegado', 'ajeno', 'tiempo', 'nombre'];
 
@@ -64,7 +66,8 @@ function thisPage(language, carried) {
 }
 
 function keepThisPage() {
-  saveAs(thisPage(document.documentElement.lang), fileName(app.facts.corpus, 'html'));
+  const { taught, corpus } = app.facts;
+  saveAs(thisPage(document.documentElement.lang), fileName(pageTitle(taught.name, corpus), 'html'));
   drafts.isSaved = true;
   showUnsaved();
 }

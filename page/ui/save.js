@@ -8,7 +8,8 @@ import { Vocabulary } from '../engine/vocabulary.js';
 import { writtenAfter } from '../engine/writer.js';
 import { app } from './app.js';
 import { $, element } from './elements.js';
-import { say } from './words.js';
+import { fileName } from './titles.js';
+import { pageTitle, say } from './words.js';
 
 const EXAMPLE = 300; // letters
 const COMPARED = 600; // letters, as many as are written at once; where half precision changes one of the first, a page has single precision
@@ -181,12 +182,6 @@ export async function openInTab(making) {
   }, 1000);
 }
 
-/** Returns the name of a file, of a title: without what some system does not take. */
-export function fileName(title, ending) {
-  const name = title.replace(/[\\/:*?"<>|\p{C}\s]+/gu, ' ').trim();
-  return `${name || 'sancho'}.${ending}`;
-}
-
 /** Lets the browser save a Blob as a file of that name. */
 export function saveAs(blob, name) {
   const href = URL.createObjectURL(blob);
@@ -207,6 +202,9 @@ export function fragmentsOf(text) {
   return { passages, example: passages[0]?.[1] ?? wholeWords(unread).slice(0, EXAMPLE) };
 }
 
+/** Returns who is said to write in the page to send. */
+const writerName = () => $('nombre').value.trim();
+
 /** Returns what a page of a model that was learned here knows. */
 function learnedFacts({ text, plan, memory, weights, points, writings, seconds, loss }) {
   const known = new Set(text.characters);
@@ -215,7 +213,7 @@ function learnedFacts({ text, plan, memory, weights, points, writings, seconds, 
   const { passages, example } = fragmentsOf(text);
   const recorded = { writings: writings.map(({ isPassing, ...told }) => told) };
   return {
-    taught: { name: $('nombre').value.trim(), letters: text.train.length + text.val.length, example },
+    taught: { name: writerName(), letters: text.train.length + text.val.length, example },
     config: plan.config,
     characters: text.characters.join(''),
     nearest: Object.fromEntries(near.filter(([far, to]) => known.has(to) && !known.has(far))),
@@ -255,9 +253,8 @@ async function learnedCheckpoint({ text, plan, memory, weights }) {
   return checkpointOf(weights, plan.config, content);
 }
 
-/** Saves what is made of what was learned, and says when and where; ending: of the file. */
-async function keepAs(learned, ending, make) {
-  const file = fileName(learned.text.name, ending);
+/** Saves what is made of what was learned in a file, and says when and where. */
+async function keepAs(learned, file, make) {
   let said = '';
   $('guardado').textContent = say('being_kept', { file });
   try {
@@ -269,5 +266,11 @@ async function keepAs(learned, ending, make) {
   }
 }
 
-export const keepPage = (learned) => keepAs(learned, 'html', learnedPage);
-export const keepCheckpoint = (learned) => keepAs(learned, 'safetensors', learnedCheckpoint);
+/** Saves the page to send, under its own title. */
+export function keepPage(learned) {
+  const title = pageTitle(writerName(), learned.text.name);
+  return keepAs(learned, fileName(title, 'html'), learnedPage);
+}
+
+export const keepCheckpoint = (learned) =>
+  keepAs(learned, fileName(learned.text.name, 'safetensors'), learnedCheckpoint);

@@ -22,7 +22,7 @@ import { openSurprise, reading } from './surprise.js';
 import { compareSwitched, openSwitches, switches } from './switches.js';
 import { openTeaching } from './teach.js';
 import { openTyping } from './typing.js';
-import { duration, say, translate } from './words.js';
+import { duration, pageTitle, say, translate } from './words.js';
 import {
   describeUnknown, goOn, newStory, openWriting, startIds, stopWriting, story,
 } from './write.js';
@@ -74,8 +74,7 @@ async function openPage() {
 function introduce({ taught, corpus, characters, progress }) {
   const said = { corpus };
   if (taught) {
-    const title = say('title_of', { name: taught.name || say('reader_of', said) });
-    document.title = document.querySelector('h1').textContent = title;
+    document.title = document.querySelector('h1').textContent = pageTitle(taught.name, corpus);
     said.letters = say('letters', { n: taught.letters });
     said.time = duration(progress.seconds);
     const { val_loss: loss } = progress;

@@ -10,12 +10,14 @@ import { $, element } from './elements.js';
 import { momentOf, thousands } from './notation.js';
 import { fragmentsOf, keepCheckpoint, keepPage, learnedPage, openInTab, unreadOf } from './save.js';
 import { forgetLesson, keepLesson, keptLesson, keptLessons } from './store.js';
+import { firstWords, toldApart } from './titles.js';
 import { duration, modelNames, say } from './words.js';
 import { answered, endWorkers, kernelBytes, paceAt, planOf, secondsOf, train } from './workers.js';
 
 const LEAST_LETTERS = 3000; // of a text; with fewer there is nothing to measure the loss on
 const SHORT_STEPS = 300; // a text that is learned in fewer ends before a minute on two cores does
 const FIRST_POINTS = 3; // from so many on the curve is drawn
+const TITLING = 200; // letters of the beginning of a text, in which its title is
 const STAYS = 5; // seconds; what is written after so many, twice and four times as many, … stays in sight
 const TYPED = 300; // ms without another key, after which what was typed is read
 const SPOKEN_EVERY = 10_000; // ms; of each step nobody wants to hear
@@ -111,7 +113,9 @@ async function showEarlier() {
   lesson.earlier = all.filter(({ key }) => key !== lesson.learned?.key);
   const button = (word, act, title) =>
     element('button', { type: 'button', onclick: act, 'aria-label': `${say(word)}: ${title}` }, say(word));
-  const items = lesson.earlier.map(({ key, title, step, at }) => {
+  const titles = toldApart(lesson.earlier.map(({ title }) => title));
+  const items = lesson.earlier.map(({ key, step, at }, i) => {
+    const title = titles[i];
     const said = say('learned_then', { title, n: step, time: momentOf(at) });
     const [goOn, forget] = [() => takeUp(key), () => forgetLesson(key).then(showEarlier)];
     return element('li', {}, `${said} `, button('take_up', goOn, title), ' ', button('forget', forget, title));
@@ -180,9 +184,10 @@ function copyWritings() {
 // --- the text -------------------------------------------------------------------------------
 
 /** Takes a string or a Blob to learn from, and reads it; says why where it can't be learned. */
-async function take(source, name, encoding = 'utf-8') {
+async function take(source, title, encoding = 'utf-8') {
   if (lesson.given) endWorkers(lesson.given);
-  const given = (lesson.given = { source, name, workers: [] });
+  const name = title ?? say('your_text_name'); // until its first words are known
+  const given = (lesson.given = { source, name, isUnnamed: title === null, workers: [] });
   given.about = say('reading_text', { name });
   showLesson();
   Object.assign(given, await textOrWhy(given, encoding));
@@ -206,10 +211,16 @@ async function textOrWhy(given, encoding) {
   if (letters < LEAST_LETTERS) {
     return { about: say('text_too_short', { n: letters, least: LEAST_LETTERS }) };
   }
-  const title = name.replace(/\.\w+$/, '');
+  const title = given.isUnnamed ? ownTitle(text) : name.replace(/\.\w+$/, '');
   const about = say('text_taken', { name: title, n: letters, kinds: text.characters.length });
   const more = [oddInWords(odd), shortInWords(text), noGameInWords(text)];
   return { text: { name: title, ...text }, about: about + more.join('') };
+}
+
+/** Returns the title that a text gives itself. */
+function ownTitle(text) {
+  const beginning = Array.from(text.train.subarray(0, TITLING), (id) => text.characters[id]).join('');
+  return firstWords(beginning) || say('your_text_name');
 }
 
 /** Returns whether the browser reads an encoding. */
@@ -432,7 +443,8 @@ function onceTyped(act) {
 
 /** Gives the text that was learned another title. */
 function nameText({ target: { value } }) {
-  lesson.learned.text.name = value.trim() || say('your_text_name');
+  const { text } = lesson.learned;
+  text.name = value.trim() || ownTitle(text);
   showLesson();
 }
 
@@ -467,7 +479,7 @@ export function openTeaching() {
   document.addEventListener('dragover', allowFiles);
   document.addEventListener('drop', takeDropped);
   listen('releer', () => take(lesson.given.source, lesson.given.name, lesson.given.offer));
-  listen('pegado', onceTyped(() => take($('pegado').value, say('your_text_name'))), 'input');
+  listen('pegado', onceTyped(() => take($('pegado').value, null)), 'input');
   listen('titulo', nameText, 'input');
   listen('titulo', onceTyped(keepTitle), 'input');
   listen('aprender', learn);

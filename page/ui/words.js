@@ -36,6 +36,9 @@ export function modelNames() {
   return { whose, name, Name: name[0].toUpperCase() + name.slice(1) };
 }
 
+/** Returns the title of the page of what somebody has taught, and the name of its file. */
+export const pageTitle = (name, corpus) => say('title_of', { name: name || say('reader_of', { corpus }) });
+
 /** Puts the texts of the skeleton, which are Spanish, into the page's language. */
 export function translate() {
   const names = modelNames();

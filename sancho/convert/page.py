@@ -1,8 +1,8 @@
 """Export to one HTML page in which the model runs, in any browser, without a network.
 
-The scripts, as scripts.py joins them, and a style sheet are put into ui/skeleton.html, and the
-weights as packing.py lays them out. The texts of the page are in ui/strings.json: each key has a
-Spanish and an English text, with the same {names} to fill in. A bar in a text separates the
+The scripts, as scripts.py joins them, and the parts of a style sheet are put into ui/skeleton.html,
+and the weights as packing.py lays them out. The texts of the page are in ui/strings.json: each key
+has a Spanish and an English text, with the same {names} to fill in. A bar in a text separates the
 singular from the plural.
 
 A Content-Security-Policy allows the page's own scripts and style, by their hashes, workers made of
@@ -59,6 +59,14 @@ from sancho.text.clean import MARK as GUTENBERG
 from sancho.tokenizer import CharTokenizer
 
 UI = FOLDER / "ui"
+STYLE = ("colours", "base", "controls", "letters", "bars")
+"""The parts of the style sheet, ui/style/, that the figures of the course have, too."""
+STYLE_OF_PAGE = (
+    *STYLE,
+    *("header", "write", "asking", "attention", "journey", "games", "teach", "switches"),
+    *("surprise", "about", "print"),
+)
+"""All parts: each has what is seen of one thing, at every width."""
 COMPUTED = {
     "norm": ("layernorm", "rmsnorm"),
     "position": ("learned", "sinusoidal", "rope"),
@@ -333,10 +341,15 @@ def curve(metrics: list[dict]) -> list[tuple[float, float | None, float | None]]
     ]
 
 
+def style_of(parts: Sequence[str]) -> str:
+    """Return parts of the style sheet as one."""
+    return "".join((UI / "style" / f"{part}.css").read_text(encoding="utf-8") for part in parts)
+
+
 def assemble(facts: dict, weights: str) -> str:
     """Return the page: the skeleton with everything in its place."""
     engine, script = scripts.of_page()
-    style = (UI / "style.css").read_text(encoding="utf-8")
+    style = style_of(STYLE_OF_PAGE)
     policy = (
         f"default-src 'none'; script-src {_hash(engine)} {_hash(script)} 'wasm-unsafe-eval'; "
         f"worker-src blob:; style-src {_hash(style)} {_hash(WITHOUT_SCRIPT)}; "

@@ -1146,6 +1146,47 @@ COVERED = """(node) => {
 }"""
 
 
+def test_the_style_has_one_set_of_widths_and_no_part_is_left_out():
+    folder = page.UI / "style"
+    assert {path.stem for path in folder.iterdir()} == {*page.STYLE_OF_PAGE}
+    sheet = page.style_of(page.STYLE_OF_PAGE)
+    widths = {"max-width: 39.99rem", "min-width: 40rem", "max-width: 61.99rem", "min-width: 62rem"}
+    queries = re.findall(r"@media ([^{]*)", sheet)
+    assert {
+        each for query in queries for each in re.findall(r"m\w+-width: [\d.]+rem", query)
+    } == widths
+
+
+TITLE_AND_SETTINGS = """(() => {
+  const range = document.createRange();
+  range.selectNodeContents(document.querySelector('h1'));
+  const boxes = [range, ...document.querySelectorAll('#ajustes > *')];
+  return boxes.map((box) => box.getBoundingClientRect().toJSON());
+})()"""
+
+
+@pytest.mark.parametrize("language", ["es", "en"])
+def test_nothing_lies_on_the_title_on_any_low_screen(visit, mini, language):
+    tab = visit(mini, address=f"?lang={language}")
+    for title in ("", "Lo que escribe alguien con un nombre de cuarenta letras"):
+        tab.js("arguments[0] && (document.querySelector('h1').textContent = arguments[0])", title)
+        for width, height in (
+            (320, 256),
+            (320, 454),
+            (360, 440),
+            (640, 360),
+            (740, 360),
+            (990, 400),
+        ):
+            size = {"width": width, "height": height, "deviceScaleFactor": 0, "mobile": True}
+            tab.driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
+            text, *controls = tab.js(TITLE_AND_SETTINGS)
+            for box in controls:
+                beside = box["left"] >= text["right"] or box["right"] <= text["left"]
+                below = box["top"] >= text["bottom"] or box["bottom"] <= text["top"]
+                assert beside or below, (width, height, title)
+
+
 def test_nothing_covers_a_control_at_any_width(visit, mini):
     for language in ("es", "en"):
         tab = visit(mini, address=f"?lang={language}", passages=PASSAGES)
@@ -1208,8 +1249,15 @@ def test_everybody_can_use_it_in_english_too(visit, width, scheme):
 
 # --- a model that learns --------------------------------------------------------------------
 
-PASTED = words_of("your_text_name")
 LESSON = "LA razón de la sinrazón que a mi razón se hace, y de mi razón me quejo.\n" * 1500
+PASTED = "LA razón de la sinrazón que a mi razón…"
+"""What the page calls it, by its first words."""
+
+
+def page_file(name: str = "", corpus: str = PASTED, language: int = 0) -> str:
+    """The file of a page to send: its title, of whoever has a name, or of a reader of the text."""
+    reader = words_of("reader_of", language, corpus=corpus)
+    return f"{words_of('title_of', language, name=name or reader)}.html"
 
 
 @pytest.fixture
@@ -1326,7 +1374,7 @@ def test_what_learned_in_the_page_goes_on_and_is_kept(lesson, tmp_path):
     assert not lesson.js("document.getElementById('adivina').hidden")  # passages of its own text
     lesson.driver.close()
     lesson.driver.switch_to.window(here)
-    path = saved_file(lesson, "#guardar-pagina", tmp_path / f"{PASTED}.html")
+    path = saved_file(lesson, "#guardar-pagina", tmp_path / page_file())
     lesson.driver.get(path.as_uri())
     lesson.ready()
     assert "la razón" + lesson.write("la razón", 80, {"temperature": 0}) == expected

@@ -29,6 +29,7 @@ from test_page import (
     chromium,
     lesson,
     mini,
+    page_file,
     saved_file,
     small_checkpoint,
     tab,
@@ -82,7 +83,7 @@ def test_the_recorded_lesson_is_of_the_sample_or_of_the_pages_own_model(lesson, 
     written_here = lesson.texts("#escrito p")
     assert wrote in written_here[0]
     lesson.fill(nombre="Ana")
-    path = saved_file(lesson, "#guardar-pagina", tmp_path / f"{PASTED}.html")
+    path = saved_file(lesson, "#guardar-pagina", tmp_path / page_file("Ana"))
     lesson.again()
     assert lesson.texts("#escrito") == [""]
     assert lesson.shown("#escribe-ahora") == words_of("writes_now")
@@ -194,6 +195,20 @@ def test_two_tabs_keep_a_lesson_each(lesson):
         lesson.wait("lesson.learned?.text.characters.length === arguments[0]", kinds)
         assert lesson.js("lesson.learned.plan.config.vocab_size") == kinds
         lesson.wait("lesson.earlier.length === 1")
+
+
+def test_two_lessons_of_one_title_can_be_told_apart(lesson):
+    stop(lesson)
+    lesson.later("lesson.keeping.then(() => keepLesson(lesson.learned, null))")
+    lesson.again()
+    lesson.wait("lesson.earlier.length === 2")
+    items = lesson.texts("#aprendidos li")
+    assert [f"«{PASTED}{n}»" in item for n, item in zip(("", " (2)"), items, strict=True)] == [
+        True,
+        True,
+    ]
+    names = lesson.all("#aprendidos button", "(button) => button.ariaLabel")
+    assert len(set(names)) == 4
 
 
 def test_a_lesson_is_forgotten_when_somebody_says_so(lesson):
@@ -568,8 +583,7 @@ def test_a_page_of_its_own_speaks_as_one_reads_and_is_not_saved_yet(visit, mini,
     kept = {"behavior": "allow", "downloadPath": str(tmp_path)}
     tab.driver.execute_cdp_cmd("Browser.setDownloadBehavior", kept)
     tab.fill(pegado=LESSON, tiempo=20)
-    pasted = words_of("your_text_name", 1)
-    tab.see("#leido", words_of("text_taken", 1, name=pasted, n=f"{len(LESSON):,}"))
+    tab.see("#leido", words_of("text_taken", 1, name=PASTED, n=f"{len(LESSON):,}"))
     tab.press("#aprender")
     tab.see("#aprendizaje", words_of("learning", 1))
     tab.press("#parar")
@@ -591,7 +605,7 @@ def test_a_page_of_its_own_speaks_as_one_reads_and_is_not_saved_yet(visit, mini,
         tab.find("#idioma").click()
     assert all(address.startswith("blob:") for address in addresses)
     tab.arrive("window.sancho && document.documentElement.lang === 'es'")
-    path = saved_file(tab, "#guardar-esta", tmp_path / f"{pasted}.html")
+    path = saved_file(tab, "#guardar-esta", tmp_path / page_file())
     assert tab.shown("#sin-guardar") == "" and asks(tab)
     tab.fill(ajeno="")  # which was nowhere else
     assert not asks(tab)
@@ -608,7 +622,7 @@ def test_where_no_checkpoint_can_be_sealed_the_page_says_so_and_is_kept(lesson, 
     lesson.press("#guardar-modelo")
     lesson.see("#aprendizaje", words_of("no_seal"))
     assert words_of("learned_of", name=PASTED) in lesson.shown("#guardar")
-    saved_file(lesson, "#guardar-pagina", tmp_path / f"{PASTED}.html")
+    saved_file(lesson, "#guardar-pagina", tmp_path / page_file())
     assert not list(tmp_path.glob("*.safetensors"))
 
 
@@ -701,8 +715,9 @@ def test_a_kept_page_says_what_it_is_and_writes_what_its_model_would(lesson, tmp
     lesson.js("(app.facts.links.page = 'https://another.example/')")
     loss = lesson.js("lesson.learned.loss")
     model = saved_file(lesson, "#guardar-modelo", tmp_path / "Mis cartas.safetensors")
-    path = saved_file(lesson, "#guardar-pagina", tmp_path / "Mis cartas.html")
-    lesson.see("#guardado", words_of("is_kept", file="Mis cartas.html"))
+    file = re.sub(r'[\\/:*?"<>|\s]+', " ", page_file(name))
+    path = saved_file(lesson, "#guardar-pagina", tmp_path / file)
+    lesson.see("#guardado", words_of("is_kept", file=file))
     lesson.driver.get(path.as_uri())
     start = lesson.ready().find("#inicio").get_attribute("value")
     assert start in LESSON and len(start.split()) == 3
@@ -744,8 +759,8 @@ def sent_page(tab: Tab, folder: Path, **fields: str) -> None:
     """Save the page of a lesson that was stopped, and open it."""
     stop(tab)
     tab.fill(**fields)
-    title = fields.get("titulo", PASTED)
-    path = saved_file(tab, "#guardar-pagina", folder / f"{title}.html")
+    file = page_file(fields.get("nombre", ""), fields.get("titulo", PASTED))
+    path = saved_file(tab, "#guardar-pagina", folder / file)
     tab.driver.get(path.as_uri())
     tab.ready()
 
@@ -810,7 +825,7 @@ def test_who_saves_a_page_sees_which_fragments_it_carries(lesson, tmp_path):
 def test_a_page_without_a_name_is_its_texts(lesson, tmp_path):
     stop(lesson)
     lesson.js("(lesson.learned.text.name = arguments[0])", "nombre_largo_" * 5)
-    path = saved_file(lesson, "#guardar-pagina", tmp_path / f"{'nombre_largo_' * 5}.html")
+    path = saved_file(lesson, "#guardar-pagina", tmp_path / page_file(corpus="nombre_largo_" * 5))
     lesson.driver.get(path.as_uri())
     lesson.ready().show_as(320)
     assert lesson.texts("h1") == [

@@ -112,8 +112,7 @@ def leer(nombre: str) -> str:
 
 def hoja_de_estilo() -> str:
     """Dar de la hoja de estilo de la página los colores, los mandos, las letras y las tablas."""
-    hoja = (page.UI / "style.css").read_text(encoding="utf-8")
-    return re.sub(r"\n\s*", "\n", hoja.partition("/* where it looks */")[0])
+    return re.sub(r"\n\s*", "\n", page.style_of(page.STYLE))
 
 
 def con_el_estilo_de_hoy(guardada: str) -> str:
