@@ -7,12 +7,13 @@ import { readOn } from '../engine/writer.js';
 import { app, characterOf } from './app.js';
 import { CONTROLS } from './controls.js';
 import { $, aside, bar, element, glyph, hint, walkWithArrows } from './elements.js';
-import { keepAddress } from './link.js';
+import { keepAddress, SEEN } from './link.js';
 import { percent, visible } from './notation.js';
 import { chapters, foldedNumbers, say, spoken } from './words.js';
 import { keepReader, story, whatIf } from './write.js';
 
 const SHOWN = 10;
+const SHEET = 'sheet'; // the state of an entry of the history in which the sheet is open
 export const asking = { view: 'letra', request: 0, moment: null };
 const views = {}; // by name: { open(box), show(moment) }
 
@@ -35,19 +36,40 @@ export async function chooseLetter(i) {
 
 /** A letter is chosen by hand. */
 export function tapLetter(i) {
-  $('preguntas').classList.add('open');
+  openSheet();
   chooseLetter(i);
 }
 
-const closeSheet = () => $('preguntas').classList.remove('open');
+export const isSheet = () => getComputedStyle($('preguntas')).position === 'fixed';
+
+/** Opens the sheet, which Back closes, as a phone's user expects. */
+function openSheet() {
+  const { classList } = $('preguntas');
+  if (classList.contains('open')) return;
+  classList.add('open');
+  if (isSheet()) history.pushState(SHEET, '');
+}
+
+function closeSheet() {
+  const { classList } = $('preguntas');
+  if (!classList.contains('open')) return;
+  classList.remove('open');
+  if (history.state === SHEET) history.back();
+}
 
 /** Moves the page so far that the sheet does not cover the chosen letter. */
 function keepInSight() {
-  if (!$('preguntas').matches('.open') || getComputedStyle($('preguntas')).position !== 'fixed') return;
+  if (!$('preguntas').matches('.open') || !isSheet()) return;
   story.letters.box.children[story.chosen]?.scrollIntoView({ block: 'nearest' });
 }
 
-function openSheet() {
+function listenToSheet() {
+  addEventListener('popstate', () => {
+    const { classList } = $('preguntas');
+    if (!classList.contains('open')) return;
+    classList.remove('open');
+    if (history.state === SEEN) keepAddress(); // it has that of the letter before
+  });
   $('cerrar').addEventListener('click', closeSheet);
   document.addEventListener('keydown', ({ key }) => key === 'Escape' && closeSheet());
   // Who reads on elsewhere has no letter in mind any more.
@@ -210,7 +232,7 @@ function fillRow(row, { i, one, p, after, longest, drawn }) {
 export function openAsking(others) {
   Object.assign(views, { letra: letterView, ...others });
   for (const [name, view] of Object.entries(views)) view.open($(`vista-${name}`));
-  openSheet();
+  listenToSheet();
   for (const id of CONTROLS) $(id).addEventListener('input', showMoment);
   showMoment();
   const tabs = Array.from($('vistas').children);

@@ -5,7 +5,7 @@ import { add, countLess, dot, NGRAM_KEYS, NO_KEY } from '../engine/model.js';
 import { softmax } from '../engine/probability.js';
 import { ranking } from '../engine/sampler.js';
 import { app, characterOf } from './app.js';
-import { asking, letterAt } from './asking.js';
+import { asking, isSheet, letterAt } from './asking.js';
 import { $, bar, element, glyph, hint, table } from './elements.js';
 import { decimals, percent, shortPercent, thousands, visible } from './notation.js';
 import { ACTIVATION_NAMES, chapters, say, spoken } from './words.js';
@@ -17,7 +17,7 @@ export const journeyView = {
   at: 0,
   timer: null,
   seen: false,
-  pause: 2500, // ms that the walk stays at a station
+  pause: 3000, // ms that the walk stays at a station, for a sentence of some ten words
 
   open(box) {
     this.stations = makeStations();
@@ -130,7 +130,7 @@ export const journeyView = {
 
   /** Moves the sheet along with the walker, where a sheet it is. */
   keepInSight() {
-    if (getComputedStyle($('preguntas')).position !== 'fixed') return;
+    if (!isSheet()) return;
     this.stations[this.at].stop.scrollIntoView({ block: 'center' });
   },
 
@@ -140,10 +140,13 @@ export const journeyView = {
     this.walker.textContent = station.glyph.textContent;
     this.title.textContent = titleOf(station);
     this.here.setAttribute('aria-label', titleOf(station));
-    this.text.textContent = station.say(moment);
-    this.shown.replaceChildren(...(station.show ? station.show(moment) : []));
+    this.text.textContent = this.timer ? station.brief : station.say(moment);
+    this.shown.replaceChildren();
+    this.links.replaceChildren();
+    if (this.timer) return; // all words, and the figures, are for who stands still
+    if (station.show) this.shown.append(...station.show(moment));
     if (station.stream) this.shown.append(guessTable(station, moment));
-    this.links.replaceChildren(...chapters(...station.chapters));
+    this.links.append(...chapters(...station.chapters));
   },
 };
 
@@ -191,7 +194,7 @@ function guessTable({ stream }, moment) {
 
 // --- the stations ---------------------------------------------------------------------------
 //
-// name; chapters; say(moment): a text; and some of these:
+// name; chapters; brief: a sentence while it walks; say(moment): a text; and some of these:
 // block; show(moment): nodes; stream(moment): what the output head can read there.
 
 function makeStations() {
@@ -213,12 +216,14 @@ function firstStations() {
   const { vocab_size, n_embd } = app.model.config;
   const letter = {
     name: say('station_letter'),
+    brief: say('walk_letter'),
     chapters: ['01_tokens'],
     say: ({ i }) => say('say_letter', { letter: spoken(letterAt(i - 1)), all: vocab_size }),
     show: ({ i }) => [element('p', { class: 'big' }, `${visible(letterAt(i - 1))} → ${story.ids[i - 1]}`)],
   };
   const embedding = {
     name: say('station_embedding'),
+    brief: say('walk_embedding'),
     chapters: ['02_embeddings_y_posiciones'],
     say: () => say('say_embedding', { width: n_embd }),
     stream: ({ notes }) => notes.token,
@@ -232,6 +237,7 @@ function tableStation() {
   const known = countLess(keys, NO_KEY);
   return {
     name: say('station_table'),
+    brief: say('walk_table'),
     chapters: ['06_bloque_y_gpt'],
     say: () => say('say_known_rows', { longest: ngram_size, known }),
     show: ({ notes, i, start }) => {
@@ -257,6 +263,7 @@ function positionStation() {
   const kind = say(app.model.config.position === 'learned' ? 'learned' : 'waves');
   return {
     name: say('station_position'),
+    brief: say('walk_position'),
     chapters: ['02_embeddings_y_posiciones'],
     say: ({ t }) => say('say_position', { kind, place: t + 1 }),
     stream: ({ notes }) => notes.embedding,
@@ -277,6 +284,7 @@ function attentionStation(block) {
   const skip = embedding_skip && block ? say('skipped', { scale: decimals(skips[block]) }) : '';
   return {
     name: say('attention'),
+    brief: say('walk_attention'),
     block,
     opens: true,
     chapters: ['03_autoatencion', '05_residuales_y_normalizacion'],
@@ -302,6 +310,7 @@ function forwardStation(block) {
   const shape = { wide: hidden_size, activation: ACTIVATION_NAMES[activation], width };
   return {
     name: say('feed_forward'),
+    brief: say('walk_feed_forward'),
     block,
     chapters: ['04_feed_forward', '05_residuales_y_normalizacion'],
     say: ({ notes }) => {
@@ -323,12 +332,14 @@ function lastStations() {
   const tied = tie_embeddings ? say('tied') : '';
   const head = {
     name: say('station_head'),
+    brief: say('walk_head'),
     chapters: ['07_salida'],
     say: () => say('say_head', { norm: say(norm), all: vocab_size, tied }),
     stream: lastStream,
   };
   const last = {
     name: say('station_softmax'),
+    brief: say('walk_softmax'),
     chapters: ['07_salida', '09_generacion'],
     say: ({ id }) => say('say_softmax', { letter: spoken(characterOf(id)) }),
     stream: lastStream,

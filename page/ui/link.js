@@ -7,7 +7,7 @@ import { goOn, nearestIds, newStory, offerKnown, settingsInLink, startIds, story
 
 const ADDRESS_REST = 400; // ms; browsers refuse to change an address many times a second
 
-export const SEEN = 'seen'; // the state of each entry of the history that was on show
+export const SEEN = 'seen'; // the state of an entry of the history that was on show
 
 const link = { timer: null };
 
@@ -25,8 +25,10 @@ function linkToStory() {
 export function keepAddress() {
   clearTimeout(link.timer);
   if (navigator.userActivation?.hasBeenActive === false) return;
-  link.timer = setTimeout(() => history.replaceState(SEEN, '', linkToStory()), ADDRESS_REST);
+  link.timer = setTimeout(putInAddress, ADDRESS_REST);
 }
+
+const putInAddress = () => history.replaceState(history.state ?? SEEN, '', linkToStory());
 
 /** Returns the address of the page for others; empty where only a disk has it, and none is known. */
 export function pageAddress() {
@@ -38,7 +40,7 @@ export function pageAddress() {
 
 async function copyLink() {
   clearTimeout(link.timer);
-  history.replaceState(SEEN, '', linkToStory());
+  putInAddress();
   const said = (words) => ($('estado').textContent = words);
   try {
     await navigator.clipboard.writeText(pageAddress() + linkToStory());

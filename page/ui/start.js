@@ -161,7 +161,7 @@ function sentenceEnded() {
 
 /** Opens what a new address asks for. Who goes back or forward keeps what is on show. */
 function heedAddress() {
-  if (history.state === SEEN) return;
+  if (history.state) return;
   history.replaceState(SEEN, '');
   openLinkedGame();
   openAddress();

@@ -950,6 +950,68 @@ def test_every_station_says_what_it_does_and_nothing_moves_unasked(visit, family
     assert tab.shown(STATION) == words_of("station_head")
 
 
+def test_while_it_walks_a_station_says_a_sentence_and_all_words_where_it_stands_still(tab):
+    walking = [key for key in STRINGS if re.match("walk_", key)]
+    assert [key for key in walking if max(len(text.split()) for text in STRINGS[key]) > 12] == []
+    tab.show_as(360)
+    tab.js("(journeyView.pause = 150)")
+    tab.press("#texto span:nth-child(60)", "#tab-viaje")  # it begins by itself
+    seen = """new Promise((resolve) => {
+      const [said, cut] = [new Set(), []];
+      const look = () => {
+        const box = document.querySelector('.walking + .stop');
+        if (!box) return resolve([Array.from(said), cut]);
+        said.add(box.querySelector('p').textContent);
+        const { top, bottom } = box.querySelector('p').getBoundingClientRect();
+        const sheet = document.getElementById('preguntas').getBoundingClientRect();
+        if (top < sheet.top || bottom > sheet.bottom || box.scrollHeight > box.clientHeight) {
+          cut.push(box.textContent);
+        }
+        requestAnimationFrame(look);
+      };
+      look();
+    })"""
+    said, cut = tab.later(seen)
+    assert cut == []
+    assert {words_of(key) for key in walking} - {words_of("walk_position")} >= {*said}
+    assert len(said) >= 5
+    assert tab.shown(".stop p") == words_of("say_softmax", letter=tab.js("spoken(letterAt(59))"))
+    assert tab.texts(".stop .guesses")
+
+
+def test_on_a_phone_the_sheets_head_stays_in_sight_and_back_closes_it(tab):
+    tab.show_as(360)
+    where = "document.querySelector('{}').getBoundingClientRect().{}".format
+
+    def tap(n: int) -> None:
+        tab.press(f"#texto span:nth-child({n})")
+        assert tab.shown("#cerrar") == words_of("close")
+
+    tap(60)
+    text = tab.text
+    tab.press("#tab-mira")
+    tab.js("(document.getElementById('preguntas').scrollTop = 1e6)")
+    assert tab.js("document.getElementById('preguntas').scrollTop") > 50
+    for part in ("#cerrar", "#tab-letra", "#lugar"):
+        assert tab.js(where(part, "top")) >= tab.js(where("#preguntas", "top"))
+    tab.press("#tab-letra")
+    tab.driver.back()
+    tab.wait("!document.querySelector('#preguntas.open')")
+    assert (tab.text, tab.chosen) == (text, 59)
+    tap(70)
+    tab.press("#cerrar")
+    tab.wait("history.state === SEEN")
+    assert tab.shown("#cerrar") == ""
+    tab.wait("location.hash.includes('letra=70&')")
+    tap(80)
+    tab.js("document.querySelector('nav [href=\"#sorpresa\"]').click()")  # who goes elsewhere
+    tab.wait("!document.querySelector('#preguntas.open')")
+    assert tab.js("location.hash") == "#sorpresa"
+    tab.driver.back()
+    tab.driver.back()
+    assert (tab.text, tab.chosen) == (text, 79)
+
+
 def test_surprise_is_the_validation_loss(tab, mini):
     text = "".join(c for c in TEXT[:400] if c in CHARACTERS)
     B = mini.model_config.block_size
