@@ -9,6 +9,13 @@ const MASK64 = (1n << 64n) - 1n;
 const MASK128 = (1n << 128n) - 1n;
 const POOL_SIZE = 4;
 
+/** Returns the seed that somebody typed; null where it is none that sample.py takes, a whole number below 2^128. */
+export function seedOf(text) {
+  const [, digits] = /^\s*0*(\d{1,39})\s*$/.exec(text) ?? []; // a million digits would take long to be a number
+  const seed = digits ? BigInt(digits) : null;
+  return seed === null || seed > MASK128 ? null : seed;
+}
+
 /** Returns a whole number as 32-bit words, the lowest first. */
 function words(number) {
   const found = [];

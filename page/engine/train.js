@@ -88,28 +88,34 @@ function ngramVocabulary(ids, size, rows) {
   return padded;
 }
 
+/** Returns how many numbers each weight of a model of the kind of `mini` has, by name. */
+export function weightSizes({ vocab_size: V, n_embd: C, hidden_size, n_layer, ngram_rows }) {
+  const sizes = { 'token_embedding.weight': V * C, [TABLE]: ngram_rows * C, [NGRAM_KEYS]: ngram_rows, skips: n_layer };
+  for (let layer = 0; layer < n_layer; layer++) {
+    sizes[`blocks.${layer}.attention.qkv.weight`] = 3 * C * C;
+    sizes[`blocks.${layer}.attention.proj.weight`] = C * C;
+    sizes[`blocks.${layer}.feed_forward.expand.weight`] = hidden_size * C;
+    sizes[`blocks.${layer}.feed_forward.proj.weight`] = C * hidden_size;
+  }
+  sizes['head.weight'] = V * C;
+  return sizes;
+}
+
 /** Returns the weights of a model of the kind of `mini` that knows nothing, by name. */
 export function newWeights(config, ids, seed) {
-  const { vocab_size: V, n_embd: C, hidden_size, n_layer, ngram_size, ngram_rows } = config;
   const generator = new Generator(seed, [INITIAL]);
   const normal = (n, deviation) =>
     Float32Array.from({ length: n }, () => {
       const radius = Math.sqrt(-2 * Math.log(1 - generator.random()));
       return deviation * radius * Math.cos(2 * Math.PI * generator.random());
     });
-  const weights = { 'token_embedding.weight': normal(V * C, 0.02) };
-  weights[TABLE] = new Float32Array(ngram_rows * C);
-  weights[NGRAM_KEYS] = ngramVocabulary(ids, ngram_size, ngram_rows);
-  weights.skips = new Float32Array(n_layer);
-  for (let layer = 0; layer < n_layer; layer++) {
-    const name = `blocks.${layer}`;
-    weights[`${name}.attention.qkv.weight`] = normal(3 * C * C, C ** -0.5);
-    weights[`${name}.attention.proj.weight`] = new Float32Array(C * C);
-    weights[`${name}.feed_forward.expand.weight`] = normal(hidden_size * C, C ** -0.5);
-    weights[`${name}.feed_forward.proj.weight`] = new Float32Array(C * hidden_size);
-  }
-  weights['head.weight'] = new Float32Array(V * C);
-  return weights;
+  const first = (name, size) => {
+    if (name === NGRAM_KEYS) return ngramVocabulary(ids, config.ngram_size, config.ngram_rows);
+    if (name.startsWith('token')) return normal(size, 0.02);
+    return /(qkv|expand)\.weight$/.test(name) ? normal(size, config.n_embd ** -0.5) : new Float32Array(size);
+  };
+  const sizes = Object.entries(weightSizes(config));
+  return Object.fromEntries(sizes.map(([name, size]) => [name, first(name, size)]));
 }
 
 /** Yields where each window of T + 1 among n > T ids begins: all of them, in another order each time. */

@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 
-import { Generator } from '../engine/random.js';
+import { Generator, seedOf } from '../engine/random.js';
 import { cases } from './given.mjs';
 
 for (const { seed, key, numbers } of cases.random) {
@@ -10,3 +10,17 @@ for (const { seed, key, numbers } of cases.random) {
     assert.deepEqual(numbers.map(() => generator.random()), numbers);
   });
 }
+
+test('a seed is a whole number that sample.py takes', () => {
+  assert.equal(seedOf(' 1605 '), 1605n);
+  assert.equal(seedOf('0'), 0n);
+  assert.equal(seedOf('0007'), 7n);
+  assert.equal(seedOf(String(2n ** 128n - 1n)), 2n ** 128n - 1n);
+  for (const text of ['', 'x', '-1', '1.5', '1e3', '0x10', String(2n ** 128n)]) assert.equal(seedOf(text), null);
+});
+
+test('a seed of a million digits is refused at once', () => {
+  const since = performance.now();
+  for (const text of ['9'.repeat(1e6), '0'.repeat(1e6) + 'x']) assert.equal(seedOf(text), null);
+  assert.ok(performance.now() - since < 1000);
+});

@@ -1,6 +1,7 @@
 // Enséñale otro libro: a new model learns a text in front of whoever opened the page.
 
 import { inflate } from '../engine/base64.js';
+import { isLesson } from '../engine/lesson.js';
 import { passagesOf } from '../engine/passages.js';
 import { LARGEST_TEXT } from '../engine/text.js';
 import { mostSteps } from '../engine/train.js';
@@ -104,7 +105,7 @@ function showFragments(text) {
   const { passages, example } = fragmentsOf(text);
   const fragments = passages.length ? passages.map(([before, passage]) => before + passage) : [example];
   $('lleva').querySelector('summary').textContent = say('carries', { n: fragments.length });
-  $('lleva').lastElementChild.replaceChildren(...fragments.map((each) => element('p', {}, each)));
+  $('lleva').lastElementChild.replaceChildren(...fragments.map((each) => element('p', { dir: 'auto' }, each)));
 }
 
 /** Lists the lessons of other visits and tabs, each to be taken up or forgotten. */
@@ -167,7 +168,7 @@ function drawWritings() {
   lesson.drawn = newest;
   const shown = writings.map(({ seconds, loss, letters }) => {
     const said = say('written_after', { time: duration(seconds), nats: loss.toFixed(2) });
-    return element('p', {}, element('span', { class: 'hint' }, said), element('br'), letters);
+    return element('p', {}, element('span', { class: 'hint' }, said), element('br'), element('span', { dir: 'auto' }, letters));
   });
   const box = $('escrito');
   box.replaceChildren(...shown);
@@ -399,7 +400,7 @@ function giveUp(kind, values) {
 async function takeUp(key) {
   const [state] = await Promise.all([keptLesson(key), lesson.keeping]);
   if (lesson.run) return;
-  if (!fits(state)) return tell('does_not_fit');
+  if (!isLesson(state, app.facts.teaching)) return tell('does_not_fit');
   lesson.learned = Object.assign(state, { key });
   showEarlier();
   // What was kept on the way was not measured yet.
@@ -413,15 +414,6 @@ async function measured({ text: { val }, plan: { config }, weights }) {
   tell('measuring');
   const told = answered({}, { measure: true, config, weights, val, kernel: kernelBytes() });
   return (await told.catch(() => ({ loss: null }))).loss;
-}
-
-/** Returns whether the letters of a text are those of the model that was kept with it. */
-function fits(state) {
-  const { text, plan, weights, memory } = state ?? {};
-  const size = text?.characters?.length;
-  const isOfText = plan?.config.vocab_size === size && memory?.step > 0;
-  const rows = weights?.['token_embedding.weight']?.length / plan?.config.n_embd;
-  return isOfText && rows === size && [text.train, text.val].every((ids) => ids.every((id) => id < size));
 }
 
 // --- the section ----------------------------------------------------------------------------
