@@ -121,6 +121,7 @@ export function lineOf(ids, from, to) {
 
 function showPlace(i) {
   $('lugar').classList.remove('idle');
+  $('lugar').dir = getComputedStyle($('texto')).direction; // what comes before stands where one reads it first
   $('lugar').replaceChildren(
     element('span', { class: 'context' }, lineOf(story.ids, i - 14, i)),
     element('mark', {}, visible(letterAt(i))),

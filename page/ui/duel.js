@@ -79,7 +79,7 @@ function choiceOf(text, isReal) {
     decide(isReal);
   };
   const whose = element('b', { hidden: true }, sayInDuel(isReal ? 'of_the_book' : 'of_sancho'));
-  return element('button', { type: 'button', onclick: press }, `${text} … `, whose);
+  return element('button', { type: 'button', dir: 'auto', onclick: press }, `${text} … `, whose);
 }
 
 function decide(isRight) {

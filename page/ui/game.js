@@ -100,7 +100,8 @@ async function guess(key) {
 
 async function answer(game, key) {
   const { ids, at, tried } = game;
-  if (at === ids.length || tried.has(key) || !board.keys.has(key)) return;
+  if (at === ids.length || tried.has(key)) return;
+  if (!board.keys.has(key)) return void ($('acierto').textContent = say('no_key', { letter: capital(spoken(key)) }));
   tried.add(key);
   const wanted = keyOf(characterOf(ids[at]));
   if (key === wanted) {
@@ -251,7 +252,7 @@ function keyButton(key) {
 
 function typeKey(event) {
   const { key, target, ctrlKey, metaKey, altKey } = event;
-  if (ctrlKey || metaKey || altKey || Array.from(key).length > 1) return;
+  if (ctrlKey || metaKey || altKey || Array.from(key).length !== 1) return;
   if (key === ' ' && target.tagName === 'BUTTON') return; // it presses that button
   event.preventDefault();
   guess(keyOf(key));

@@ -103,6 +103,7 @@ export class Letters {
 export function letterBox(label, kind = '') {
   return element('div', {
     class: `letters ${kind}`,
+    dir: 'auto',
     role: 'textbox',
     'aria-readonly': true,
     'aria-multiline': true,

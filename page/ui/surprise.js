@@ -45,6 +45,8 @@ async function readText() {
   const { ids, unknown } = nearestIds($('ajeno').value);
   if (ids.length < 2) {
     $('lectura').textContent = say('too_short');
+    $('medias').replaceChildren(); // that of another text is nothing of this one
+    $('sorprendido').hidden = true;
     return;
   }
   const run = (reading.run = {});

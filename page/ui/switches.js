@@ -20,7 +20,7 @@ export const switches = { run: null, boxes: [], sides: [] };
 class Side {
   constructor(title) {
     this.figure = element('p', { class: 'figure' });
-    this.text = element('p', { class: 'letters' });
+    this.text = element('p', { class: 'letters', dir: 'auto' });
     this.known = null; // for which text, start and options they are
     this.box = element('div', {}, element('h3', {}, title), this.figure, this.text);
   }

@@ -54,7 +54,7 @@ function showOffer(p) {
 function cursorAtEnd() {
   const field = $('inicio');
   const end = element('span', {}, '\u200b');
-  const copy = element('div', { class: 'copy', 'aria-hidden': true }, field.value, end);
+  const copy = element('div', { class: 'copy', dir: 'auto', 'aria-hidden': true }, field.value, end);
   copy.style.width = `${field.clientWidth}px`;
   field.after(copy);
   const place = [end.offsetLeft + 6, end.offsetTop - field.scrollTop, end.offsetHeight];

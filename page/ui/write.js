@@ -2,6 +2,7 @@
 
 import { breather } from '../engine/breather.js';
 import { bitsOf, entropy, softmax } from '../engine/probability.js';
+import { seedOf } from '../engine/random.js';
 import { Writer } from '../engine/writer.js';
 import { app, characterOf } from './app.js';
 import { CONTROLS, Controls, optionsInWords } from './controls.js';
@@ -35,13 +36,8 @@ export const story = {
 
 export const tintOf = (bits) => TINTS.filter((least) => bits >= least).length;
 
-const isSeed = (text) => /^\d+$/.test(text.trim());
-
-/** Returns the seed in its field; that of the page, where no whole number is there. */
-export function seed() {
-  const text = $('semilla').value;
-  return BigInt(isSeed(text) ? text : app.facts.seed);
-}
+/** Returns the seed in its field; that of the page, where none is there. */
+export const seed = () => seedOf($('semilla').value) ?? BigInt(app.facts.seed);
 
 /** Returns a text's ids; where there are none, those of a new line or of the first character. */
 export function startIds(ids) {
@@ -314,7 +310,7 @@ export function whatIf(i, id) {
 function showControls() {
   const options = optionsInWords(story.controls.options);
   $('resumen').textContent = say('summary', { options, seed: seed() });
-  const isWrong = !isSeed($('semilla').value);
+  const isWrong = seedOf($('semilla').value) === null;
   $('semilla').setAttribute('aria-invalid', isWrong);
   $('semilla-mal').hidden = !isWrong;
 }

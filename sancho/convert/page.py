@@ -353,7 +353,7 @@ def assemble(facts: dict, weights: str) -> str:
     policy = (
         f"default-src 'none'; script-src {_hash(engine)} {_hash(script)} 'wasm-unsafe-eval'; "
         f"worker-src blob:; style-src {_hash(style)} {_hash(WITHOUT_SCRIPT)}; "
-        "base-uri 'none'; form-action 'none'"
+        "img-src data:; base-uri 'none'; form-action 'none'"
     )
     strings = json.loads((UI / "strings.json").read_text(encoding="utf-8"))
     # A < that is written as \\u003c neither ends the script nor opens a comment.

@@ -77,7 +77,7 @@ def test_the_policy_allows_the_pages_own_script_and_style_alone(tmp_path):
     # A browser runs neither where its hash is another one.
     assert re.sub(r"'sha256-[^']*'", "HASH", policy) == (
         "default-src 'none'; script-src HASH HASH 'wasm-unsafe-eval'; worker-src blob:; "
-        "style-src HASH HASH; base-uri 'none'; form-action 'none'"
+        "style-src HASH HASH; img-src data:; base-uri 'none'; form-action 'none'"
     )
     assert not re.search(r"https?://(?!www\.w3\.org/2000/svg)", text)
     # Weights too large for half precision are refused.
@@ -1031,6 +1031,40 @@ def test_surprise_is_the_validation_loss(tab, mini):
     assert words_of("letters", n=3) in tab.shown("#sorprendido .detail")
 
 
+def test_a_text_that_can_not_be_read_leaves_no_figure_of_the_one_before(tab):
+    tab.fill(ajeno="un lugar de la mancha")
+    tab.press("#leer")
+    assert tab.shown("#medias") and tab.shown("#sorprendido")
+    tab.fill(ajeno="字")
+    tab.press("#leer")
+    assert tab.shown("#lectura") == words_of("too_short")
+    assert tab.shown("#medias") == tab.shown("#sorprendido") == ""
+
+
+HEBREW = "\n אבגדהוזחטיכלמנסעפצקרשת."
+
+
+def test_a_text_that_is_read_from_the_right_begins_there(visit):
+    tab = visit(small_checkpoint(characters=HEBREW))
+    tab.fill(inicio="שלום לך ", pegado="שלום", ajeno="שלום", cuantas=40)
+    tab.press("#escribir", "#texto span:nth-child(20)")
+    direction = "(node) => getComputedStyle(node).direction"
+    assert set(tab.all("#inicio, #pegado, #ajeno, #texto, #lugar", direction)) == {"rtl"}
+    left = tab.all("#lugar > *", "(node) => node.getBoundingClientRect().left")
+    assert left == sorted(left, reverse=True)
+    tab.fill(inicio="12")
+    assert tab.all("#inicio", direction) == ["ltr"]
+
+
+def test_a_link_with_a_seed_that_is_none_opens_at_once(visit, mini):
+    for digits in ("9" * 1_000_000, str(2**128)):
+        since = time.monotonic()
+        tab = visit(mini, address=f"#inicio=la+mancha&letras=5&semilla={digits}")
+        assert time.monotonic() - since < 15
+        assert tab.text == written(mini, "la mancha", 5)
+        assert tab.texts("#semilla-mal:not([hidden])") == [words_of("wrong_seed", seed="1605")]
+
+
 def folded(text: str) -> str:
     """As it is guessed: without capitals and accents."""
     return text.lower().translate(str.maketrans("áéíóú\n", "aeiou "))
@@ -1057,6 +1091,8 @@ def test_shannons_game_is_played_to_its_score(visit):
     tab = visit(saved, passages=[("Uno. ", "dos"), (before, passage)])
     tab.js("(location.hash = '#game=2')")
     tab.see("#pasaje", "Era un lugar.")
+    tab.keys("#pasaje", "w")
+    assert tab.shown("#acierto") == words_of("no_key", letter="«w»")
     # By touch: what was tried is grey, and counts once. Then with the keys of a keyboard.
     wrong, right = (f"#teclas [aria-label='«{key}»']" for key in "xe")
     tab.press("nav [href='#adivina']")  # who types then, guesses
@@ -1170,6 +1206,14 @@ def test_what_is_switched_off_adds_nothing(visit):
     see(temperature=0.5)
     tab.press("#encender")
     assert tab.shown("#dos-modelos") == ""
+    # What is in a block that is off looks off.
+    look = "(node) => getComputedStyle(node.parentNode).color + getComputedStyle(node).background"
+    tab.press("#interruptores [value='1']")
+    first, second = (set(tab.all(f"#interruptores [value^='{n}.']", look)) for n in (0, 1))
+    assert first.isdisjoint(second)
+    tab.press("#encender")
+    first, second = (set(tab.all(f"#interruptores [value^='{n}.']", look)) for n in (0, 1))
+    assert first == second
     # The tab key reaches one switch of each block, the arrow keys the others.
     assert tab.all("#interruptores input", "(box) => box.tabIndex").count(0) == 2
     tab.keys("#interruptores [value='1']", "ARROW_RIGHT", "ARROW_RIGHT", " ")

@@ -162,8 +162,8 @@ def test_another_text_drops_nothing_unasked(lesson, tmp_path):
     lesson.wait("lesson.learned.key > arguments[0]", kept)
     lesson.see("#aprendidos li", "«La primera»")
     assert len(lesson.texts("#aprendidos li")) == 1
-    path.unlink()
-    path = saved_file(lesson, "#guardar-modelo", path)
+    other = "Otro texto, con otras letras jaque….safetensors"
+    path = saved_file(lesson, "#guardar-modelo", tmp_path / other)
     assert checkpoint.load(path).characters == "".join(sorted(set(OTHER)))
 
 
@@ -226,12 +226,19 @@ def test_a_lesson_is_forgotten_when_somebody_says_so(lesson):
 def test_letters_of_another_text_are_not_taken_up(lesson):
     stop(lesson)
     lesson.wait("lesson.learned.key")
-    other = "{...lesson.learned, text: {...lesson.learned.text, characters: ['a', 'b']}}"
-    assert lesson.later(f"keepLesson({other}, null)") > 0
-    lesson.again()
-    take_up(lesson)
-    lesson.see("#aprendizaje", words_of("does_not_fit"))
-    assert lesson.shown("#guardar") == ""
+    for other in (
+        "text: {...lesson.learned.text, characters: ['a', 'b']}",
+        "seconds: null",
+        "plan: {}, points: [null]",
+    ):
+        lesson.js("(window.learned ??= lesson.learned, 0)")
+        assert lesson.later(f"keepLesson({{...learned, {other.replace('lesson.', '')}}}, null)") > 0
+        lesson.later("showEarlier().then(() => 1)")
+        lesson.js("(lesson.learned = null, showLesson())")
+        take_up(lesson)
+        lesson.see("#aprendizaje", words_of("does_not_fit"))
+        assert lesson.shown("#guardar") == ""
+        lesson.js("(tell('goes_on'), 0)")
 
 
 def test_a_paste_can_be_learned_at_once_and_a_grey_button_says_why(tab):
