@@ -427,6 +427,7 @@ def visit(chromium, tmp_path) -> Iterator[Callable[..., Tab]]:
 
     yield open_page
     chromium.show_as()
+    chromium.driver.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})  # the height, too
     kept = {"origin": "file://", "storageTypes": "local_storage,indexeddb"}
     chromium.driver.execute_cdp_cmd("Storage.clearDataForOrigin", kept)
     assert chromium.console() == []
