@@ -5,6 +5,7 @@ project, with a few steps where it trains. Both languages have the same blocks (
 the English ones are enough.
 """
 
+import ast
 import os
 import pickle
 import re
@@ -54,6 +55,22 @@ def test_a_figure_that_is_quoted_stands_in_a_table(name):
         if not is_told and not is_measured(in_seconds, measured):
             missing.add(duration)
     assert missing == set()
+
+
+def test_the_block_that_a_readme_shows_is_the_models_but_for_its_types():
+    [shown] = [ast.parse(code) for code in programs(page("README.md")) if "class Block" in code]
+    [block] = [
+        n for n in ast.parse(page("sancho/model.py")).body if getattr(n, "name", "") == "Block"
+    ]
+    functions = [n for n in ast.walk(block) if isinstance(n, ast.FunctionDef)]
+    for function in functions:
+        function.returns = None
+        for argument in function.args.args:
+            argument.annotation = None
+    for node in (block, *functions):
+        if ast.get_docstring(node):
+            del node.body[0]
+    assert ast.unparse(block) == ast.unparse(shown)
 
 
 # Commands that no test runs as they stand, and who does.
