@@ -247,7 +247,7 @@ def test_every_rung_and_control_is_at_its_best_rate_with_three_seeds():
         assert len(by_rate[rates[best]]) == len(escalera.SEMILLAS), rung.nombre
 
 
-README_NAMES = {
+PAGE_NAMES = {
     "letras: cuán frecuente es cada una": "letras",
     "pares: qué sigue a cada letra": "pares",
     "embeddings": "embeddings",
@@ -272,17 +272,17 @@ README_NAMES = {
 }
 
 
-def test_the_readme_has_the_saved_figures():
-    section = (FOLDER / "README.md").read_text(encoding="utf-8").split("## Lo que vale")[1]
+def test_the_page_has_the_saved_figures():
+    section = (FOLDER / "escalera.md").read_text(encoding="utf-8")
     lines = section.split("\n## ")[0].splitlines()
     rows = [[cell.strip() for cell in line.split("|")[1:-1]] for line in lines]
     shown = {row[0]: row[1:] for row in rows[2:] if len(row) == 7 and row[1].startswith("[")}
-    assert shown.keys() == README_NAMES.keys()
+    assert shown.keys() == PAGE_NAMES.keys()
     saved = escalera._guardado()["quijote"]
-    assert saved.keys() == set(README_NAMES.values())
+    assert saved.keys() == set(PAGE_NAMES.values())
     before = None
     for title, (_, parameters, rate, loss, spread, worth) in shown.items():
-        name = README_NAMES[title]
+        name = PAGE_NAMES[title]
         assert parameters.split(" cuentas")[0] == escalera.con_miles(saved[name]["parámetros"])
         assert loss == f"{escalera.guardada(name):.2f}"
         if name in escalera.CONTAR:
@@ -297,11 +297,11 @@ def test_the_readme_has_the_saved_figures():
             before = now
 
 
-def test_the_readme_says_what_the_pieces_are_worth_with_the_other_corpus():
+def test_the_page_says_what_the_pieces_are_worth_with_the_other_corpus():
     other = SimpleNamespace(name="apocrifo")
     losses = [escalera.guardada(name, other) for name in LADDER]
     *_, attention, feed_forward, block, more = (a - b for a, b in zip(losses, losses[1:]))
-    said = " ".join((FOLDER / "README.md").read_text(encoding="utf-8").split())
+    said = " ".join((FOLDER / "escalera.md").read_text(encoding="utf-8").split())
     assert (
         f"la atención vale {attention:.2f}; la feed-forward, {feed_forward:.2f}; un bloque, {block:.2f}; "
         f"y más bloques, {more:.2f}."
