@@ -52,9 +52,9 @@ def probar(titulos: list[str], texto: str, con_arreglo: bool = False) -> tuple[i
 
 
 def avisar() -> None:
-    """Decir que se busca, en una terminal: la línea se borra cuando se halla."""
+    """Decir que se busca, que lleva unos segundos; en una terminal, donde alguien espera."""
     if sys.stdout.isatty():
-        print("      busco la línea…", end="\r", flush=True)
+        print("      busco la línea…", flush=True)
 
 
 def con_la_solucion(titulo: str, texto: str) -> str:

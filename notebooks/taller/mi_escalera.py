@@ -412,9 +412,13 @@ def programa(la_hoja: Path, orden: str = "", *resto: str) -> None:
     hoja.HOJA = la_hoja.resolve()
     torch.set_num_threads(1)
     hacer = {"entrenar": orden_entrenar, "escribir": orden_escribir, "escalera": orden_escalera}
-    if orden not in hacer or len(resto) > {"entrenar": 1, "escribir": 2, "escalera": 0}[orden]:
+    if not orden:
         print(USO)
         return
+    if orden not in hacer:
+        sys.exit(f"{orden!r} no es una orden; son {', '.join(hacer)}")
+    if len(resto) > (caben := {"entrenar": 1, "escribir": 2, "escalera": 0}[orden]):
+        sys.exit(f"{orden} recibe {caben} cosas como mucho, y se le dan {len(resto)}: usa comillas")
     try:
         hacer[orden](*resto)
     except (OSError, ValueError, hoja.SinSitio) as error:

@@ -175,11 +175,13 @@ def test_lo_que_se_pide_mal_es_una_linea(ejecutar, carpeta):
         (("escribir", "En", "-1"), "la temperatura es un número, 0 o mayor, y '-1' no lo es"),
         (("escribir", "漢"), "'漢' no está entre los caracteres que conoce la caja"),
         (("escalera",), "todavía no tienes ningún peldaño"),
+        (("bailar",), "'bailar' no es una orden; son entrenar, escribir, escalera"),
+        (("escribir", "En", "un", "lugar"), "escribir recibe 2 cosas como mucho, y se le dan 3"),
     ):
         with pytest.raises(SystemExit) as salida:
             ejecutar(BLANCA, *orden)
         assert frase in salida.value.code and "\n" not in salida.value.code
-    assert ejecutar(BLANCA) == ejecutar(BLANCA, "bailar") == f"{mi_escalera.USO}\n"
+    assert ejecutar(BLANCA) == f"{mi_escalera.USO}\n"
 
 
 # --- lo que se guarda -------------------------------------------------------------------------
