@@ -890,7 +890,7 @@ def test_what_was_typed_outlives_a_reload_and_the_other_language(tab):
     typed = ["un hidalgo", "77", LINE * 60, "la mancha", "5", "Ana"]
     tab.press("#escribir")
     tab.fill(**dict(zip(DRAFTS, typed, strict=True)))
-    tab.wait("location.hash")
+    tab.wait("location.hash.includes('letras=600&')")  # the address follows the text a little later
     shown = tab.text
     for leave in (tab.driver.refresh, lambda: tab.find("#idioma").click()):
         tab.js("(window.sancho = null)")
