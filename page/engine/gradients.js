@@ -1,5 +1,5 @@
-// The loss of a window of a text, and its gradients: a model of the kind of `mini`, as model.js
-// computes it, and the way back.
+// The loss of a window of a text, and its gradients: a model of the kind of `mini` or of `base`, as
+// model.js computes it, and the way back. The latter has neither n-gram table nor embedding skips.
 //
 // An operation returns [y, back]. back(dy) adds to the gradients of the weights that it used, and
 // returns dx; dy is the derivative of the loss by y, and has its shape. T positions, C channels, H
@@ -35,11 +35,11 @@ const LEARNED_MODELS = {
   position: ['rope'],
   activation: ['relu2'],
   is_gated: [false],
-  ngram_size: [2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16],
+  ngram_size: [1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16],
   ngram_rows: null,
   // What the length of a text decides stands among the options of training.
   ngram_dropout: null,
-  embedding_skip: [true],
+  embedding_skip: null,
   qk_norm: [true],
   tie_embeddings: [false],
 };
@@ -156,13 +156,13 @@ export class Learner {
    * @returns {[Float32Array, (dLogits: Float32Array) => void]}
    */
   forward(ids, options) {
-    const { n_layer } = this.config;
+    const { n_layer, embedding_skip } = this.config;
     const [embedding, fromEmbedding] = this.embed(ids, options);
     const steps = [];
     let x = embedding;
     for (let layer = 0; layer < n_layer; layer++) {
       const name = `blocks.${layer}`;
-      if (layer > 0) add((x = this.copy(x)), embedding, this.weights.skips[layer]);
+      if (embedding_skip && layer > 0) add((x = this.copy(x)), embedding, this.weights.skips[layer]);
       const [middle, fromAttention] = this.residual(x, (y) => this.attend(y, name));
       const [end, fromThought] = this.residual(middle, (y) => this.think(y, name));
       steps.push({ layer, fromAttention, fromThought });
@@ -177,7 +177,7 @@ export class Learner {
       for (const { layer, fromAttention, fromThought } of steps.reverse()) {
         // Nothing of a block's way back is used again but its dx.
         this.kernel.borrow(() => dx.set(fromAttention(fromThought(dx))));
-        if (layer === 0) continue;
+        if (!embedding_skip || layer === 0) continue;
         this.gradients.skips[layer] += dot(dx, 0, embedding, 0, dx.length);
         add(dEmbedding, dx, this.weights.skips[layer]);
       }
@@ -382,12 +382,12 @@ export class Learner {
    * @returns {[Float32Array, (dy: Float32Array) => void]}
    */
   embed(ids, { ngram_dropout: dropped = 0, random = null }) {
-    const { n_embd: C } = this.config;
+    const { n_embd: C, ngram_size } = this.config;
     const y = this.kernel.take(ids.length * C);
     const reader = { ids, model: this.model };
     const notes = vectorsOf(y, C).map((one, t) => {
       one.set(this.model.row('token_embedding.weight', ids[t]));
-      const rows = Reader.prototype.tableRows.call(reader, t);
+      const rows = ngram_size > 1 ? Reader.prototype.tableRows.call(reader, t) : [];
       const kept = dropped ? rows.filter(() => random() >= dropped) : rows;
       for (const row of kept) add(one, this.model.row(TABLE, row), 1 / (1 - dropped));
       return kept;

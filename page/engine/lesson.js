@@ -4,6 +4,9 @@ import { TABLE } from './gradients.js';
 import { NGRAM_KEYS } from './model.js';
 import { weightSizes } from './train.js';
 
+/** With what a lesson begins, and why: as strings.json says it. */
+const BEGUN_WITH = ['tuned', 'new', 'unknown', 'slow', 'small'];
+
 const isCount = (x) => Number.isInteger(x) && x > 0;
 
 /** Returns whether these are numbers of a kind, so many of them, and none is NaN or infinite. */
@@ -31,12 +34,14 @@ function isText(text) {
 }
 
 function isPlan(plan, text, teaching) {
-  const { config, options, count, asked } = plan ?? {};
+  const { config, options, count, asked, loss, begins } = plan ?? {};
   if (!isLike(config, teaching.models[0]) || !isLike(options, { ...teaching.train, ngram_dropout: 0 })) return false;
   const { vocab_size, block_size, n_embd, n_head, head_size } = config;
   const isOfText = vocab_size === text.characters.length && block_size < text.train.length;
+  const isWhole = n_head * head_size === n_embd;
   const counts = [block_size, n_head, head_size, options.batch_size, options.max_iters, count];
-  return isOfText && n_head * head_size === n_embd && counts.every(isCount) && Number.isFinite(asked);
+  const isMeasured = [asked, loss].every(Number.isFinite);
+  return isOfText && isWhole && counts.every(isCount) && isMeasured && BEGUN_WITH.includes(begins);
 }
 
 /** Returns whether weights, and what an optimizer remembers of them, are those of a model. */

@@ -6,7 +6,9 @@ import { Generator } from './random.js';
 
 const [INITIAL, BATCHES] = [0, 1]; // purposes of those names in seeds.py
 
-const LEAST_STEPS = 20;
+export const LEAST_STEPS = 20;
+const EVALUATIONS = 8; // of a lesson at least, on the part of the text that is not learned from
+const LEAST_INTERVAL = 5; // steps between them
 
 /**
  * The options of training, each with the values that are heeded here; null: any. The maker of the
@@ -17,7 +19,7 @@ const LEARNED_OPTIONS = {
   max_iters: null,
   batch_size: null,
   gradient_accumulation_steps: [1],
-  optimizer: ['muon'],
+  optimizer: ['muon', 'adamw'],
   learning_rate: null,
   muon_learning_rate: null,
   ngram_learning_rate: null,
@@ -41,24 +43,22 @@ const LEARNED_OPTIONS = {
   tensorboard: null,
 };
 
-/** Returns how many steps a text of so many letters is learned in at most, as plan.py: a short one in few. */
-export function mostSteps(letters, config, { train, epochs }) {
-  const most = Math.ceil((epochs * letters) / (config.block_size * train.batch_size));
-  return Math.max(LEAST_STEPS, Math.min(most, train.max_iters));
-}
-
 /**
- * Returns the options that the length of a text and the time for so many steps decide, as plan.py:
- * the more often it is read, the more n-grams are dropped. teaching: of the page's facts.
+ * Returns the options of a lesson of so many steps, as plan.py: the more often the text is read, the
+ * more n-grams are dropped. The loss on what is not read is measured about once a reading, or more
+ * often, since reading after reading a text is learned by heart. letters: of the text. teaching: of the
+ * page's facts; train: of them, or those with which the page's own model goes on.
  */
-export function optionsFor(letters, config, steps, teaching) {
-  const { train, dropout, scale } = teaching;
-  const max_iters = Math.min(Math.max(LEAST_STEPS, steps), mostSteps(letters, config, teaching));
-  const readings = (max_iters * config.block_size * train.batch_size) / letters;
-  const dropped = Math.max(0, dropout.most - dropout.less / readings);
+export function optionsFor(letters, config, steps, teaching, train = teaching.train) {
+  const max_iters = Math.max(LEAST_STEPS, steps);
+  const stepsOfReading = letters / (config.block_size * train.batch_size);
+  const readings = max_iters / stepsOfReading;
+  const eval_interval = Math.ceil(Math.max(LEAST_INTERVAL, Math.min(max_iters / EVALUATIONS, stepsOfReading)));
+  const { most, less } = teaching.dropout;
+  const dropped = config.ngram_size > 1 ? Math.max(0, most - less / readings) : 0;
   const rounded = (x) => Number(x.toFixed(2));
-  const logit_scale = rounded(1 + scale * dropped);
-  return { ...train, max_iters, ngram_dropout: rounded(dropped), logit_scale };
+  const logit_scale = rounded(1 + teaching.scale * dropped);
+  return { ...train, max_iters, eval_interval, ngram_dropout: rounded(dropped), logit_scale };
 }
 
 /** Returns the keys of the most frequent n-grams of a text, ascending, as ngrams.py. */
@@ -88,9 +88,12 @@ function ngramVocabulary(ids, size, rows) {
   return padded;
 }
 
-/** Returns how many numbers each weight of a model of the kind of `mini` has, by name. */
-export function weightSizes({ vocab_size: V, n_embd: C, hidden_size, n_layer, ngram_rows }) {
-  const sizes = { 'token_embedding.weight': V * C, [TABLE]: ngram_rows * C, [NGRAM_KEYS]: ngram_rows, skips: n_layer };
+/** Returns how many numbers each weight of a model has, by name. */
+export function weightSizes(config) {
+  const { vocab_size: V, n_embd: C, hidden_size, n_layer, ngram_rows } = config;
+  const sizes = { 'token_embedding.weight': V * C };
+  if (config.ngram_size > 1) Object.assign(sizes, { [TABLE]: ngram_rows * C, [NGRAM_KEYS]: ngram_rows });
+  if (config.embedding_skip) sizes.skips = n_layer;
   for (let layer = 0; layer < n_layer; layer++) {
     sizes[`blocks.${layer}.attention.qkv.weight`] = 3 * C * C;
     sizes[`blocks.${layer}.attention.proj.weight`] = C * C;
@@ -101,7 +104,7 @@ export function weightSizes({ vocab_size: V, n_embd: C, hidden_size, n_layer, ng
   return sizes;
 }
 
-/** Returns the weights of a model of the kind of `mini` that knows nothing, by name. */
+/** Returns the weights of a model that knows nothing, by name. */
 export function newWeights(config, ids, seed) {
   const generator = new Generator(seed, [INITIAL]);
   const normal = (n, deviation) =>
@@ -173,7 +176,7 @@ export class Optimizer {
       const [m, v] = [this.memory.moments, this.memory.squares].map((x) => x.subarray(start, end));
       const w = learner.weights[name];
       const isMatrix = learner.isMatrix(name);
-      if (isMatrix && name.startsWith('blocks.')) {
+      if (options.optimizer === 'muon' && isMatrix && name.startsWith('blocks.')) {
         this.muon(w, gradient, m, learner.rowsOf(name), factor * options.muon_learning_rate);
       } else {
         const decay = isMatrix || name.includes('embedding') ? options.weight_decay : 0;

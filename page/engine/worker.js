@@ -19,7 +19,8 @@ const SAYS_EVERY = 200; // ms
 const WRITES_EVERY = 5000; // ms
 const KEPT_EVERY = 8000; // ms
 const WRITTEN = 160; // letters
-const EXAMINED_LETTERS = 20000; // of the part that is not learned from, to measure the loss
+const EXAMINED_LETTERS = 4096; // of the part that is not learned from, to measure the loss
+const PATIENCE = 3; // evaluations without a lower loss, after which a lesson ends
 
 /** Lets a worker answer the page; for a Worker whose script is that of the engine and this call. */
 export function serveTraining() {
@@ -28,7 +29,7 @@ export function serveTraining() {
     if (data.stop) run.stopped = true;
     else if (data.planned) run.planned = data.planned;
     else if (data.trial) self.postMessage({ trial: secondsOfWindow(data) });
-    else if (data.measure) self.postMessage({ loss: measuredLoss(data) });
+    else if (data.measure) self.postMessage({ loss: unreadLoss(learnerOf(data), data.val) });
     else if ('read' in data) self.postMessage(await readSource(data.read, data.encoding, data.rules));
     else await trainTogether(data, ports, run);
   };
@@ -52,19 +53,27 @@ function secondsOfWindow({ config, kernel }) {
   return Math.min(...times) / 1000;
 }
 
-function measuredLoss({ config, weights, kernel, val }) {
-  return unreadLoss(learnerOf(config, weights, kernel), val);
-}
-
 /** Returns a learner, once one of its kind has agreed with the model that writes. */
-function learnerOf(config, weights, kernel) {
+function learnerOf({ config, weights, kernel }) {
   const module = moduleOf(kernel);
   requireAgreement(config, module);
   return new Learner(config, weights, module);
 }
 
-/** Returns the loss on the part of a text that is not learned from. */
-const unreadLoss = (learner, val) => meanLoss(learner, val.subarray(0, EXAMINED_LETTERS + 1));
+/**
+ * Returns the loss on the part of a text that is not learned from, in nats a letter. Of several workers
+ * that measure together each returns its share: that of every so-manyth window.
+ */
+function unreadLoss(learner, val, rank = 0, count = 1) {
+  const { block_size: T } = learner.config;
+  const ids = val.subarray(0, EXAMINED_LETTERS + 1);
+  let sum = 0;
+  learner.begin();
+  for (let start = rank * T; start < ids.length - 1; start += count * T) {
+    sum += learner.window(ids.subarray(start, start + T + 1));
+  }
+  return sum / (ids.length - 1);
+}
 
 /** Returns a function to await: the next message of each port, in their order. */
 function listener(ports) {
@@ -83,27 +92,50 @@ function listener(ports) {
   };
 }
 
+/** Returns a function that gives the others something, and resolves to what each has given, by rank. */
+function sharing(ports, rank) {
+  const others = listener(ports);
+  return async (mine) => {
+    for (const port of ports) port.postMessage(mine);
+    const all = await others();
+    all.splice(rank, 0, mine);
+    return all;
+  };
+}
+
+/** The lowest loss that was measured on what is not learned from, and the weights that had it. */
+class Best {
+  loss = Infinity;
+  weights = null;
+  since = 0; // evaluations
+
+  take(loss, weightsOf) {
+    this.since++;
+    if (loss < this.loss) Object.assign(this, { loss, weights: weightsOf(), since: 0 });
+  }
+}
+
 /**
- * Trains until the last step, or until it is stopped. rank: which of `count` workers this is; ports:
- * to the others, by rank. weights may be null: those of a new model are made here.
+ * Trains until the last step, until the loss on what is not learned from no longer falls, or until it is
+ * stopped; tells the best weights that were measured. rank: which of `count` workers this is; ports: to
+ * the others, by rank. weights may be null: those of a new model are made here.
  */
 async function trainTogether(given, ports, run) {
   const { config, options, train, val, rank, count } = given;
   const weights = given.weights ?? newWeights(config, train, options.seed);
-  const learner = learnerOf(config, weights, given.kernel);
+  const learner = learnerOf({ ...given, weights });
   const optimizer = new Optimizer(learner, options, given.memory);
   const { memory } = optimizer;
   const { block_size: T } = config;
   const starts = windowStarts(train.length, T, options.seed);
   for (let skipped = 0; skipped < memory.step * options.batch_size; skipped++) starts.next();
-  const others = listener(ports);
-  const share = 1 / (options.batch_size * T);
+  const shared = sharing(ports, rank);
+  const best = new Best();
+  const report = rank === 0 ? reporter(given, learner, memory) : null;
+  await report?.();
   const breath = breather();
-  const begun = performance.now() - (Date.now() - given.since);
-  const told = { said: 0, written: begun, kept: begun };
-  const write = async () => self.postMessage({ text: await textOf(learner, given.prompt) });
-  if (rank === 0 && memory.step === 0) await write();
-  let last = memory.step >= options.max_iters;
+  const share = 1 / (options.batch_size * T);
+  let last = false;
   while (!last) {
     const random = new Generator(options.seed, [DROPOUT, memory.step, rank]);
     const dropout = { ...options, random: () => random.random() };
@@ -113,20 +145,44 @@ async function trainTogether(given, ports, run) {
       const start = starts.next().value;
       if (b % count === rank) loss += learner.window(train.subarray(start, start + T + 1), share, dropout);
     }
-    const mine = { ...learner.gradientsToShare(), loss, last: run.stopped, planned: run.planned };
-    for (const port of ports) port.postMessage(mine);
-    const all = await others();
-    all.splice(rank, 0, mine);
+    const all = await shared({ ...learner.gradientsToShare(), loss, last: run.stopped, planned: run.planned });
     learner.takeGradients(all);
     Object.assign(options, all[0].planned); // the page plans by the pace; all follow the first one
     optimizer.step();
     last = all[0].last || memory.step >= options.max_iters;
-    if (rank > 0) continue;
+    let unread = null;
+    if (last || memory.step % options.eval_interval === 0) {
+      unread = sumOf(await shared(unreadLoss(learner, val, rank, count)));
+      best.take(unread, () => (report ? ownWeights(learner) : null));
+    }
+    if (best.since === PATIENCE) {
+      last = true;
+      options.max_iters = memory.step;
+    }
+    await report?.(share * sumOf(all.map((one) => one.loss)), unread, last);
+    await breath(); // a message of the page may wait
+  }
+  if (rank > 0) return self.close();
+  const text = await textOf({ config, weights: best.weights }, given.prompt);
+  self.postMessage({ done: true, loss: best.loss, text, memory, options, weights: best.weights });
+}
+
+const sumOf = (numbers) => numbers.reduce((sum, one) => sum + one, 0);
+
+/**
+ * Returns a function that tells the page how far the lesson is: at times the loss, what the model
+ * writes, and its weights to keep. Before the first step, it tells what the model writes then.
+ */
+function reporter({ prompt, since }, learner, memory) {
+  const begun = performance.now() - (Date.now() - since);
+  const told = { said: 0, written: begun, kept: begun };
+  const write = async () => self.postMessage({ text: await textOf(learner, prompt) });
+  return async (loss, unread, last) => {
+    if (loss === undefined) return memory.step === 0 && write();
     const now = performance.now();
-    if (now - told.said > SAYS_EVERY || last) {
+    if (now - told.said > SAYS_EVERY || unread !== null) {
       told.said = now;
-      const total = all.reduce((sum, one) => sum + one.loss, 0);
-      self.postMessage({ step: memory.step, loss: share * total });
+      self.postMessage({ step: memory.step, loss, unread });
     }
     if (now - told.written > WRITES_EVERY && !last) {
       told.written = now - ((now - told.written) % WRITES_EVERY);
@@ -136,12 +192,7 @@ async function trainTogether(given, ports, run) {
       told.kept = now;
       self.postMessage({ weights: ownWeights(learner), memory });
     }
-    await breath(); // a message of the page may wait
-  }
-  if (rank > 0) return self.close();
-  const loss = unreadLoss(learner, val);
-  const text = await textOf(learner, given.prompt);
-  self.postMessage({ done: true, loss, text, memory, options, weights: ownWeights(learner) });
+  };
 }
 
 /** Returns copies of the weights, out of the kernel's memory. */
@@ -153,15 +204,4 @@ function ownWeights({ weights }) {
 function textOf({ config, weights }, prompt) {
   const model = new GPT(config, { ...weights });
   return writtenAfter(prompt, WRITTEN, model, { ...SAMPLING_DEFAULTS, min_p: 0.1 }, 1605n);
-}
-
-/** Returns the mean loss of a text, window after window, in nats. */
-function meanLoss(learner, ids) {
-  const { block_size: T } = learner.config;
-  let sum = 0;
-  learner.begin();
-  for (let start = 0; start < ids.length - 1; start += T) {
-    sum += learner.window(ids.subarray(start, start + T + 1));
-  }
-  return sum / (ids.length - 1);
 }

@@ -4,7 +4,7 @@
 import { app } from './app.js';
 import { $ } from './elements.js';
 import { filledPage, saveAs } from './save.js';
-import { lesson } from './teach.js';
+import { isUnsaved, lesson } from './lesson.js';
 import { fileName } from './titles.js';
 import { pageTitle } from './words.js';
 
@@ -84,10 +84,8 @@ function changeLanguage(event) {
 /** Lets the browser ask before a lesson is broken off, or what is nowhere else is lost. */
 function askFirst(event) {
   const isKept = keepDrafts();
-  const { run, learned, isRefused } = lesson;
-  const isLost = isRefused && learned && !learned.isSaved;
   const isLostPage = isUnsavedPage() && !drafts.isCarried;
-  if (isKept && !run && !isLost && !isLostPage) return;
+  if (isKept && !lesson.run && !isUnsaved(lesson) && !isLostPage) return;
   event.preventDefault();
   event.returnValue = true; // what older browsers heed
 }

@@ -68,7 +68,7 @@ function halfBits(numbers) {
   );
 }
 
-/** Returns the shapes of the weights of a model of the kind of `mini`, the table's keys left out. */
+/** Returns the shapes of the weights of a model that was learned here, the table's keys left out. */
 function shapesOf(weights, config) {
   const named = Object.entries(weights).filter(([name]) => name !== NGRAM_KEYS);
   const columns = (name) => (name.endsWith('feed_forward.proj.weight') ? config.hidden_size : config.n_embd);
@@ -82,7 +82,7 @@ function shapesOf(weights, config) {
 async function laidOut(weights, { layout, precision }) {
   const joined = (parts) => new Blob(parts).arrayBuffer();
   const all = new Float32Array(await joined(layout.map(([name]) => weights[name])));
-  const keys = weights[NGRAM_KEYS];
+  const keys = weights[NGRAM_KEYS] ?? new Int32Array(0);
   const differences = keys.map((key, i) => key - (i ? keys[i - 1] : 0));
   const numbers = precision === 'float16' ? halfBits(all) : all;
   return new Uint8Array(await joined([planesOf(numbers), planesOf(differences)]));
@@ -145,7 +145,7 @@ async function sealOf(parts) {
 /** Returns a checkpoint as checkpoint.py reads it, as a Blob; content: of its JSON. */
 async function checkpointOf(weights, config, content) {
   const shapes = new Map(shapesOf(weights, config));
-  shapes.set(NGRAM_KEYS, [weights[NGRAM_KEYS].length]);
+  if (weights[NGRAM_KEYS]) shapes.set(NGRAM_KEYS, [weights[NGRAM_KEYS].length]);
   const json = JSON.stringify(content);
   const tensors = {};
   const hashed = [json];
@@ -211,9 +211,10 @@ function learnedFacts({ text, plan, memory, weights, points, writings, seconds, 
   const near = Object.entries(app.facts.nearest);
   const sizes = Object.entries(weights).filter(([name]) => name !== NGRAM_KEYS);
   const { passages, example } = fragmentsOf(text);
+  const after = plan.begins === 'tuned' ? app.facts.corpus : ''; // what the model had read before
   const recorded = { writings: writings.map(({ isPassing, ...told }) => told) };
   return {
-    taught: { name: writerName(), letters: text.train.length + text.val.length, example },
+    taught: { name: writerName(), letters: text.train.length + text.val.length, example, after },
     config: plan.config,
     characters: text.characters.join(''),
     nearest: Object.fromEntries(near.filter(([far, to]) => known.has(to) && !known.has(far))),

@@ -79,6 +79,7 @@ function introduce({ taught, corpus, characters, progress }) {
     said.time = duration(progress.seconds);
     const { val_loss: loss } = progress;
     said.doubts = loss === null ? '' : say('doubts', { n: Math.round(Math.exp(loss)) });
+    said.after = taught.after ? say('read_before', { corpus: taught.after }) : '';
   }
   const motto = say(taught ? 'taught_motto' : 'motto_of', said);
   $('lema').textContent = motto + (characters.includes('¿') ? say('in_spanish') : '');

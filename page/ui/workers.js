@@ -1,13 +1,16 @@
 // Workers that read a text, try how fast a model learns, and train it: a run has those that it needs.
 
 import { fromBase64 } from '../engine/base64.js';
-import { optionsFor } from '../engine/train.js';
+import { LEAST_STEPS, optionsFor } from '../engine/train.js';
+import { inIdsOf, withRowsFor } from '../engine/tuning.js';
 import { app } from './app.js';
 import { $ } from './elements.js';
 
 const MOST_WORKERS = 4; // they share the eight windows of a batch
 const OVERHEAD = 1.6; // a step takes so much more than its windows: workers share a memory, and the optimizer
-const SLOW = 0.5; // seconds; where a step of the larger model takes longer, the smaller one learns
+const SLOW = 0.5; // seconds; where a step of the larger new model takes longer, the smaller one learns
+const TUNED_WINDOW = 256; // letters; with longer ones the page's own model would make fewer steps
+const MOST_LOSS = 3; // nats a letter; a text that the page's own model expects worse is learned by a new one
 const PLANNED_EVERY = 3; // seconds
 const AT_THE_END = 10; // steps that take as long as to measure the loss and to keep the model
 
@@ -54,28 +57,75 @@ function workersToUse() {
   return 2 ** Math.floor(Math.log2(cores));
 }
 
-/** Resolves to what a run is to be: which model learns, how, and in how many of the seconds asked for. */
-export async function planOf(run, asked) {
-  const { models, train: how } = app.facts.teaching;
-  const [kernel, count] = [kernelBytes(), workersToUse()];
-  const stepOf = async (config) => {
-    const { trial } = await answered(run, { trial: true, config, kernel });
-    return (trial * OVERHEAD * how.batch_size) / count;
-  };
-  const { characters, train: ids } = run.text;
-  const [first, smaller] = models.map((model) => ({ ...model, vocab_size: characters.length }));
-  let config = first;
-  let seconds = await stepOf(first);
-  if (seconds > SLOW) {
-    config = smaller;
-    seconds = await stepOf(smaller);
-  }
-  const options = optionsFor(ids.length, config, Math.floor(asked / seconds), app.facts.teaching);
-  return { config, options, kernel, count, asked, isSmall: config === smaller };
+/** Returns the page's own model as a lesson of a text begins with it, and the text in its ids. */
+function ownBeginning(text) {
+  const { model, vocabulary } = app;
+  const known = vocabulary.characters;
+  const own = inIdsOf(known, text);
+  const [vocab_size, block_size] = [own.characters.length, Math.min(TUNED_WINDOW, model.config.block_size)];
+  const config = { ...model.config, vocab_size, block_size, dropout: 0 };
+  const weights = withRowsFor(own.characters, model.weights, known.length, vocabulary.nearest, config.n_embd);
+  return { text: own, config, weights };
 }
 
-/** Lets all workers of a run learn: anew, or from what was learned. listener: hears the first of them. */
-export function train(run, learned, listener) {
+/** Returns the seconds of a step of a model on a machine, { kernel, count }: the time of some windows, scaled. */
+async function secondsOfStep(run, config, { batch_size }, { kernel, count }) {
+  const { trial } = await answered(run, { trial: true, config, kernel });
+  return (trial * OVERHEAD * batch_size) / count;
+}
+
+/** Returns what a run is to be, once it is known with what it begins, and how long a step takes. */
+function planFor(run, machine, begins, { loss, config, seconds, how }) {
+  const steps = Math.floor(machine.asked / seconds);
+  const options = optionsFor(run.text.train.length, config, steps, app.facts.teaching, how);
+  return { ...machine, begins, loss, config, options };
+}
+
+/** Resolves to what planOf() does of the page's own model; to { begins }: why a new one learns. */
+async function tunedPlan(run, machine) {
+  const { tuning: how } = app.facts.teaching;
+  const { text, config, weights } = ownBeginning(run.text);
+  const seconds = await secondsOfStep(run, config, how, machine);
+  if (machine.asked < seconds * LEAST_STEPS) return { begins: 'slow' };
+  const question = { measure: true, config, weights, val: text.val, kernel: machine.kernel };
+  const { loss } = await answered(run, question);
+  if (loss > MOST_LOSS) return { begins: 'unknown' };
+  return { plan: planFor(run, machine, 'tuned', { loss, config, seconds, how }), text, weights };
+}
+
+/** Resolves to what planOf() does of a new model. */
+async function newPlan(run, machine, begins) {
+  const { models, train: how } = app.facts.teaching;
+  const vocab_size = run.text.characters.length;
+  const loss = Math.log(vocab_size); // all letters are as likely at first
+  const [larger, smaller] = models.map((model) => ({ ...model, vocab_size }));
+  const found = { loss, config: larger, seconds: await secondsOfStep(run, larger, how, machine), how };
+  if (found.seconds > SLOW) {
+    Object.assign(found, { config: smaller, seconds: await secondsOfStep(run, smaller, how, machine) });
+    begins = 'small';
+  }
+  return { plan: planFor(run, machine, begins, found), text: run.text, weights: null };
+}
+
+/**
+ * Resolves to what a run is to be, { plan, text, weights }: which model learns, how, and in how many of
+ * the seconds asked for; the text in its ids; the weights with which it begins, null those of a new one.
+ *
+ * The page's own model goes on with the text where it expects its letters well enough, and where this
+ * computer is fast enough; else, or where that is asked for, a new model learns it.
+ */
+export async function planOf(run, asked) {
+  const machine = { kernel: kernelBytes(), count: workersToUse(), asked };
+  const isTuned = app.facts.teaching.tuning && !run.isNew;
+  const tuned = isTuned ? await tunedPlan(run, machine) : { begins: 'new' };
+  return tuned.plan ? tuned : newPlan(run, machine, tuned.begins);
+}
+
+/**
+ * Lets all workers of a run learn. weights, memory: those with which it begins, null where it is a new
+ * model, and the optimizer's of a run that was stopped. listener: hears the first worker.
+ */
+export function train(run, { weights, memory = null }, listener) {
   const { text, plan } = run;
   const { config, options, kernel, count } = plan;
   const hear = (rank) => (told) => rank === 0 || told.error ? listener(told) : null;
@@ -89,7 +139,6 @@ export function train(run, learned, listener) {
     }
   }
   const prompt = [Math.max(0, text.characters.indexOf('\n'))];
-  const { weights = null, memory = null } = learned ?? {};
   const since = Date.now();
   const common = { config, options, kernel, weights, memory, count, prompt, since };
   run.workers.forEach((worker, rank) => {
@@ -118,7 +167,9 @@ export function paceAt(run, step) {
   if (!run.end) return pace;
   const { text, plan } = run;
   const left = Math.floor((run.end - now) / 1000 / pace) - AT_THE_END;
-  const options = optionsFor(text.train.length, plan.config, step + left, app.facts.teaching);
+  const { teaching } = app.facts;
+  const how = plan.begins === 'tuned' ? teaching.tuning : teaching.train;
+  const options = optionsFor(text.train.length, plan.config, step + left, teaching, how);
   run.plan = { ...plan, options };
   run.workers[0].postMessage({ planned: options });
   return pace;

@@ -456,14 +456,19 @@ def test_no_text_stops_the_page(tab):
     tab.see("#leido", words_of("text_too_large", name="tu texto", n=20))
 
 
-def test_a_short_text_is_said_to_be_short(tab):
-    tab.fill(pegado=LESSON[:4000], tiempo=20)
-    tab.see("#leido", words_of("short_text", n=20))
+def test_a_lesson_ends_once_the_loss_on_what_is_not_read_no_longer_falls(tab):
+    """The page keeps the best that was measured, and says why there is time left."""
+    tab.fill(pegado=LESSON[:4000] + OTHER[:500], tiempo=20)  # what it does not read is another text
+    tab.wait("lesson.given?.text")
     tab.press("#aprender")
-    tab.see("#aprendizaje", words_of("has_learned", step=20))
-    assert words_of("was_short", time=words_of("minutes", n=20)) in tab.shown("#aprendizaje")
+    tab.see("#aprendizaje", words_of("was_enough"))
+    losses = tab.js("lesson.learned.points.map(([, , unread]) => unread).filter((x) => x !== null)")
+    assert tab.js("lesson.learned.loss") == min(losses) == losses[-4]
+    measured = "lesson.keeping.then(() => measured(lesson.learned))"
+    assert tab.later(measured) == pytest.approx(min(losses), abs=1e-4)
+    step = tab.js("lesson.learned.memory.step")
     tab.press("#continuar")  # as long again
-    tab.see("#aprendizaje", words_of("has_learned", step=40))
+    tab.wait("lesson.run === null && lesson.learned.memory.step > arguments[0]", step)
 
 
 @pytest.mark.parametrize(
@@ -522,9 +527,9 @@ def test_no_training_loss_is_told_as_that_of_what_it_has_not_read(tab, tmp_path)
 def test_a_lesson_of_another_function_or_with_an_unknown_option_says_so_and_does_not_begin(tab):
     tab.fill(pegado=LESSON, tiempo=20)
     tab.see("#leido", thousands(len(LESSON)))
-    tab.js("(app.facts.teaching.train.optimizer = 'adamw')")
+    tab.js("(app.facts.teaching.train.optimizer = 'lion')")
     tab.press("#aprender")
-    tab.see("#aprendizaje", words_of("not_learned", option="optimizer", value="adamw"))
+    tab.see("#aprendizaje", words_of("not_learned", option="optimizer", value="lion"))
     tab.js("(app.facts.teaching.train.optimizer = 'muon')")
     change_engine(tab, relu2="relu2: (x) => Math.max(x, 0.1 * x) ** 2")
     tab.press("#aprender")

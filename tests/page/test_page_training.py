@@ -2,6 +2,7 @@
 
 import base64
 import json
+import math
 import shutil
 import subprocess
 from dataclasses import asdict, fields, replace
@@ -24,6 +25,7 @@ from sancho.optim import Arrays
 from sancho.presets import MINI
 from sancho.run.batches import Batches
 from sancho.run.plan import follow_text
+from sancho.run.start import _with_new_characters
 from sancho.run.state import TrainingState
 from sancho.shared import ngrams
 from sancho.shared.dropout import Dropout
@@ -91,17 +93,22 @@ const learner = new Learner(given.config, weights, module_);
 learner.begin();
 const loss = learner.window(given.ids, 1 / (given.ids.length - 1), { logit_scale: 1.1 });
 const { table, gradients } = learner;
-const ofTable = new Float32Array(weights[TABLE].length);
-table.rows.forEach((row, i) => ofTable.set(rowOf(table.vectors, i, table.C), row * table.C));
-const named = Object.entries({ ...gradients, [TABLE]: ofTable });
+const named = Object.entries(gradients);
+if (weights[TABLE]) {
+  const ofTable = new Float32Array(weights[TABLE].length);
+  table.rows.forEach((row, i) => ofTable.set(rowOf(table.vectors, i, table.C), row * table.C));
+  named.push([TABLE, ofTable]);
+}
 tell({ loss, gradients: Object.fromEntries(named.map(([name, x]) => [name, inBase64(x)])) });
 """
 
 
+@pytest.mark.parametrize("family", ["mini", "base"])
 @pytest.mark.parametrize("kernel", [True, False], ids=["wasm", "javascript"])
-def test_loss_and_every_gradient_are_pytorchs(kernel):
-    """Of the golden weights, none of which is zero."""
-    saved = checkpoint.load(GOLDEN / "mini.safetensors")
+def test_loss_and_every_gradient_are_pytorchs(kernel, family):
+    """Of the golden weights, none of which is zero; `base` has no table, as the pretrained model."""
+    saved = checkpoint.load(GOLDEN / f"{family}.safetensors")
+    saved = replace(saved, model_config=replace(saved.model_config, dropout=0.0))
     model = saved.build_model().double()
     random = np.random.default_rng(5)
     ids = random.integers(saved.model_config.vocab_size, size=saved.model_config.block_size + 1)
@@ -129,25 +136,64 @@ def test_ngrams_are_those_of_the_library():
         np.testing.assert_array_equal(ours, ngrams.vocabulary(ids, 5, rows))
 
 
-@pytest.mark.parametrize("steps", [None, 97, 1600])
+@pytest.mark.parametrize("steps", [50, 400, 1600])
 @pytest.mark.parametrize("letters", [70_000, 212_345, 2_000_001])
 def test_the_length_of_a_text_decides_what_plan_decides(letters, steps):
     facts = teaching_facts("")
-    model, train = ModelConfig(), TrainConfig(look_ahead=0)
-    values = asdict(model) | asdict(train)
+    values = asdict(ModelConfig()) | asdict(TrainConfig(look_ahead=0, max_iters=steps))
     ids = np.zeros(letters, np.uint8)
     corpus = Corpus("text", CharTokenizer("a"), ids, ids[:9], "")
     program = "tell(optionsFor(given.letters, given.config, given.steps, given.facts));"
-    given = {"letters": letters, "config": facts["models"][0], "steps": steps or 10**9}
+    given = {"letters": letters, "config": facts["models"][0], "steps": steps}
     ours = run_in_node(program, facts=facts, **given)
-    most = follow_text(values, (), corpus, is_tuned=False).get("max_iters", train.max_iters)
-    typed = {"max_iters": min(steps or most, most)}
-    found = follow_text(values | typed, typed, corpus, is_tuned=False)
-    assert ours == asdict(train) | {
-        **typed,
+    found = follow_text(values, {"max_iters": steps}, corpus, is_tuned=False)
+    assert ours == facts["train"] | {
+        "max_iters": steps,
+        "eval_interval": math.ceil(min(steps / 8, letters / (256 * 8))),
         "ngram_dropout": found["ngram_dropout"],
         "logit_scale": found["logit_scale"],
     }
+
+
+def test_a_model_without_a_table_has_nothing_to_drop():
+    facts = teaching_facts("")
+    config = facts["models"][0] | {"ngram_size": 1}
+    program = "tell(optionsFor(9000, given.config, 400, given.facts, given.facts.tuning));"
+    ours = run_in_node(program, config=config, facts=facts)
+    decided = {"max_iters": 400, "eval_interval": 9, "ngram_dropout": 0, "logit_scale": 1}
+    assert ours == facts["tuning"] | decided
+
+
+TUNING = """
+const text = inIdsOf(Array.from(given.known), given.text);
+const { characters } = text;
+const nearest = new Map(Object.entries(given.nearest));
+const grown = withRowsFor(characters, weights, given.known.length, nearest, given.C);
+const named = Object.fromEntries(Object.entries(grown).map(([name, x]) => [name, inBase64(x)]));
+tell({ characters, train: Array.from(text.train), weights: named });
+"""
+
+
+def test_letters_that_the_model_lacks_are_added_as_the_library_adds_them():
+    """One with a letter near it, and one with none."""
+    saved = checkpoint.load(GOLDEN / "base.safetensors")
+    known = saved.tokenizer
+    letters = sorted({*known.characters[3:9], "ê", "🐴"})
+    ids = np.arange(len(letters), dtype=np.uint8)
+    corpus = Corpus("text", CharTokenizer("".join(letters)), ids, ids, "")
+    expected = _with_new_characters(saved, corpus)
+    nearest = page.nearest_known(known)
+    assert "ê" in nearest and "🐴" not in nearest
+    text = {"characters": letters, "train": ids.tolist(), "val": []}
+    given = {"known": known.characters, "text": text, "nearest": nearest}
+    told = run_in_node(
+        TUNING, weights=packed(saved.weights), C=saved.model_config.n_embd, **given
+    )
+    assert "".join(told["characters"]) == expected.characters
+    assert [told["characters"][i] for i in told["train"]] == letters
+    assert told["weights"].keys() == expected.weights.keys()
+    for name, array in expected.weights.items():
+        np.testing.assert_allclose(unpacked(told["weights"], name, array), array, atol=1e-6)
 
 
 PACE = """
@@ -310,7 +356,6 @@ OTHER_OPTIONS = {
 }
 REFUSED = {
     "gradient_accumulation_steps",
-    "optimizer",
     "look_ahead",
     "patience",
     "preset",
