@@ -948,3 +948,66 @@ def test_a_page_that_a_browser_has_saved_is_the_page(visit, mini, tmp_path):
     path.write_text(text, "utf-8")
     tab.driver.get(path.as_uri())
     assert (tab.ready().text, tab.all("body *", nodes)) == (first, count)
+
+
+# --- a lesson that begins from the page's own model --------------------------------------------
+
+OF_FEW_LETTERS = "la casa de la dama es de cal, y sal de la salada mesa.\n"
+SENTENCES = OF_FEW_LETTERS * 150 + "la kasa es de cal.\n" * 20
+
+
+@pytest.fixture
+def reader(visit, tmp_path) -> Tab:
+    """A page of a model without a table that expects all letters alike, and knows only a few."""
+    characters = "".join(sorted(set(OF_FEW_LETTERS)))
+    saved = replace(small_checkpoint("base", characters, n_layer=2), corpus_name="quijote")
+    saved.weights["head.weight"][:] = 0
+    tab = visit(packing.rounded(saved, "float16"), "float16")
+    kept = {"behavior": "allow", "downloadPath": str(tmp_path)}
+    tab.driver.execute_cdp_cmd("Browser.setDownloadBehavior", kept)
+    tab.fill(pegado=SENTENCES, tiempo=20)
+    tab.wait("lesson.given?.text")
+    return tab
+
+
+def test_a_text_that_the_pages_model_can_read_is_learned_from_it(reader, tmp_path):
+    """What learns is a model of its kind, with rows for the letters that it lacked."""
+    known = len(set(OF_FEW_LETTERS))
+    reader.press("#aprender")
+    reader.see("#aprendizaje", words_of("begins_tuned", name="Sancho"))
+    reader.wait("lesson.run.plan.options.max_iters > 0 && lesson.run.points.length > 5")
+    assert reader.js("lesson.run.plan.loss") == pytest.approx(math.log(known + 1))
+    assert reader.js("lesson.run.plan.config.ngram_size") == 1
+    stop(reader)
+    assert reader.js("lesson.learned.loss") < math.log(known) - 0.3
+    assert reader.js("lesson.learned.text.characters.at(-1)") == "k"
+    reader.fill(nombre="Ana")
+    title = reader.js("lesson.learned.text.name")
+    path = saved_file(reader, "#guardar-modelo", tmp_path / f"{title}.safetensors")
+    saved = checkpoint.load(path)
+    ids = saved.tokenizer.encode(SENTENCES)
+    unread = ids[len(ids) - len(ids) // 10 :]
+    loss = validation_loss(saved.build_model(), unread)
+    assert loss == pytest.approx(reader.js("lesson.learned.loss"), abs=0.05)
+    path = saved_file(reader, "#guardar-pagina", tmp_path / page_file("Ana"))
+    reader.driver.get(path.as_uri())
+    reader.ready()
+    assert words_of("read_before") in reader.shown("#lema")
+    assert reader.text and reader.js("app.facts.teaching.tuning") is not None
+
+
+def test_a_new_model_learns_where_somebody_asks_for_one(reader):
+    """Before its first step it expects all letters alike, and writes them so."""
+    reader.find("#desde-cero").click()
+    reader.press("#aprender")
+    reader.see("#aprendizaje", words_of("begins_new"))
+    first = reader.js("lesson.run.writings[0]")
+    assert first["loss"] == pytest.approx(math.log(len(set(SENTENCES))))
+    assert reader.js("lesson.run.plan.config.ngram_size") == 5
+    stop(reader)
+
+
+def test_a_new_model_learns_a_text_that_the_pages_model_cannot_read(tab):
+    begin(tab, OTHER)
+    assert words_of("begins_unknown", name="Sancho") in tab.shown("#aprendizaje")
+    stop(tab)
