@@ -2,8 +2,9 @@
 
 With the address of the published site, as https://example.org/sancho, the page's links lead there.
 Scripts, style, strings and facts are replaced by today's. The weights stay, and so do the cost of
-packing and the passages, which need the book, because that is not committed. If the pretrained
-model itself has changed, make the page with `convert.py to-page` where data/quijote.txt is.
+packing, the passages and the words, which need the book, because that is not committed. If the
+pretrained model itself has changed, make the page with `convert.py to-page` where data/quijote.txt
+is.
 """
 
 import argparse
@@ -20,7 +21,7 @@ from sancho.machine.files import atomic_write
 from sancho.run.metrics import read_metrics
 
 PAGE = ROOT / "docs" / "index.html"
-KEPT = ("cost", "passages", "links")
+KEPT = ("cost", "passages", "words", "links")
 
 
 def facts_anew(old: dict) -> dict:

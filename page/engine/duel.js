@@ -3,6 +3,7 @@
 
 const DUEL_LETTERS = 120; // letters of each passage, about
 const MOST_SHARED = 40; // letters with which both begin
+const WORD = /\p{L}{4,}/gu; // shorter ones seldom show who has written them
 const FIRST_WORDS = /^(?:\S+\s+){1,3}/;
 
 /** Returns with what both begin: a few words of a passage, or letters where the first word is a long one. */
@@ -39,3 +40,9 @@ function longestCommon(a, b) {
   }
   return longest;
 }
+
+/** Returns the different words of a text, in small letters. */
+export const wordsIn = (text) => [...new Set(text.toLowerCase().match(WORD))];
+
+/** Returns how many words of a text are none of others. */
+export const countInvented = (text, words) => wordsIn(text).filter((word) => !words.has(word)).length;

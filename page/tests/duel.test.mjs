@@ -2,7 +2,7 @@ import assert from 'node:assert/strict';
 import { test } from 'node:test';
 
 import { Deck } from '../engine/deck.js';
-import { beginningOf, canBeToldApart, lettersToWrite, shownOf } from '../engine/duel.js';
+import { beginningOf, canBeToldApart, countInvented, lettersToWrite, shownOf, wordsIn } from '../engine/duel.js';
 import { Generator } from '../engine/random.js';
 
 const TEXTS = {
@@ -26,6 +26,14 @@ for (const [kind, passage] of Object.entries(TEXTS)) {
     assert.ok(canBeToldApart(shownOf(passage), shownOf(rival)));
   });
 }
+
+test('words that a text has not are invented', () => {
+  const words = new Set(wordsIn('El ingenioso hidalgo, y el Hidalgo; ñandúes de Ávila. ¿Qué?'));
+  assert.deepEqual([...words], ['ingenioso', 'hidalgo', 'ñandúes', 'ávila']);
+  assert.equal(countInvented('Hidalgo de ÁVILA, ingeniosa y ñandúes: hidalgos de él', words), 2);
+  assert.equal(countInvented('你好 12345', words), 0);
+  assert.deepEqual(wordsIn('1, 2 y 3'), []);
+});
 
 test('a rival is as long as a short passage', () => {
   const passage = 'Tres palabras son '.padEnd(90, 'y más ');

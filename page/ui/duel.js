@@ -1,7 +1,7 @@
 // The duel: two passages have the same beginning; one is the book's, one the model's. A page of what
 // somebody taught opens on it.
 
-import { beginningOf, canBeToldApart, lettersToWrite, shownOf } from '../engine/duel.js';
+import { beginningOf, canBeToldApart, countInvented, lettersToWrite, shownOf } from '../engine/duel.js';
 import { writtenAfter } from '../engine/writer.js';
 import { app } from './app.js';
 import { $, element, hint } from './elements.js';
@@ -12,6 +12,8 @@ import { newSeed } from './write.js';
 
 const ROUNDS = 10;
 const TAUGHT_ROUNDS = 5;
+const DRAWINGS = 16; // of a rival at most
+const TEMPERATURE = 0.7; // of a rival; with that of the page the model invents more words
 const LEAST = 2; // passages: the game has one of them
 const LEAST_TAUGHT = 3; // with fewer, a page of what somebody taught opens on its text
 
@@ -33,13 +35,24 @@ function duelName() {
   return sayInDuel(isOfCervantes ? 'cervantes_or_sancho' : 'book_or_sancho');
 }
 
-/** Returns what the model makes of the text before a passage and of its beginning. */
+/**
+ * Resolves to what the model makes of the text before a passage and of its beginning: of some drawings
+ * the one that has the fewest words which its text has not, as invented ones would betray it.
+ */
 async function rivalOf([before, passage]) {
   const start = beginningOf(passage);
   const { ids } = app.vocabulary.encode(before + start);
-  const seed = duel.seed + duel.ever++;
-  const written = await writtenAfter(ids, lettersToWrite(passage), app.model, app.facts.sampling, seed);
-  return start + app.vocabulary.decode(written);
+  const sampling = { ...app.facts.sampling, temperature: TEMPERATURE };
+  const words = new Set(app.facts.words.split(' '));
+  const best = { text: '', invented: Infinity };
+  for (let left = app.facts.words ? DRAWINGS : 1; left && best.invented; left--) {
+    const seed = duel.seed + duel.ever++;
+    const written = await writtenAfter(ids, lettersToWrite(passage), app.model, sampling, seed);
+    const text = start + app.vocabulary.decode(written);
+    const invented = countInvented(shownOf(text), words);
+    if (invented < best.invented) Object.assign(best, { text, invented });
+  }
+  return best.text;
 }
 
 /** Resolves to a passage and its rival as they are shown; to null where the model writes all of them alike. */

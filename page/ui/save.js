@@ -1,5 +1,6 @@
 // What was learned here, to keep: a page of its own, and a checkpoint that sample.py opens.
 
+import { wordsIn } from '../engine/duel.js';
 import { GPT, NGRAM_KEYS } from '../engine/model.js';
 import { passagesOf } from '../engine/passages.js';
 import { proofOf } from '../engine/proof.js';
@@ -189,8 +190,10 @@ export function saveAs(blob, name) {
   setTimeout(() => URL.revokeObjectURL(href), 60_000);
 }
 
+const partOf = ({ characters }, ids) => Array.from(ids, (id) => characters[id]).join('');
+
 /** Returns the part of a text that is not learned from. */
-export const unreadOf = ({ val, characters }) => Array.from(val, (id) => characters[id]).join('');
+export const unreadOf = (text) => partOf(text, text.val);
 
 /** Returns a text from its first whole word on, where there is one. */
 const wholeWords = (text) => text.replace(/^\S*\s+(?=\S)/, '');
@@ -231,6 +234,7 @@ function learnedFacts({ text, plan, memory, weights, points, writings, seconds, 
     curve: points,
     teaching: { ...app.facts.teaching, recorded },
     passages,
+    words: wordsIn(partOf(text, text.train)).join(' '),
     links: { ...app.facts.links, page: '' }, // that is of another model
   };
 }

@@ -37,7 +37,7 @@ from sancho.convert.packing import (
     rounded,
     stored_shapes,
 )
-from sancho.convert.passages import passages_of
+from sancho.convert.passages import passages_of, words_in
 from sancho.convert.scripts import FOLDER
 from sancho.errors import OtherFunction, UserError, note
 from sancho.machine.files import atomic_write, existing_file
@@ -152,6 +152,7 @@ def to_page(options: ToPageOptions, data: str | Path) -> list[str]:
     own = kept_corpus(path, saved)
     links = Links.to_repository(options.repository) if options.repository else NOWHERE
     passages = passages_of(own.tokenizer.decode(own.val)) if own else []
+    words = words_in(own.tokenizer.decode(own.train)) if own else []
     size, cost = write_page(
         saved,
         options.output,
@@ -160,6 +161,7 @@ def to_page(options: ToPageOptions, data: str | Path) -> list[str]:
         metrics=read_metrics(path.with_name("metrics.jsonl")),
         links=links,
         passages=passages,
+        words=words,
         data=data,
     )
     lines = [f"{options.output}: {size / 1e6:.2f} MB, weights in {options.precision}"]
@@ -184,13 +186,15 @@ def write_page(
     metrics: list[dict] | None = None,
     links: Links = NOWHERE,
     passages: Sequence[tuple[str, str]] = (),
+    words: Sequence[str] = (),
     data: str | Path = "",
 ) -> tuple[int, PackingCost | None]:
     """Write the page of a checkpoint; return its size in bytes and what packing costs.
 
     text: the name and the ids of a text to measure the cost with. metrics: the lines of
     metrics.jsonl. passages: to be guessed in a game, each after the text before it; without any,
-    the page has no game. data: the folder of the sample text.
+    the page has no game. words: those that the model has read, among which are most words of a
+    passage that it writes in the game. data: the folder of the sample text.
     Raises UserError if `output` exists and is not a page, or can't be made.
     """
     output = Path(output)
@@ -198,7 +202,7 @@ def write_page(
     _check_output(output)
     packed = rounded(saved, precision)
     cost = packing_cost(saved, packed, text[1], text[0]) if text else None
-    facts = page_facts(packed, precision, cost, metrics or [], links, passages, data)
+    facts = page_facts(packed, precision, cost, metrics or [], links, passages, words, data)
     pairs = ((saved.weights[name], array) for name, array in packed.weights.items())
     facts["exact"] = all(np.array_equal(before, after) for before, after in pairs)
     page = assemble(facts, pack(packed, precision)).encode()
@@ -214,6 +218,7 @@ def page_facts(
     metrics: list[dict],
     links: Links = NOWHERE,
     passages: Sequence[tuple[str, str]] = (),
+    words: Sequence[str] = (),
     data: str | Path = "",
 ) -> dict:
     """Return the facts in the page, besides the weights, which are rounded already."""
@@ -243,6 +248,7 @@ def page_facts(
         "curve": curve(metrics),
         "links": asdict(links),
         "passages": passages,
+        "words": " ".join(words),
         "teaching": _teaching_or_note(data, config),
     }
 

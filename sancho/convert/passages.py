@@ -36,3 +36,8 @@ def first_passage(text: str) -> tuple[str, str] | None:
                 whole_words = re.sub(r"^\S+\s+", "", before.lstrip())
                 return whole_words, match[0]
     return None
+
+
+def words_in(text: str) -> list[str]:
+    """Return the different words of a text, of four letters or more, sorted, in small letters."""
+    return sorted(set(re.findall(r"[^\W\d_]{4,}", text.lower())))

@@ -26,7 +26,7 @@ from sancho import checkpoint
 from sancho.checkpoint import Checkpoint, Progress
 from sancho.config import DEFAULT_SAMPLING
 from sancho.convert import packing, page, scripts
-from sancho.convert.passages import passages_of
+from sancho.convert.passages import passages_of, words_in
 from sancho.errors import UserError
 from sancho.generate import continue_texts
 from sancho.loss import validation_loss
@@ -1153,7 +1153,8 @@ def test_the_books_passage_is_found_beside_one_that_the_model_writes(visit):
             "pareja",
         )
         start = passage[: passage.index("lugar")]
-        rival = written(saved, before + start, 120 - len(start), 1605 + n).removeprefix(before)
+        rival = written(saved, before + start, 120 - len(start), 1605 + n, temperature=0.7)
+        rival = rival.removeprefix(before)
         shown = [text.partition(" … ")[0] for text in tab.texts("#pareja button")]
         assert {" ".join(passage.split())[:80], " ".join(rival.split())[:80]} == {
             text[:80] for text in shown
@@ -1166,6 +1167,23 @@ def test_the_books_passage_is_found_beside_one_that_the_model_writes(visit):
     assert tab.shown("#fallo").startswith(right) and found in tab.shown("#fallo")
     score = tab.find("#cuenta-duelo").get_attribute("value")
     assert score == words_of("duel_score", duel=words_of("book_or_sancho"), score=found)
+
+
+def test_the_rival_is_the_drawing_with_the_fewest_invented_words(visit):
+    saved = small_checkpoint()
+    before, passage = "y luego ", "Un dia en el lugar " + "de la mancha, " * 9
+    start = "Un dia en "
+    drawn = [
+        written(saved, before + start, 120 - len(start), 1605 + n, temperature=0.7)
+        for n in range(16)
+    ]
+    drawn = [text.removeprefix(before) for text in drawn]
+    words = words_in(" ".join(drawn[5:7]))  # these two have no other words
+    tab = visit(saved, passages=[(before, passage)] * 3, words=words)
+    tab.js("(duel.seed = 1605)")
+    rival = tab.later(f"rivalOf({json.dumps([before, passage])})")
+    assert rival == drawn[5]
+    assert tab.js("duel.ever") == 6  # a better one cannot come
 
 
 def test_where_the_model_writes_the_passages_themselves_the_page_says_so(visit):

@@ -106,7 +106,7 @@ tell({ loss, gradients: Object.fromEntries(named.map(([name, x]) => [name, inBas
 @pytest.mark.parametrize("family", ["mini", "base"])
 @pytest.mark.parametrize("kernel", [True, False], ids=["wasm", "javascript"])
 def test_loss_and_every_gradient_are_pytorchs(kernel, family):
-    """Of the golden weights, none of which is zero; `base` has no table, as the pretrained model."""
+    """Of the golden weights, none of which is zero. As the pretrained model, base has no table."""
     saved = checkpoint.load(GOLDEN / f"{family}.safetensors")
     saved = replace(saved, model_config=replace(saved.model_config, dropout=0.0))
     model = saved.build_model().double()
@@ -186,9 +186,7 @@ def test_letters_that_the_model_lacks_are_added_as_the_library_adds_them():
     assert "ê" in nearest and "🐴" not in nearest
     text = {"characters": letters, "train": ids.tolist(), "val": []}
     given = {"known": known.characters, "text": text, "nearest": nearest}
-    told = run_in_node(
-        TUNING, weights=packed(saved.weights), C=saved.model_config.n_embd, **given
-    )
+    told = run_in_node(TUNING, weights=packed(saved.weights), C=saved.model_config.n_embd, **given)
     assert "".join(told["characters"]) == expected.characters
     assert [told["characters"][i] for i in told["train"]] == letters
     assert told["weights"].keys() == expected.weights.keys()
