@@ -17,6 +17,7 @@ import { writtenAfter } from './writer.js';
 const DROPOUT = 2; // purpose of that name in seeds.py
 const SAYS_EVERY = 200; // ms
 const WRITES_EVERY = 5000; // ms
+const WRITES_PAUSE = 8; // times as long as it takes to write, at least
 const KEPT_EVERY = 8000; // ms
 const WRITTEN = 160; // letters
 const EXAMINED_LETTERS = 4096; // of the part that is not learned from, to measure the loss
@@ -131,8 +132,8 @@ async function trainTogether(given, ports, run) {
   for (let skipped = 0; skipped < memory.step * options.batch_size; skipped++) starts.next();
   const shared = sharing(ports, rank);
   const best = new Best();
-  const report = rank === 0 ? reporter(given, learner, memory) : null;
-  await report?.();
+  const reporter = rank === 0 ? reporterOf(given, learner, memory) : null;
+  if (memory.step === 0) await reporter?.write();
   const breath = breather();
   const share = 1 / (options.batch_size * T);
   let last = false;
@@ -153,13 +154,13 @@ async function trainTogether(given, ports, run) {
     let unread = null;
     if (last || memory.step % options.eval_interval === 0) {
       unread = sumOf(await shared(unreadLoss(learner, val, rank, count)));
-      best.take(unread, () => (report ? ownWeights(learner) : null));
+      best.take(unread, () => (reporter ? ownWeights(learner) : null));
     }
     if (best.since === PATIENCE) {
       last = true;
       options.max_iters = memory.step;
     }
-    await report?.(share * sumOf(all.map((one) => one.loss)), unread, last);
+    await reporter?.report(share * sumOf(all.map((one) => one.loss)), unread, last);
     await breath(); // a message of the page may wait
   }
   if (rank > 0) return self.close();
@@ -169,30 +170,31 @@ async function trainTogether(given, ports, run) {
 
 const sumOf = (numbers) => numbers.reduce((sum, one) => sum + one, 0);
 
-/**
- * Returns a function that tells the page how far the lesson is: at times the loss, what the model
- * writes, and its weights to keep. Before the first step, it tells what the model writes then.
- */
-function reporter({ prompt, since }, learner, memory) {
+/** Returns what tells the page how far the lesson is: at times the loss, what the model writes, and its weights to keep. */
+function reporterOf({ prompt, since }, learner, memory) {
   const begun = performance.now() - (Date.now() - since);
-  const told = { said: 0, written: begun, kept: begun };
-  const write = async () => self.postMessage({ text: await textOf(learner, prompt) });
-  return async (loss, unread, last) => {
-    if (loss === undefined) return memory.step === 0 && write();
+  const told = { said: 0, kept: begun };
+  let next = begun + WRITES_EVERY;
+  const write = async () => {
+    const before = performance.now();
+    self.postMessage({ text: await textOf(learner, prompt) });
+    const now = performance.now();
+    // A large model, whose letters take long, writes less often: what it learns is worth more.
+    next = begun + WRITES_EVERY * Math.ceil((now - begun + WRITES_PAUSE * (now - before)) / WRITES_EVERY);
+  };
+  const report = async (loss, unread, last) => {
     const now = performance.now();
     if (now - told.said > SAYS_EVERY || unread !== null) {
       told.said = now;
       self.postMessage({ step: memory.step, loss, unread });
     }
-    if (now - told.written > WRITES_EVERY && !last) {
-      told.written = now - ((now - told.written) % WRITES_EVERY);
-      await write();
-    }
+    if (now > next && !last) await write();
     if (now - told.kept > KEPT_EVERY && !last) {
       told.kept = now;
       self.postMessage({ weights: ownWeights(learner), memory });
     }
   };
+  return { write, report };
 }
 
 /** Returns copies of the weights, out of the kernel's memory. */
