@@ -658,6 +658,7 @@ def test_the_keyboard_alone_teaches_stops_and_keeps(tab, tmp_path):
     long = LESSON * 5  # so that it does not end meanwhile
     tab.fill(pegado=long, tiempo=20)
     tab.see("#leido", thousands(len(long)))
+    assert press("TAB") == "desde-cero"
     assert press("TAB") == "aprender"
     assert press("ENTER") == "parar"
     tab.see("#aprendizaje", words_of("learning"))
