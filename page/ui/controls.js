@@ -14,7 +14,7 @@ export const rest = () => new Promise((resolve) => setTimeout(resolve, REST));
 function samplingControls() {
   const all = app.model.config.vocab_size;
   return {
-    temperature: { label: 'risk', id: 'temperatura', min: 0, max: 2, step: 0.05 },
+    temperature: { id: 'temperatura', min: 0, max: 2, step: 0.05 },
     min_p: { id: 'min-p', min: 0, max: 0.5, step: 0.01, off: 0 },
     top_p: { id: 'top-p', min: 0.01, max: 1, step: 0.01, off: 1 },
     top_k: { id: 'top-k', min: 1, max: all, step: 1, off: all },
@@ -26,16 +26,16 @@ export class Controls {
   constructor(risk, box, options) {
     this.inputs = {};
     this.off = {};
-    const fields = Object.entries(samplingControls()).map(([key, { off, label = key, ...range }]) => {
+    const fields = Object.entries(samplingControls()).map(([key, { off, ...range }]) => {
       this.off[key] = off;
-      return this._field(key, label, range, options[key] ?? off);
+      return this._field(key, range, options[key] ?? off);
     });
     const [temperature, ...others] = fields;
     risk.append(...temperature);
     box.prepend(...others.flat());
   }
 
-  _field(key, label, range, value) {
+  _field(key, range, value) {
     const { id } = range;
     const note = `${id}-nota`;
     const input = element('input', { type: 'range', ...range, 'aria-describedby': note });
@@ -49,7 +49,7 @@ export class Controls {
     this.inputs[key] = input;
     show();
     return [
-      element('label', { for: id }, `${say(label)} `, output),
+      element('label', { for: id }, `${say(key)} `, output),
       input,
       element('p', { class: 'hint', id: note }, say(`${key}_hint`)),
     ];
@@ -63,7 +63,7 @@ export class Controls {
   }
 }
 
-/** Returns options in a few words: temperatura 1.1 · min-p 0.1. */
+/** Returns options in a few words: cuánto se arriesga 1.1 · min-p 0.1. */
 export function optionsInWords(options) {
   const on = Object.entries(options).filter(([, value]) => value !== null);
   return on.map(([key, value]) => `${say(key).toLowerCase()} ${value}`).join(' · ');

@@ -66,13 +66,14 @@ async function openPage() {
   openSwitches();
   openTeaching();
   if (!('Worker' in window)) $('ensena-titulo').after(element('p', { class: 'notice' }, say('no_worker')));
+  openCards();
   openAbout();
   openDrafts();
 }
 
 /** Says whose the page is, and what its model has read. */
 function introduce({ taught, corpus, characters, progress }) {
-  const said = { corpus };
+  const said = { corpus, spanish: characters.includes('¿') ? say('in_spanish') : '' };
   if (taught) {
     document.title = document.querySelector('h1').textContent = pageTitle(taught.name, corpus);
     said.letters = say('letters', { n: taught.letters });
@@ -82,7 +83,17 @@ function introduce({ taught, corpus, characters, progress }) {
     said.after = taught.after ? say('read_before', { corpus: taught.after }) : '';
   }
   const motto = say(taught ? 'taught_motto' : 'motto_of', said);
-  $('lema').textContent = motto + (characters.includes('¿') ? say('in_spanish') : '');
+  $('lema').replaceChildren(motto, element('span', {}, say('all_here')));
+}
+
+/** Puts the cards that lead to games in their order, each where its game is there. */
+function openCards() {
+  $('a-duelo').firstChild.textContent = $('duelo-titulo').textContent;
+  for (const part of ['adivina', 'duelo', 'ensena']) {
+    const card = $(`a-${part}`);
+    card.hidden = $(part).hidden;
+    $('juegos').append(card);
+  }
 }
 
 /** Lets a button say whether the colours for the dark hold, which the system decides until then. */
@@ -188,7 +199,7 @@ function refuse({ message, cause }) {
   stopWriting();
   const isOurs = message in app.facts.strings;
   const line = isOurs ? say(message, cause) : say('not_opened', { error: message });
-  for (const part of document.querySelectorAll('nav, main')) part.hidden = true;
+  document.querySelector('main').hidden = true;
   document.querySelector('header').after(element('p', { class: 'notice', role: 'alert' }, line));
 }
 

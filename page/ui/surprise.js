@@ -9,7 +9,7 @@ import { $, bar, element, hint, table } from './elements.js';
 import { letterBox, Letters } from './letters.js';
 import { percent, thousands, visible } from './notation.js';
 import { say, spoken } from './words.js';
-import { describeUnknown, nearestIds, paceInWords, tintOf, TINTS } from './write.js';
+import { describeUnknown, nearestIds, paceInWords, swatches, tintOf } from './write.js';
 
 const PAGE = 2000; // letters that are shown at once
 const PLACES = 10;
@@ -113,13 +113,9 @@ function meansTable(mean, n) {
 }
 
 function tintLegend() {
-  const steps = [0, ...TINTS].map((least, level) => {
-    const high = TINTS[level];
-    const text = say(high ? 'bits_from_to' : 'bits_or_more', { low: least, high });
-    return element('span', { class: `tint${level}` }, text);
-  });
+  const steps = swatches((low, high) => say(high ? 'bits_from_to' : 'bits_or_more', { low, high }));
   const opening = element('span', { class: 'window' }, say('window_begins'));
-  return element('p', { class: 'legend letters-legend' }, `${say('bits')}: `, ...steps, opening);
+  return element('p', { class: 'legend' }, `${say('bits')}: `, ...steps, opening);
 }
 
 function showPage(first) {

@@ -36,6 +36,21 @@ export const story = {
 
 export const tintOf = (bits) => TINTS.filter((least) => bits >= least).length;
 
+/** Returns a patch of each tint, the first of none; say what stands in it of the bits that it means, least to most. */
+export function swatches(wordsOf) {
+  return [0, ...TINTS].map((least, level) =>
+    element('span', { class: `swatch tint${level}` }, wordsOf(least, TINTS[level])),
+  );
+}
+
+/** Says in a line what the looks of a letter mean: the tints of those that were written, and bold. */
+function explainLooks() {
+  const [, ...tinted] = swatches(() => '\u00a0\u00a0\u00a0');
+  const patches = element('span', { 'aria-hidden': true }, ...tinted);
+  const given = element('span', {}, element('i', {}, `${say('bold')} `), element('b', {}, say('given')));
+  $('colores').replaceChildren(say('little_surprise'), patches, say('much_surprise'), given);
+}
+
 /** Returns the seed in its field; that of the page, where none is there. */
 export const seed = () => seedOf($('semilla').value) ?? BigInt(app.facts.seed);
 
@@ -361,6 +376,7 @@ export function openWriting(tell) {
   $('semilla').addEventListener('input', () => (story.writer = null));
   for (const id of [...CONTROLS, 'inicio']) $(id).addEventListener('input', showWhatIsBegun);
   offerBeginnings();
+  explainLooks();
   showControls();
   showRunning();
   $('escribir').disabled = false;

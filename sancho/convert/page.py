@@ -86,7 +86,7 @@ TITLES = {"quijote": "Don Quijote", "shakespeare": "Shakespeare"}
 SAMPLE = "apocrifo.txt"
 SAMPLE_NAME = "La campana sin lengua"
 """The title of its first part, by which the page calls it."""
-WITHOUT_SCRIPT = ".skip, nav, main, footer, #ajustes { display: none; }"
+WITHOUT_SCRIPT = ".skip, main, footer, #ajustes { display: none; }"
 """The style of a preview, which runs no script: nothing is there that could be pressed."""
 START = "En un lugar de la Mancha"
 SEED = 1605

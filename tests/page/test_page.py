@@ -667,7 +667,7 @@ def test_writing_going_on_back_another_way_and_stopping(tab, mini):
     tab.see("#escribir", words_of("write_another"))
     assert 50 < len(text := tab.text) < 90_000
     tab.fill(inicio="otra cosa")
-    tab.press("nav [href='#sorpresa']")  # who comes back finds what was typed
+    tab.press("nav summary", "nav [href='#sorpresa']")  # who comes back finds what was typed
     back = "addEventListener('hashchange', () => done()); history.back();"
     tab.later(f"new Promise((done) => {{ {back} }})")
     tab.rest()
@@ -732,17 +732,67 @@ def test_the_text_begins_on_the_first_screen_and_stays_where_controls_open(tab, 
     top = "document.querySelector('#texto span').getBoundingClientRect().top + scrollY"
     before = tab.js(top)
     assert tab.js("scrollY") == 0
-    assert before < height - 120
+    box = "document.querySelector('{}').getBoundingClientRect()".format
+    if width < 500:
+        assert tab.js(f"{box('#texto')}.top") < 150
+        assert tab.js(f"{box('#ajustes')}.bottom <= {box('#lema')}.top")  # beside the title
+        lines = "(node) => node.offsetHeight / parseFloat(getComputedStyle(node).lineHeight)"
+        assert max(tab.all("h1, #lema, #colores", lines)) < 1.5
+    else:  # what leads to the games is there, too
+        assert before < 240
+        assert tab.js(f"{box('#juegos')}.bottom") < height
     opener = tab.driver.find_element("css selector", "#mandos summary")
     tab.js("arguments[0].scrollIntoView({ block: 'end', behavior: 'instant' })", opener)
     opener.click()
-    box = "document.querySelector('{}').getBoundingClientRect()".format
     if width > 1000:  # the opened controls come onto the screen, and the text stays on it
         tab.wait(f"{box('.controls')}.bottom <= innerHeight")
         assert tab.js(f"{box('#texto')}.top") >= 0
     tab.js("scrollTo({ top: 0, behavior: 'instant' })")
     assert tab.js(top) == before
     assert tab.js("document.querySelector('#texto').clientHeight") > 90
+    # What one presses stays under the finger, however much comes below it.
+    opener.click()
+    button = f"{box('#escribir')}.top + scrollY"
+    where = tab.js(button)
+    tab.driver.find_element("id", "escribir").click()
+    tab.wait("!document.getElementById('volver').hidden && !sancho.busy")
+    assert tab.js(button) == where
+
+
+def test_three_cards_lead_to_the_games_that_are_there(visit, mini):
+    card = "#juegos a:not([hidden])"
+    assert visit(mini).texts(f"{card} b") == [words_of("to_teach")]
+    tab = visit(mini, passages=PASSAGES)
+    duel = words_of("book_or_sancho")
+    assert tab.texts(f"{card} b") == [words_of("to_guess"), duel, words_of("to_teach")]
+    assert tab.shown("#duelo-titulo") == duel
+    for part in ("adivina", "duelo", "ensena"):
+        tab.press(f"#juegos [href='#{part}']")
+        tab.wait(f"Math.abs(document.getElementById('{part}').getBoundingClientRect().top) < 40")
+
+
+def test_what_the_looks_of_a_letter_mean_is_said_above_the_text(tab):
+    look = """(node) => {
+      const { backgroundColor, textDecorationLine } = getComputedStyle(node);
+      return [backgroundColor, textDecorationLine];
+    }"""
+    swatches = tab.all("#colores .swatch", look)
+    assert len({*map(tuple, swatches)}) == len(tab.js("TINTS")) == len(swatches)
+    weight = "(node) => getComputedStyle(node).fontWeight"
+    assert tab.all("#colores b", weight) == tab.all("#texto span:first-child", weight)
+    edge = "document.querySelector('{}').getBoundingClientRect().{}".format
+    assert tab.js(f"{edge('#colores', 'bottom')} <= {edge('#texto', 'top')}")
+    tab.fill(ajeno="un lugar de la mancha")
+    tab.press("#leer")
+    assert tab.all("#sorprendido .swatch", look)[1:] == swatches
+
+
+def test_sentences_call_controls_as_they_are_labelled():
+    for language, (first, last) in enumerate(("«»", "“”")):
+        labels = {words_of(name, language) for name in ("temperature", "controls")}
+        for name in ("as_drawn", "with_controls", "switch_off_intro"):
+            quoted = re.findall(f"{first}([^{last}]+){last}", words_of(name, language))
+            assert {*quoted} == labels
 
 
 def test_enter_writes_and_with_shift_begins_a_line(tab, mini):
@@ -1344,9 +1394,11 @@ def test_everybody_can_use_it_in_english_too(visit, width, scheme):
     paper = tab.js("getComputedStyle(document.body).backgroundColor")
     assert paper == {"light": "rgb(243, 234, 215)", "dark": "rgb(28, 23, 18)"}[scheme]
     assert (words_of("in_spanish", 1) in tab.shown("#lema")) == is_english
-    assert tab.all("nav a", "(a) => a.hash.slice(1)") == tab.all("section", "(part) => part.id")
+    tab.press("nav summary")
+    first, *others = tab.all("section", "(part) => part.id")
+    assert (first, tab.all("nav a", "(a) => a.hash.slice(1)")) == ("escribe", others)
     right = tab.all("nav a", "(a) => a.getBoundingClientRect().right")
-    assert max(right) <= width  # all parts are seen on a phone
+    assert min(right) > 0 and max(right) <= width  # all parts are seen on a phone
     tab.fill(ajeno="un lugar de la mancha " * 92)
     tab.press("#mandos summary", "#interruptores label", "#ronda", "#pareja button")
     tab.press("#leer", "#sorprendido .row button:last-child")  # a page of a few letters
