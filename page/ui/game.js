@@ -4,8 +4,9 @@
 // tries the likeliest first. From how often one try was enough, or two, … follow bounds of the bits
 // that a letter holds. Both choose among the same keys, and both have read the same.
 
+import { atOnce, entropyBounds, keyOf, modelTries } from '../engine/guessing.js';
 import { Reader } from '../engine/model.js';
-import { entropy, meanOf, softmax } from '../engine/probability.js';
+import { meanOf } from '../engine/probability.js';
 import { readOn } from '../engine/writer.js';
 import { app, characterOf } from './app.js';
 import { $, element, table, walkWithArrows } from './elements.js';
@@ -22,41 +23,6 @@ const KEY_ROWS = ['qwertyuiop', 'asdfghjklñ', 'zxcvbnm'];
 
 /** The keys, by what they are guessed with, and the game that is played, once there is one. */
 export const board = { keys: new Map(), game: null };
-
-/** Returns what a character is guessed with: capitals and accents do not count, but ñ is no n. */
-function keyOf(character) {
-  const small = character.toLowerCase();
-  if (/\s/.test(small)) return ' ';
-  return small === 'ñ' ? small : Array.from(small.normalize('NFD'))[0];
-}
-
-/** Returns how many tries the model needs for a key: as many as none is likelier than. */
-function modelTries(logits, key) {
-  const chances = new Map();
-  softmax(logits).forEach((p, id) => {
-    const one = keyOf(characterOf(id));
-    chances.set(one, (chances.get(one) ?? 0) + p);
-  });
-  const own = chances.get(key);
-  return 1 + [...chances.values()].filter((p) => p > own).length;
-}
-
-/**
- * Returns [lower, upper], the bounds of the bits that a letter holds, of how many tries each took.
- *
- * With q_i the fraction of letters that took i tries: Σ i (q_i − q_{i+1}) log₂ i and −Σ q_i log₂ q_i.
- * The lower one supposes that the q_i descend. Those of few letters do not quite, and are sorted, so
- * that it never exceeds the upper one.
- */
-function entropyBounds(tries) {
-  const q = new Array(Math.max(...tries)).fill(0);
-  for (const n of tries) q[n - 1] += 1 / tries.length;
-  q.sort((a, b) => b - a);
-  const term = (sum, x, i) => sum + (i + 1) * (x - (q[i + 1] ?? 0)) * Math.log2(i + 1);
-  return [q.reduce(term, 0), entropy(q)];
-}
-
-const atOnce = (tries) => tries.filter((n) => n === 1).length;
 
 // --- playing --------------------------------------------------------------------------------
 
@@ -105,7 +71,7 @@ async function answer(game, key) {
   tried.add(key);
   const wanted = keyOf(characterOf(ids[at]));
   if (key === wanted) {
-    game.models.push(modelTries(await expectedNext(game), wanted));
+    game.models.push(modelTries(await expectedNext(game), app.vocabulary.characters, wanted));
     game.yours.push(tried.size);
     tried.clear();
     game.at++;
