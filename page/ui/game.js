@@ -4,14 +4,14 @@
 // tries the likeliest first. From how often one try was enough, or two, … follow bounds of the bits
 // that a letter holds. Both choose among the same keys, and both have read the same.
 
-import { atOnce, entropyBounds, keyOf, modelTries } from '../engine/guessing.js';
+import { atOnce, betterByPart, entropyBounds, keyOf, modelTries } from '../engine/guessing.js';
 import { Reader } from '../engine/model.js';
 import { meanOf } from '../engine/probability.js';
 import { readOn } from '../engine/writer.js';
 import { app, characterOf } from './app.js';
 import { $, element, table, walkWithArrows } from './elements.js';
-import { pageAddress } from './link.js';
 import { visible } from './notation.js';
+import { Result, squaresInText } from './result.js';
 import { modelNames, say, spoken } from './words.js';
 import { TINTS } from './write.js';
 
@@ -21,8 +21,8 @@ const KEPT_FOR_DUEL = 5; // passages
 const RECENT = 8; // letters in the table of the last ones
 const KEY_ROWS = ['qwertyuiop', 'asdfghjklñ', 'zxcvbnm'];
 
-/** The keys, by what they are guessed with, and the game that is played, once there is one. */
-export const board = { keys: new Map(), game: null };
+/** The keys, by what they are guessed with, and the game that is played, and its card, once there are. */
+export const board = { keys: new Map(), game: null, result: null };
 
 // --- playing --------------------------------------------------------------------------------
 
@@ -155,41 +155,41 @@ function verdict({ yours, models }) {
 }
 
 function showScore(game) {
-  const { yours, models } = game;
+  const { number, yours, models } = game;
+  const { name } = modelNames();
+  board.result.show({
+    title: say('game', modelNames()),
+    figures: [[atOnce(yours), say('you')], [atOnce(models), name]],
+    marks: betterByPart(yours, models),
+    about: [say('at_first_of', { n: yours.length }), say('squares_of_game', { name })],
+    lines: scoreLines(game),
+    place: `#game=${number + 1}`,
+  });
   const names = ['', say('at_first'), say('tries_each')];
   if (yours.length >= BOUNDED) names.push(say('bits_a_letter'));
-  const line = (name, tries) => {
+  const line = (whose, tries) => {
     const first = say('n_of', { n: atOnce(tries), all: tries.length });
-    const cells = [name, first, meanOf(tries).toFixed(2)];
+    const cells = [whose, first, meanOf(tries).toFixed(2)];
     if (tries.length < BOUNDED) return cells;
     const [low, high] = entropyBounds(tries).map((bits) => bits.toFixed(2));
     return [...cells, say('n_to', { low, high })];
   };
-  const rows = [line(say('you'), yours), line(modelNames().name, models)];
+  const rows = [line(say('you'), yours), line(name, models)];
   $('marcador').replaceChildren(element('p', { class: 'figure' }, verdict(game)), table('', names, rows));
-  $('cuenta').value = scoreText(game);
-  $('copiado').textContent = '';
 }
 
-/** Returns a score to send to somebody, with the address of its passage where the page has one. */
-function scoreText({ number, yours, models }) {
-  const address = pageAddress();
-  const line = (name, tries) =>
-    say('score_line', { name, first: atOnce(tries), mean: meanOf(tries).toFixed(2) });
+/** Returns the lines of a score to send to somebody. */
+function scoreLines({ number, yours, models }) {
+  const { Name, name } = modelNames();
+  const line = (whose, tries) =>
+    say('score_line', { name: whose, first: atOnce(tries), mean: meanOf(tries).toFixed(2) });
+  const letters = say('letters', { n: yours.length });
   return [
-    say('score_head', { n: number + 1, letters: say('letters', { n: yours.length }), ...modelNames() }),
+    say('score_head', { n: number + 1, letters, ...modelNames() }),
+    say('score_squares', { squares: squaresInText(betterByPart(yours, models)), name }),
     line(say('me'), yours),
-    line(modelNames().Name, models),
-    ...(address ? [`${address}#game=${number + 1}`] : []),
-  ].join('\n');
-}
-
-/** Copies what stands in a field, and says so in a place. */
-export function copyFrom(field, place) {
-  $(field).select();
-  // Other than navigator.clipboard, this works in pages that no https brought, too.
-  const isCopied = document.execCommand('copy');
-  $(place).textContent = say(isCopied ? 'copied' : 'copy_yourself');
+    line(Name, models),
+  ];
 }
 
 // --- the keys -------------------------------------------------------------------------------
@@ -244,6 +244,7 @@ export function openGame() {
   if (!passages.length) return;
   for (const node of document.querySelectorAll('#adivina, [href="#adivina"]')) node.hidden = false;
   addKeys();
+  board.result = new Result($('resultado'));
   document.querySelector('[href="#adivina"]').addEventListener('click', (event) => {
     event.preventDefault();
     goToGame();
@@ -253,6 +254,5 @@ export function openGame() {
     drawGame();
     $('pasaje').focus();
   });
-  $('copiar').addEventListener('click', () => copyFrom('cuenta', 'copiado'));
   if (!openLinkedGame()) drawGame();
 }

@@ -1109,11 +1109,18 @@ def test_shannons_game_is_played_to_its_score(visit):
     tab.keys("#pasaje", *typed[1:29])
     assert tab.shown("#resultado") == ""
     tab.keys("#pasaje", typed[29])
-    text = tab.find("#cuenta").get_attribute("value")
+    tab.press("#resultado .row button")
+    text = tab.find("#resultado textarea").get_attribute("value")
     ours = words_of("score_line", name=words_of("me"), first=15, mean="1.80")
     mean = f"{np.mean(models[:30]):.2f}"
     its = words_of("score_line", name="Sancho", first=models[:30].count(1), mean=mean)
-    assert f"\n{ours}\n{its}" in text and words_of("letters", n=30) in text
+    assert f"\n{ours}\n{its}\n{words_of('and_you')}" in text and words_of("letters", n=30) in text
+    tenths = [(tries[n : n + 3].count(1), models[n : n + 3].count(1)) for n in range(0, 30, 3)]
+    marks = ["=✓✗"[(mine > its) - (mine < its)] for mine, its in tenths]
+    assert tab.texts("#resultado .squares span") == marks
+    in_text = "".join(dict(zip("=✓✗", "🟨🟩🟥", strict=True))[mark] for mark in marks)
+    assert words_of("score_squares", squares=in_text, name="Sancho") in text
+    assert tab.texts("#resultado .score b") == ["15", str(models[:30].count(1))]
     verdict = words_of("sancho_first_you_fewer", name="Sancho", Name="Sancho")
     assert tab.js("verdict({ yours: [2, 2], models: [1, 9] })") == verdict
     tab.keys("#teclas [tabindex='0']", "ARROW_RIGHT")  # the tab key reaches one
@@ -1135,7 +1142,23 @@ def test_shannons_game_is_played_to_its_score(visit):
     ]
 
 
-def test_the_books_passage_is_found_beside_one_that_the_model_writes(visit):
+def send_with(tab: Tab, *, files: bool) -> dict:
+    """Send the result of the duel, in a browser that can send files or not; return what is sent."""
+    tab.driver.execute_script(
+        """navigator.canShare = () => arguments[0];
+        window.sent = null;
+        const content = async (file) => [file.name, file.type, await file.text()];
+        navigator.share = async ({ text, files = [] }) => {
+          window.sent = { text, files: await Promise.all(files.map(content)) };
+        };""",
+        files,
+    )
+    tab.press("#duelo-final .row button")
+    tab.wait("window.sent")
+    return tab.js("window.sent")
+
+
+def test_the_books_passage_is_found_beside_one_that_the_model_writes(visit, tmp_path):
     saved, before = small_checkpoint(), "Era un lugar. "
     passages = [(before, f"Un{c} en el lugar " + "de la mancha, " * 9) for c in "abcdefghijklm"]
     tab = visit(saved, passages=passages)
@@ -1148,6 +1171,7 @@ def test_the_books_passage_is_found_beside_one_that_the_model_writes(visit):
     assert sorted(order) == [*range(13)]
     for n, (_, passage) in enumerate(passages[number] for number in order[1:11]):
         tab.press("#ronda")
+        assert tab.texts("#rondas span") == ["✗"] * (n > 0) + ["✓"] * (n - 1) + [""] * (10 - n)
         assert (tab.shown("#ronda"), tab.js("document.activeElement.parentNode.id")) == (
             "",
             "pareja",
@@ -1164,8 +1188,23 @@ def test_the_books_passage_is_found_beside_one_that_the_model_writes(visit):
         assert tab.js("document.activeElement.id") == "ronda"
     right, found = words_of("was_right"), words_of("n_of", n=9, all=10)
     assert tab.shown("#fallo").startswith(right) and found in tab.shown("#fallo")
-    score = tab.find("#cuenta-duelo").get_attribute("value")
-    assert score == words_of("duel_score", duel=words_of("book_or_sancho"), score=found)
+    assert tab.shown("#duelo-final .score") == f"9 {words_of('of_all', all=10)}"
+    assert tab.texts("#duelo-final .squares span") == ["✗", *"✓" * 9]
+    assert tab.shown("#duelo-final textarea") == ""
+    tab.press("#duelo-final .row button")  # where a browser sends nothing, it copies
+    assert tab.shown("#duelo-final [role='status']") == words_of("copied")
+    score = words_of("duel_score", duel=words_of("book_or_sancho"), score=found)
+    told = [score, "🟥" + "🟩" * 9, words_of("and_you")]
+    assert tab.js("getSelection().toString()") == "\n".join(told)
+    assert send_with(tab, files=False) == {"text": "\n".join(told), "files": []}
+    # Where it can send a file, the page goes along, of which nobody has an address.
+    ((name, kind, text),) = send_with(tab, files=True)["files"]
+    assert (name, kind) == (f"{words_of('title')}.html", "text/html")
+    tab.js("(app.facts.links.page = 'https://example.org/')")
+    assert send_with(tab, files=True)["files"] == []
+    (tmp_path / name).write_text(text, encoding="utf-8")
+    tab.driver.get((tmp_path / name).as_uri())
+    assert tab.ready().text.startswith(page.START)
 
 
 def test_where_the_model_writes_the_passages_themselves_the_page_says_so(visit):
