@@ -939,12 +939,16 @@ def test_every_station_says_what_it_does_and_nothing_moves_unasked(visit, family
     assert set(tab.all("*", moves)) == {"0s"}
     tab.press(ON)
     titles = []
-    for n in range(1, len(tab.texts(".station input")) + 1):
-        tab.press(f"label.station:nth-of-type({n})")
+    place = "document.querySelector('{}').getBoundingClientRect()".format
+    for n in range(len(tab.texts(".station input"))):
+        tab.press(f".station [value='{n}']")
         titles.append(tab.shown(STATION))
+        letter, stop = (tab.js(place(part)) for part in (".walker", ".station:has(:checked)"))
+        assert abs(letter["top"] + letter["bottom"] - stop["top"] - stop["bottom"]) < 3
         assert tab.shown(".stop p") and "NaN" not in tab.shown(".stop")
         assert tab.find(".stop a").get_attribute("href").endswith(".html")
     config = saved.model_config
+    assert len(tab.texts(".machine .block")) == config.n_layer
     stations = 4 + 2 * 2 + (config.ngram_size > 1) + (config.position != "rope")
     assert len(set(titles)) == len(titles) == stations
     tab.press(".walk button:first-child")
@@ -978,6 +982,27 @@ def test_while_it_walks_a_station_says_a_sentence_and_all_words_where_it_stands_
     assert len(said) >= 5
     assert tab.shown(".stop p") == words_of("say_softmax", letter=tab.js("spoken(letterAt(59))"))
     assert tab.texts(".stop .guesses")
+
+
+def test_on_a_wide_screen_all_views_of_a_letter_stand_side_by_side(tab):
+    views = [f"#vista-{name}" for name in ("letra", "mira", "viaje")]
+    assert [bool(tab.shown(view)) for view in views] == [True, False, False]
+    tab.show_as(1920)
+    tab.wait("document.getElementById('vistas').hidden")
+    tab.press("#texto span:nth-child(60)")
+    assert tab.shown("#vistas") == ""
+    for view, name in zip(views, ("this_letter", "where_it_looks", "journey"), strict=True):
+        assert tab.shown(f"{view} > h3") == words_of(name)
+    heads = tab.all("[role='tabpanel'] > h3", "(name) => name.getBoundingClientRect().toJSON()")
+    assert len({head["top"] for head in heads}) == 1
+    assert heads[0]["right"] <= heads[1]["left"] and heads[1]["right"] <= heads[2]["left"]
+    assert tab.shown("#vista-letra .verdict") and tab.shown("#vista-mira .verdict")
+    assert tab.shown(WALK) == words_of("walk")  # it waits until it is asked to
+    assert tab.js("document.documentElement.scrollWidth") <= 1920
+    assert not AXE.is_file() or tab.unusable("'.asking'") == []
+    tab.show_as(1280)
+    tab.wait("!document.getElementById('vistas').hidden")
+    assert [bool(tab.shown(view)) for view in views] == [True, False, False]
 
 
 def test_on_a_phone_the_sheets_head_stays_in_sight_and_back_closes_it(tab):
@@ -1246,11 +1271,14 @@ def test_what_is_switched_off_adds_nothing(visit):
     see(temperature=0.5)
     tab.press("#encender")
     assert tab.shown("#dos-modelos") == ""
-    # What is in a block that is off looks off.
-    look = "(node) => getComputedStyle(node.parentNode).color + getComputedStyle(node).background"
+    # What is in a block that is off looks off, says so, and stays as it is.
+    look = "(node) => node.ariaDisabled + getComputedStyle(node.parentNode).background"
     tab.press("#interruptores [value='1']")
     first, second = (set(tab.all(f"#interruptores [value^='{n}.']", look)) for n in (0, 1))
     assert first.isdisjoint(second)
+    assert {each.partition("rgb")[0] for each in second} == {"true"}
+    tab.press("#interruptores [value='1.0']")
+    assert tab.all("#interruptores input:not(:checked)", "(box) => box.value") == ["1"]
     tab.press("#encender")
     first, second = (set(tab.all(f"#interruptores [value^='{n}.']", look)) for n in (0, 1))
     assert first == second
@@ -1297,6 +1325,7 @@ def test_the_style_has_one_set_of_widths_and_no_part_is_left_out():
     assert {path.stem for path in folder.iterdir()} == {*page.STYLE_OF_PAGE}
     sheet = page.style_of(page.STYLE_OF_PAGE)
     widths = {"max-width: 39.99rem", "min-width: 40rem", "max-width: 61.99rem", "min-width: 62rem"}
+    widths.add("min-width: 100rem")  # where all views stand side by side
     queries = re.findall(r"@media ([^{]*)", sheet)
     assert {
         each for query in queries for each in re.findall(r"m\w+-width: [\d.]+rem", query)
