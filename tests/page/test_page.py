@@ -579,7 +579,7 @@ ADDRESS = "https://example.org/sancho.html"
 def test_without_an_address_nothing_is_dead(visit, mini, tmp_path, address):
     known = {"page": address, "picture": "https://example.org/a.png"}
     links = page.Links(**known) if address else page.Links()
-    tab = visit(mini, links=links)
+    tab = visit(mini, links=links, passages=PASSAGES)
     assert tab.all("a", "(a) => a.getAttribute('href')[0]").count("#") == len(tab.texts("a")) - 1
     assert words_of("chapter") not in tab.js("document.querySelector('main').textContent")
     if address:
@@ -588,7 +588,8 @@ def test_without_an_address_nothing_is_dead(visit, mini, tmp_path, address):
         tab.see("#estado", words_of("link_copied"))
         assert tab.js("copied") == address + tab.js("location.hash")
     assert bool(tab.shown("#enlace")) == bool(address)
-    score = tab.js("scoreText({ number: 1, yours: [1], models: [2] })")
+    tab.driver.execute_script("showScore({ number: 1, yours: [1], models: [2] })")
+    score = tab.find("#resultado textarea").get_attribute("value")
     assert score.endswith(f"\n{address}#game=2") == bool(address)
     text = (tmp_path / "página.html").read_text("utf-8")
     assert [word in text for word in ("og:url", "og:image")] == [bool(address)] * 2
