@@ -13,6 +13,7 @@ import { chapters, foldedNumbers, say, spoken } from './words.js';
 import { keepReader, story, whatIf } from './write.js';
 
 const SHOWN = 10;
+const SIDE_BY_SIDE = matchMedia('screen and (min-width: 100rem)'); // as in asking.css: no tabs, all views
 const SHEET = 'sheet'; // the state of an entry of the history in which the sheet is open
 export const asking = { view: 'letra', request: 0, moment: null };
 const views = {}; // by name: { open(box), show(moment) }
@@ -129,13 +130,14 @@ function showPlace(i) {
   );
 }
 
-/** Shows the moment in the view that is open. */
+/** Shows the moment in the view that is open, or in all of them. */
 function showMoment() {
-  const box = $(`vista-${asking.view}`);
   const { moment } = asking;
-  box.classList.toggle('empty', !moment);
   $('nada').hidden = Boolean(moment) || story.chosen === null;
-  if (moment) views[asking.view].show(moment);
+  for (const name of Object.keys(views).filter(isSeen)) {
+    $(`vista-${name}`).classList.toggle('empty', !moment);
+    if (moment) views[name].show(moment);
+  }
 }
 
 /** Returns a moment as it is read aloud. */
@@ -235,7 +237,8 @@ export function openAsking(others) {
   for (const [name, view] of Object.entries(views)) view.open($(`vista-${name}`));
   listenToSheet();
   for (const id of CONTROLS) $(id).addEventListener('input', showMoment);
-  showMoment();
+  openView(asking.view);
+  SIDE_BY_SIDE.addEventListener('change', () => openView(asking.view));
   const tabs = Array.from($('vistas').children);
   const openTab = (tab) => openView(tab.id.slice(4));
   for (const tab of tabs) tab.addEventListener('click', () => openTab(tab));
@@ -250,11 +253,15 @@ export function openAsking(others) {
 
 function openView(name) {
   asking.view = name;
+  $('vistas').hidden = SIDE_BY_SIDE.matches;
   for (const tab of $('vistas').children) {
     const isOpen = tab.id === `tab-${name}`;
     tab.setAttribute('aria-selected', isOpen);
     tab.tabIndex = isOpen ? 0 : -1;
-    $(tab.getAttribute('aria-controls')).hidden = !isOpen;
+    $(tab.getAttribute('aria-controls')).hidden = !isOpen && !SIDE_BY_SIDE.matches;
   }
   showMoment();
 }
+
+/** Returns whether a view is on show. */
+export const isSeen = (name) => !$(`vista-${name}`).hidden;

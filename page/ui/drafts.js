@@ -61,7 +61,7 @@ function showUnsaved() {
 }
 
 /** Returns this page in a language, as it was made. */
-function thisPage(language, carried) {
+export function thisPage(language, carried) {
   return filledPage($('facts').textContent, $('weights').textContent, language, carried);
 }
 

@@ -5,8 +5,7 @@ import { beginningOf, canBeToldApart, countInvented, lettersToWrite, shownOf } f
 import { writtenAfter } from '../engine/writer.js';
 import { app } from './app.js';
 import { $, element, hint } from './elements.js';
-import { copyFrom } from './game.js';
-import { pageAddress } from './link.js';
+import { Result, squares, squaresInText } from './result.js';
 import { say } from './words.js';
 import { newSeed } from './write.js';
 
@@ -18,10 +17,10 @@ const LEAST = 2; // passages: the game has one of them
 const LEAST_TAUGHT = 3; // with fewer, a page of what somebody taught opens on its text
 
 /**
- * How many rounds were played, of how many, in how many the book's passage was found, and how many rivals
- * there ever were; seed: of the first rival, another one at each visit.
+ * The marks of the rounds that were played, 1 where the book's passage was found and else −1, of how many,
+ * and how many rivals there ever were; seed: of the first rival, another one at each visit; result: its card.
  */
-export const duel = { played: 0, all: 0, right: 0, ever: 0, seed: newSeed(), isBusy: false };
+export const duel = { marks: [], all: 0, ever: 0, seed: newSeed(), isBusy: false, result: null };
 
 /** Returns what the duel says: on a page of what somebody taught, of a person and a model. */
 function sayInDuel(key, values = {}) {
@@ -67,9 +66,9 @@ async function nextPair() {
 
 /** Shows two passages to choose from; resolves when both are there. */
 export async function playRound() {
-  if (duel.played === duel.all) {
+  if (duel.marks.length === duel.all) {
     const most = app.facts.taught ? TAUGHT_ROUNDS : ROUNDS;
-    Object.assign(duel, { played: 0, right: 0, all: Math.min(most, app.deck.sizeFor('duel')) });
+    Object.assign(duel, { marks: [], all: Math.min(most, app.deck.sizeFor('duel')) });
   }
   const isAsked = document.activeElement === $('ronda');
   duel.isBusy = $('ronda').hidden = $('duelo-final').hidden = true;
@@ -78,12 +77,15 @@ export async function playRound() {
   duel.isBusy = false;
   $('pareja').replaceChildren();
   if (!shown) return void ($('fallo').textContent = say('all_alike'));
+  showRounds();
   const pair = shown.map((text, n) => choiceOf(text, n === 0));
   if (Math.random() < 0.5) pair.reverse();
   $('pareja').replaceChildren(...pair);
   if (isAsked) pair[0].focus({ preventScroll: true }); // the button that was pressed is gone
-  $('fallo').textContent = sayInDuel('which_is_real', { round: duel.played + 1, all: duel.all });
+  $('fallo').textContent = sayInDuel('which_is_real', { round: duel.marks.length + 1, all: duel.all });
 }
+
+const showRounds = () => $('rondas').replaceChildren(squares(duel.marks, duel.all));
 
 /** Returns a button with one of the two; what follows from its text is whose it is. */
 function choiceOf(text, isReal) {
@@ -92,26 +94,37 @@ function choiceOf(text, isReal) {
     decide(isReal);
   };
   const whose = element('b', { hidden: true }, sayInDuel(isReal ? 'of_the_book' : 'of_sancho'));
-  return element('button', { type: 'button', dir: 'auto', onclick: press }, `${text} … `, whose);
+  const kind = isReal ? 'real' : 'written';
+  return element('button', { type: 'button', class: kind, dir: 'auto', onclick: press }, `${text} … `, whose);
 }
 
 function decide(isRight) {
-  duel.played++;
-  duel.right += isRight;
+  duel.marks.push(isRight ? 1 : -1);
   for (const button of $('pareja').children) {
     button.disabled = true;
     button.lastChild.hidden = false;
   }
-  const score = say('n_of', { n: duel.right, all: duel.played });
-  const isOver = duel.played === duel.all;
+  const right = duel.marks.filter((mark) => mark === 1).length;
+  const score = say('n_of', { n: right, all: duel.marks.length });
+  const isOver = duel.marks.length === duel.all;
   const soFar = say(isOver ? 'you_found' : 'found_so_far', { score });
+  showRounds();
   $('fallo').textContent = `${say(isRight ? 'was_right' : 'was_wrong')} ${soFar}.`;
   $('ronda').textContent = say(isOver ? 'play_again' : 'next_round');
+  $('ronda').classList.toggle('primary', !isOver); // then it is the one that sends the result
   $('ronda').hidden = false;
-  $('ronda').focus();
   $('duelo-final').hidden = !isOver;
-  const line = sayInDuel('duel_score', { duel: duelName(), score });
-  $('cuenta-duelo').value = [line, pageAddress()].join('\n').trim();
+  if (isOver) showResult(right, score);
+  $('ronda').focus();
+}
+
+function showResult(right, score) {
+  duel.result.show({
+    title: duelName(),
+    figures: [[right, say('of_all', { all: duel.all })]],
+    marks: duel.marks,
+    lines: [sayInDuel('duel_score', { duel: duelName(), score }), squaresInText(duel.marks)],
+  });
 }
 
 /** Opens the duel; on a page of what somebody taught, before all else. */
@@ -123,16 +136,14 @@ export function openDuel() {
     if (taught || passages.length) $('lema').after(hint(why));
     return;
   }
-  const link = document.querySelector('[href="#duelo"]');
-  $('duelo').hidden = link.hidden = false;
+  $('duelo').hidden = false;
   if (taught) {
     $('escribe').before($('duelo'));
-    document.querySelector('[href="#escribe"]').before(link, ' ');
     $('ronda').textContent = say('next_round');
     $('duelo-sigue').hidden = false;
   }
   $('duelo-titulo').textContent = duelName();
   $('duelo-intro').textContent = sayInDuel('duel_intro', app.facts);
   $('ronda').addEventListener('click', playRound);
-  $('copiar-duelo').addEventListener('click', () => copyFrom('cuenta-duelo', 'duelo-copiado'));
+  duel.result = new Result($('duelo-final'));
 }

@@ -4,13 +4,14 @@
 // tries the likeliest first. From how often one try was enough, or two, … follow bounds of the bits
 // that a letter holds. Both choose among the same keys, and both have read the same.
 
+import { atOnce, betterByPart, entropyBounds, keyOf, modelTries } from '../engine/guessing.js';
 import { Reader } from '../engine/model.js';
-import { entropy, meanOf, softmax } from '../engine/probability.js';
+import { meanOf } from '../engine/probability.js';
 import { readOn } from '../engine/writer.js';
 import { app, characterOf } from './app.js';
 import { $, element, table, walkWithArrows } from './elements.js';
-import { pageAddress } from './link.js';
 import { visible } from './notation.js';
+import { Result, squaresInText } from './result.js';
 import { modelNames, say, spoken } from './words.js';
 import { TINTS } from './write.js';
 
@@ -20,43 +21,8 @@ const KEPT_FOR_DUEL = 5; // passages
 const RECENT = 8; // letters in the table of the last ones
 const KEY_ROWS = ['qwertyuiop', 'asdfghjklñ', 'zxcvbnm'];
 
-/** The keys, by what they are guessed with, and the game that is played, once there is one. */
-export const board = { keys: new Map(), game: null };
-
-/** Returns what a character is guessed with: capitals and accents do not count, but ñ is no n. */
-function keyOf(character) {
-  const small = character.toLowerCase();
-  if (/\s/.test(small)) return ' ';
-  return small === 'ñ' ? small : Array.from(small.normalize('NFD'))[0];
-}
-
-/** Returns how many tries the model needs for a key: as many as none is likelier than. */
-function modelTries(logits, key) {
-  const chances = new Map();
-  softmax(logits).forEach((p, id) => {
-    const one = keyOf(characterOf(id));
-    chances.set(one, (chances.get(one) ?? 0) + p);
-  });
-  const own = chances.get(key);
-  return 1 + [...chances.values()].filter((p) => p > own).length;
-}
-
-/**
- * Returns [lower, upper], the bounds of the bits that a letter holds, of how many tries each took.
- *
- * With q_i the fraction of letters that took i tries: Σ i (q_i − q_{i+1}) log₂ i and −Σ q_i log₂ q_i.
- * The lower one supposes that the q_i descend. Those of few letters do not quite, and are sorted, so
- * that it never exceeds the upper one.
- */
-function entropyBounds(tries) {
-  const q = new Array(Math.max(...tries)).fill(0);
-  for (const n of tries) q[n - 1] += 1 / tries.length;
-  q.sort((a, b) => b - a);
-  const term = (sum, x, i) => sum + (i + 1) * (x - (q[i + 1] ?? 0)) * Math.log2(i + 1);
-  return [q.reduce(term, 0), entropy(q)];
-}
-
-const atOnce = (tries) => tries.filter((n) => n === 1).length;
+/** The keys, by what they are guessed with, and the game that is played, and its card, once there are. */
+export const board = { keys: new Map(), game: null, result: null };
 
 // --- playing --------------------------------------------------------------------------------
 
@@ -105,7 +71,7 @@ async function answer(game, key) {
   tried.add(key);
   const wanted = keyOf(characterOf(ids[at]));
   if (key === wanted) {
-    game.models.push(modelTries(await expectedNext(game), wanted));
+    game.models.push(modelTries(await expectedNext(game), app.vocabulary.characters, wanted));
     game.yours.push(tried.size);
     tried.clear();
     game.at++;
@@ -189,41 +155,41 @@ function verdict({ yours, models }) {
 }
 
 function showScore(game) {
-  const { yours, models } = game;
+  const { number, yours, models } = game;
+  const { name } = modelNames();
+  board.result.show({
+    title: say('game', modelNames()),
+    figures: [[atOnce(yours), say('you')], [atOnce(models), name]],
+    marks: betterByPart(yours, models),
+    about: [say('at_first_of', { n: yours.length }), say('squares_of_game', { name })],
+    lines: scoreLines(game),
+    place: `#game=${number + 1}`,
+  });
   const names = ['', say('at_first'), say('tries_each')];
   if (yours.length >= BOUNDED) names.push(say('bits_a_letter'));
-  const line = (name, tries) => {
+  const line = (whose, tries) => {
     const first = say('n_of', { n: atOnce(tries), all: tries.length });
-    const cells = [name, first, meanOf(tries).toFixed(2)];
+    const cells = [whose, first, meanOf(tries).toFixed(2)];
     if (tries.length < BOUNDED) return cells;
     const [low, high] = entropyBounds(tries).map((bits) => bits.toFixed(2));
     return [...cells, say('n_to', { low, high })];
   };
-  const rows = [line(say('you'), yours), line(modelNames().name, models)];
+  const rows = [line(say('you'), yours), line(name, models)];
   $('marcador').replaceChildren(element('p', { class: 'figure' }, verdict(game)), table('', names, rows));
-  $('cuenta').value = scoreText(game);
-  $('copiado').textContent = '';
 }
 
-/** Returns a score to send to somebody, with the address of its passage where the page has one. */
-function scoreText({ number, yours, models }) {
-  const address = pageAddress();
-  const line = (name, tries) =>
-    say('score_line', { name, first: atOnce(tries), mean: meanOf(tries).toFixed(2) });
+/** Returns the lines of a score to send to somebody. */
+function scoreLines({ number, yours, models }) {
+  const { Name, name } = modelNames();
+  const line = (whose, tries) =>
+    say('score_line', { name: whose, first: atOnce(tries), mean: meanOf(tries).toFixed(2) });
+  const letters = say('letters', { n: yours.length });
   return [
-    say('score_head', { n: number + 1, letters: say('letters', { n: yours.length }), ...modelNames() }),
+    say('score_head', { n: number + 1, letters, ...modelNames() }),
+    say('score_squares', { squares: squaresInText(betterByPart(yours, models)), name }),
     line(say('me'), yours),
-    line(modelNames().Name, models),
-    ...(address ? [`${address}#game=${number + 1}`] : []),
-  ].join('\n');
-}
-
-/** Copies what stands in a field, and says so in a place. */
-export function copyFrom(field, place) {
-  $(field).select();
-  // Other than navigator.clipboard, this works in pages that no https brought, too.
-  const isCopied = document.execCommand('copy');
-  $(place).textContent = say(isCopied ? 'copied' : 'copy_yourself');
+    line(Name, models),
+  ];
 }
 
 // --- the keys -------------------------------------------------------------------------------
@@ -276,9 +242,10 @@ function goToGame() {
 export function openGame() {
   const { passages } = app.facts;
   if (!passages.length) return;
-  for (const node of document.querySelectorAll('#adivina, [href="#adivina"]')) node.hidden = false;
+  $('adivina').hidden = false;
   addKeys();
-  document.querySelector('[href="#adivina"]').addEventListener('click', (event) => {
+  board.result = new Result($('resultado'));
+  $('a-adivina').addEventListener('click', (event) => {
     event.preventDefault();
     goToGame();
   });
@@ -287,6 +254,5 @@ export function openGame() {
     drawGame();
     $('pasaje').focus();
   });
-  $('copiar').addEventListener('click', () => copyFrom('cuenta', 'copiado'));
   if (!openLinkedGame()) drawGame();
 }

@@ -1,11 +1,11 @@
-// El viaje: a letter's way through the model, station by station, and what the model would say if
+// El viaje: a letter's way down a picture of the model, station by station, and what the model would say if
 // it ended there (the logit lens).
 
 import { add, countLess, dot, NGRAM_KEYS, NO_KEY } from '../engine/model.js';
 import { softmax } from '../engine/probability.js';
 import { ranking } from '../engine/sampler.js';
 import { app, characterOf } from './app.js';
-import { asking, isSheet, letterAt } from './asking.js';
+import { asking, isSeen, isSheet, letterAt } from './asking.js';
 import { $, bar, element, glyph, hint, table } from './elements.js';
 import { decimals, percent, shortPercent, thousands, visible } from './notation.js';
 import { ACTIVATION_NAMES, chapters, say, spoken } from './words.js';
@@ -23,16 +23,19 @@ export const journeyView = {
     this.stations = makeStations();
     this.stations.forEach((station, n) => this.makeStop(station, n));
     this.walker = element('b', { class: 'walker', 'aria-hidden': true });
+    this.stream = element('i', { class: 'stream', 'aria-hidden': true });
     this.written = element('span');
     const names = ['after', 'would_say'].map((key) => element('span', {}, say(key)));
-    this.list = element(
+    this.picture = element(
       'fieldset',
-      { class: 'stations' },
+      { class: 'machine' },
       element('legend', { class: 'hidden' }, say('stations')),
       element('p', { class: 'station names', 'aria-hidden': true }, ...names, this.written),
+      ...boxesOf(this.stations),
+      this.stream,
       this.walker,
-      ...this.stations.map((station) => station.stop),
     );
+    new ResizeObserver(() => this.place()).observe(this.picture);
     this.title = element('h3');
     this.text = element('p');
     this.shown = element('div');
@@ -42,21 +45,20 @@ export const journeyView = {
     box.append(
       hint(say('journey_hint'), ...chapters('11_rayos_x')),
       this.makeButtons(),
-      element('div', { class: 'journey' }, this.list, this.here),
+      element('div', { class: 'journey' }, this.picture, this.here),
     );
     this.enter(0);
   },
 
   makeStop(station, n) {
-    const input = element('input', { type: 'radio', name: 'estacion' });
+    const input = element('input', { type: 'radio', name: 'estacion', value: n });
     input.addEventListener('change', () => this.choose(n));
     const parts = { glyph: glyph(''), chance: element('span'), share: element('span'), bar: bar(0) };
-    const block = station.opens ? `${say('block', { n: station.block + 1 })} ` : '';
     station.stop = element(
       'label',
-      { class: station.opens ? 'station first' : 'station' },
+      { class: `station ${station.kind ?? ''}` },
       input,
-      element('span', {}, element('small', {}, block), station.name),
+      element('span', { class: 'part' }, station.name),
       element('span', { class: 'guess' }, parts.glyph, parts.chance),
       element('span', { class: 'given' }, parts.share, parts.bar),
     );
@@ -86,7 +88,8 @@ export const journeyView = {
     this.written.textContent = say('gives', { letter: visible(characterOf(moment.id)) });
     this.stations.forEach((station) => fillStop(station, moment));
     this.enter(this.at);
-    if (!this.timer && !this.seen && !calm()) this.walk();
+    // Beside the other views it waits until it is asked to: what moves there nobody has opened.
+    if (asking.view === 'viaje' && !this.timer && !this.seen && !calm()) this.walk();
   },
 
   walk() {
@@ -97,7 +100,7 @@ export const journeyView = {
   },
 
   advance() {
-    if (asking.view !== 'viaje' || !this.moment) return this.halt();
+    if (!isSeen('viaje') || !this.moment) return this.halt();
     this.enter(this.at + 1);
     if (this.at === this.stations.length - 1) this.halt();
   },
@@ -118,14 +121,23 @@ export const journeyView = {
   enter(n) {
     this.at = n;
     this.start.textContent = say(this.timer ? 'stop' : 'walk');
-    this.list.classList.toggle('walking', Boolean(this.timer));
-    this.list.style.setProperty('--at', n);
+    this.picture.classList.toggle('walking', Boolean(this.timer));
     this.stations.forEach(({ stop, input }, i) => {
       input.checked = i === n;
       stop.classList.toggle('ahead', i > n);
     });
     if (this.moment) this.describe();
+    this.place();
     if (this.timer) this.keepInSight();
+  },
+
+  /** Puts the letter beside its station, and draws the stream from the first one to the last. */
+  place() {
+    const middleOf = ({ stop }) => stop.offsetTop + stop.offsetHeight / 2;
+    const [first, last] = [this.stations[0], this.stations.at(-1)].map(middleOf);
+    this.picture.style.setProperty('--from', `${first}px`);
+    this.picture.style.setProperty('--to', `${last}px`);
+    this.picture.style.setProperty('--here', `${middleOf(this.stations[this.at])}px`);
   },
 
   /** Moves the sheet along with the walker, where a sheet it is. */
@@ -149,6 +161,17 @@ export const journeyView = {
     this.links.append(...chapters(...station.chapters));
   },
 };
+
+/** Returns the boxes of the picture: one for each block, which holds its stations, and all others by themselves. */
+function boxesOf(stations) {
+  const boxes = [];
+  for (const { block, kind, stop } of stations) {
+    if (block === undefined) boxes.push(stop);
+    else if (kind !== 'attention') boxes.at(-1).append(stop);
+    else boxes.push(element('div', { class: 'block' }, element('small', {}, say('block', { n: block + 1 })), stop));
+  }
+  return boxes;
+}
 
 const calm = () => matchMedia('(prefers-reduced-motion: reduce)').matches;
 
@@ -195,7 +218,8 @@ function guessTable({ stream }, moment) {
 // --- the stations ---------------------------------------------------------------------------
 //
 // name; chapters; brief: a sentence while it walks; say(moment): a text; and some of these:
-// block; show(moment): nodes; stream(moment): what the output head can read there.
+// block; kind: how it looks, as what is added to the stream; show(moment): nodes;
+// stream(moment): what the output head can read there.
 
 function makeStations() {
   const { config } = app.model;
@@ -237,6 +261,7 @@ function tableStation() {
   const known = countLess(keys, NO_KEY);
   return {
     name: say('station_table'),
+    kind: 'added',
     brief: say('walk_table'),
     chapters: ['06_bloque_y_gpt'],
     say: () => say('say_known_rows', { longest: ngram_size, known }),
@@ -263,6 +288,7 @@ function positionStation() {
   const kind = say(app.model.config.position === 'learned' ? 'learned' : 'waves');
   return {
     name: say('station_position'),
+    kind: 'added',
     brief: say('walk_position'),
     chapters: ['02_embeddings_y_posiciones'],
     say: ({ t }) => say('say_position', { kind, place: t + 1 }),
@@ -286,7 +312,7 @@ function attentionStation(block) {
     name: say('attention'),
     brief: say('walk_attention'),
     block,
-    opens: true,
+    kind: 'attention',
     chapters: ['03_autoatencion', '05_residuales_y_normalizacion'],
     say: ({ notes }) => {
       const { input, attention, middle } = notes.blocks[block];
@@ -312,6 +338,7 @@ function forwardStation(block) {
     name: say('feed_forward'),
     brief: say('walk_feed_forward'),
     block,
+    kind: 'forward',
     chapters: ['04_feed_forward', '05_residuales_y_normalizacion'],
     say: ({ notes }) => {
       const { expanded, middle, feedForward, output } = notes.blocks[block];

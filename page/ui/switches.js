@@ -1,4 +1,5 @@
-// Apágalo: what becomes of the model's loss and of its text where some parts of it add nothing.
+// Apágalo: what becomes of the model's loss and of its text where some parts of it add nothing. The model is
+// a stack of blocks, whose heads and feed-forward are cells of it.
 
 import { breather } from '../engine/breather.js';
 import { meanOf } from '../engine/probability.js';
@@ -63,6 +64,7 @@ export async function compareSwitched() {
   const isMine = () => switches.run === run;
   const off = partsOff();
   $('encender').disabled = !off.length;
+  showIdle(off);
   $('apagado').textContent = '';
   const [whole, damaged] = switches.sides;
   whole.box.hidden = damaged.box.hidden = !off.length;
@@ -82,28 +84,41 @@ export async function compareSwitched() {
     say('both_losses', { whole: whole.figure.textContent, damaged: damaged.figure.textContent });
 }
 
-function partSwitch(value, text, label) {
+/** Says of the cells of a block that is off that they add nothing, on or off. */
+function showIdle(off) {
+  for (const box of switches.boxes) {
+    const [block, part] = box.value.split('.');
+    if (part) box.setAttribute('aria-disabled', off.includes(block));
+  }
+}
+
+function partSwitch(kind, value, text, label) {
   const input = element('input', { type: 'checkbox', role: 'switch', value, 'aria-label': label });
   input.checked = true;
   switches.boxes.push(input);
-  return element('label', {}, input, text);
+  return element('label', { class: `cell ${kind}` }, input, text);
 }
 
 export function openSwitches() {
   const { n_layer, n_head } = app.model.config;
+  $('interruptores').append(element('p', { class: 'hint', 'aria-hidden': true }, say('attention_heads')));
   for (let layer = 0; layer < n_layer; layer++) {
     const block = say('block', { n: layer + 1 });
-    const whole = partSwitch(`${layer}`, element('b', {}, block), say('whole_block', { block }));
+    const whole = partSwitch('whole', `${layer}`, block, say('whole_block', { block }));
     const heads = Array.from({ length: n_head }, (_, head) =>
-      partSwitch(`${layer}.${head}`, say('head', { n: head + 1 }), headInWords(layer, head)),
+      partSwitch('attention', `${layer}.${head}`, String(head + 1), headInWords(layer, head)),
     );
-    const thought = partSwitch(`${layer}.f`, say('feed_forward'), `${block}, ${say('feed_forward')}`);
+    const inWords = `${block}, ${say('feed_forward')}`;
+    const thought = partSwitch('forward', `${layer}.f`, say('feed_forward'), inWords);
     const row = element('div', {}, whole, ...heads, thought);
     walkWithArrows(Array.from(row.children, (label) => label.control));
     $('interruptores').append(row);
   }
   switches.sides = [new Side(say('whole')), new Side(say('damaged'))];
   $('dos-modelos').append(...switches.sides.map((side) => side.box));
+  $('interruptores').addEventListener('click', (event) => {
+    if (event.target.ariaDisabled === 'true') event.preventDefault();
+  });
   $('interruptores').addEventListener('change', compareSwitched);
   for (const id of [...CONTROLS, 'inicio']) $(id).addEventListener('input', compareSwitched);
   $('encender').addEventListener('click', () => {

@@ -579,7 +579,7 @@ ADDRESS = "https://example.org/sancho.html"
 def test_without_an_address_nothing_is_dead(visit, mini, tmp_path, address):
     known = {"page": address, "picture": "https://example.org/a.png"}
     links = page.Links(**known) if address else page.Links()
-    tab = visit(mini, links=links)
+    tab = visit(mini, links=links, passages=PASSAGES)
     assert tab.all("a", "(a) => a.getAttribute('href')[0]").count("#") == len(tab.texts("a")) - 1
     assert words_of("chapter") not in tab.js("document.querySelector('main').textContent")
     if address:
@@ -588,7 +588,8 @@ def test_without_an_address_nothing_is_dead(visit, mini, tmp_path, address):
         tab.see("#estado", words_of("link_copied"))
         assert tab.js("copied") == address + tab.js("location.hash")
     assert bool(tab.shown("#enlace")) == bool(address)
-    score = tab.js("scoreText({ number: 1, yours: [1], models: [2] })")
+    tab.driver.execute_script("showScore({ number: 1, yours: [1], models: [2] })")
+    score = tab.find("#resultado textarea").get_attribute("value")
     assert score.endswith(f"\n{address}#game=2") == bool(address)
     text = (tmp_path / "página.html").read_text("utf-8")
     assert [word in text for word in ("og:url", "og:image")] == [bool(address)] * 2
@@ -989,12 +990,16 @@ def test_every_station_says_what_it_does_and_nothing_moves_unasked(visit, family
     assert set(tab.all("*", moves)) == {"0s"}
     tab.press(ON)
     titles = []
-    for n in range(1, len(tab.texts(".station input")) + 1):
-        tab.press(f"label.station:nth-of-type({n})")
+    place = "document.querySelector('{}').getBoundingClientRect()".format
+    for n in range(len(tab.texts(".station input"))):
+        tab.press(f".station [value='{n}']")
         titles.append(tab.shown(STATION))
+        letter, stop = (tab.js(place(part)) for part in (".walker", ".station:has(:checked)"))
+        assert abs(letter["top"] + letter["bottom"] - stop["top"] - stop["bottom"]) < 3
         assert tab.shown(".stop p") and "NaN" not in tab.shown(".stop")
         assert tab.find(".stop a").get_attribute("href").endswith(".html")
     config = saved.model_config
+    assert len(tab.texts(".machine .block")) == config.n_layer
     stations = 4 + 2 * 2 + (config.ngram_size > 1) + (config.position != "rope")
     assert len(set(titles)) == len(titles) == stations
     tab.press(".walk button:first-child")
@@ -1028,6 +1033,27 @@ def test_while_it_walks_a_station_says_a_sentence_and_all_words_where_it_stands_
     assert len(said) >= 5
     assert tab.shown(".stop p") == words_of("say_softmax", letter=tab.js("spoken(letterAt(59))"))
     assert tab.texts(".stop .guesses")
+
+
+def test_on_a_wide_screen_all_views_of_a_letter_stand_side_by_side(tab):
+    views = [f"#vista-{name}" for name in ("letra", "mira", "viaje")]
+    assert [bool(tab.shown(view)) for view in views] == [True, False, False]
+    tab.show_as(1920)
+    tab.wait("document.getElementById('vistas').hidden")
+    tab.press("#texto span:nth-child(60)")
+    assert tab.shown("#vistas") == ""
+    for view, name in zip(views, ("this_letter", "where_it_looks", "journey"), strict=True):
+        assert tab.shown(f"{view} > h3") == words_of(name)
+    heads = tab.all("[role='tabpanel'] > h3", "(name) => name.getBoundingClientRect().toJSON()")
+    assert len({head["top"] for head in heads}) == 1
+    assert heads[0]["right"] <= heads[1]["left"] and heads[1]["right"] <= heads[2]["left"]
+    assert tab.shown("#vista-letra .verdict") and tab.shown("#vista-mira .verdict")
+    assert tab.shown(WALK) == words_of("walk")  # it waits until it is asked to
+    assert tab.js("document.documentElement.scrollWidth") <= 1920
+    assert not AXE.is_file() or tab.unusable("'.asking'") == []
+    tab.show_as(1280)
+    tab.wait("!document.getElementById('vistas').hidden")
+    assert [bool(tab.shown(view)) for view in views] == [True, False, False]
 
 
 def test_on_a_phone_the_sheets_head_stays_in_sight_and_back_closes_it(tab):
@@ -1159,11 +1185,18 @@ def test_shannons_game_is_played_to_its_score(visit):
     tab.keys("#pasaje", *typed[1:29])
     assert tab.shown("#resultado") == ""
     tab.keys("#pasaje", typed[29])
-    text = tab.find("#cuenta").get_attribute("value")
+    tab.press("#resultado .row button")
+    text = tab.find("#resultado textarea").get_attribute("value")
     ours = words_of("score_line", name=words_of("me"), first=15, mean="1.80")
     mean = f"{np.mean(models[:30]):.2f}"
     its = words_of("score_line", name="Sancho", first=models[:30].count(1), mean=mean)
-    assert f"\n{ours}\n{its}" in text and words_of("letters", n=30) in text
+    assert f"\n{ours}\n{its}\n{words_of('and_you')}" in text and words_of("letters", n=30) in text
+    tenths = [(tries[n : n + 3].count(1), models[n : n + 3].count(1)) for n in range(0, 30, 3)]
+    marks = ["=✓✗"[(mine > its) - (mine < its)] for mine, its in tenths]
+    assert tab.texts("#resultado .squares span") == marks
+    in_text = "".join(dict(zip("=✓✗", "🟨🟩🟥", strict=True))[mark] for mark in marks)
+    assert words_of("score_squares", squares=in_text, name="Sancho") in text
+    assert tab.texts("#resultado .score b") == ["15", str(models[:30].count(1))]
     verdict = words_of("sancho_first_you_fewer", name="Sancho", Name="Sancho")
     assert tab.js("verdict({ yours: [2, 2], models: [1, 9] })") == verdict
     tab.keys("#teclas [tabindex='0']", "ARROW_RIGHT")  # the tab key reaches one
@@ -1185,7 +1218,23 @@ def test_shannons_game_is_played_to_its_score(visit):
     ]
 
 
-def test_the_books_passage_is_found_beside_one_that_the_model_writes(visit):
+def send_with(tab: Tab, *, files: bool) -> dict:
+    """Send the result of the duel, in a browser that can send files or not; return what is sent."""
+    tab.driver.execute_script(
+        """navigator.canShare = () => arguments[0];
+        window.sent = null;
+        const content = async (file) => [file.name, file.type, await file.text()];
+        navigator.share = async ({ text, files = [] }) => {
+          window.sent = { text, files: await Promise.all(files.map(content)) };
+        };""",
+        files,
+    )
+    tab.press("#duelo-final .row button")
+    tab.wait("window.sent")
+    return tab.js("window.sent")
+
+
+def test_the_books_passage_is_found_beside_one_that_the_model_writes(visit, tmp_path):
     saved, before = small_checkpoint(), "Era un lugar. "
     passages = [(before, f"Un{c} en el lugar " + "de la mancha, " * 9) for c in "abcdefghijklm"]
     tab = visit(saved, passages=passages)
@@ -1198,6 +1247,7 @@ def test_the_books_passage_is_found_beside_one_that_the_model_writes(visit):
     assert sorted(order) == [*range(13)]
     for n, (_, passage) in enumerate(passages[number] for number in order[1:11]):
         tab.press("#ronda")
+        assert tab.texts("#rondas span") == ["✗"] * (n > 0) + ["✓"] * (n - 1) + [""] * (10 - n)
         assert (tab.shown("#ronda"), tab.js("document.activeElement.parentNode.id")) == (
             "",
             "pareja",
@@ -1215,8 +1265,23 @@ def test_the_books_passage_is_found_beside_one_that_the_model_writes(visit):
         assert tab.js("document.activeElement.id") == "ronda"
     right, found = words_of("was_right"), words_of("n_of", n=9, all=10)
     assert tab.shown("#fallo").startswith(right) and found in tab.shown("#fallo")
-    score = tab.find("#cuenta-duelo").get_attribute("value")
-    assert score == words_of("duel_score", duel=words_of("book_or_sancho"), score=found)
+    assert tab.shown("#duelo-final .score") == f"9 {words_of('of_all', all=10)}"
+    assert tab.texts("#duelo-final .squares span") == ["✗", *"✓" * 9]
+    assert tab.shown("#duelo-final textarea") == ""
+    tab.press("#duelo-final .row button")  # where a browser sends nothing, it copies
+    assert tab.shown("#duelo-final [role='status']") == words_of("copied")
+    score = words_of("duel_score", duel=words_of("book_or_sancho"), score=found)
+    told = [score, "🟥" + "🟩" * 9, words_of("and_you")]
+    assert tab.js("getSelection().toString()") == "\n".join(told)
+    assert send_with(tab, files=False) == {"text": "\n".join(told), "files": []}
+    # Where it can send a file, the page goes along, of which nobody has an address.
+    ((name, kind, text),) = send_with(tab, files=True)["files"]
+    assert (name, kind) == (f"{words_of('title')}.html", "text/html")
+    tab.js("(app.facts.links.page = 'https://example.org/')")
+    assert send_with(tab, files=True)["files"] == []
+    (tmp_path / name).write_text(text, encoding="utf-8")
+    tab.driver.get((tmp_path / name).as_uri())
+    assert tab.ready().text.startswith(page.START)
 
 
 def test_the_rival_is_the_drawing_with_the_fewest_invented_words(visit):
@@ -1275,11 +1340,14 @@ def test_what_is_switched_off_adds_nothing(visit):
     see(temperature=0.5)
     tab.press("#encender")
     assert tab.shown("#dos-modelos") == ""
-    # What is in a block that is off looks off.
-    look = "(node) => getComputedStyle(node.parentNode).color + getComputedStyle(node).background"
+    # What is in a block that is off looks off, says so, and stays as it is.
+    look = "(node) => node.ariaDisabled + getComputedStyle(node.parentNode).background"
     tab.press("#interruptores [value='1']")
     first, second = (set(tab.all(f"#interruptores [value^='{n}.']", look)) for n in (0, 1))
     assert first.isdisjoint(second)
+    assert {each.partition("rgb")[0] for each in second} == {"true"}
+    tab.press("#interruptores [value='1.0']")
+    assert tab.all("#interruptores input:not(:checked)", "(box) => box.value") == ["1"]
     tab.press("#encender")
     first, second = (set(tab.all(f"#interruptores [value^='{n}.']", look)) for n in (0, 1))
     assert first == second
@@ -1326,6 +1394,7 @@ def test_the_style_has_one_set_of_widths_and_no_part_is_left_out():
     assert {path.stem for path in folder.iterdir()} == {*page.STYLE_OF_PAGE}
     sheet = page.style_of(page.STYLE_OF_PAGE)
     widths = {"max-width: 39.99rem", "min-width: 40rem", "max-width: 61.99rem", "min-width: 62rem"}
+    widths.add("min-width: 100rem")  # where all views stand side by side
     queries = re.findall(r"@media ([^{]*)", sheet)
     assert {
         each for query in queries for each in re.findall(r"m\w+-width: [\d.]+rem", query)

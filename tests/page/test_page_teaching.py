@@ -31,6 +31,7 @@ from test_page import (
     mini,
     page_file,
     saved_file,
+    send_with,
     small_checkpoint,
     tab,
     thousands,
@@ -754,7 +755,7 @@ def test_a_kept_page_says_what_it_is_and_writes_what_its_model_would(lesson, tmp
     assert lesson.shown("#adivina h2") == words_of("game", whose=words_of("model_of", name=name))
     lesson.keys("#pasaje", *"abcdefghijklmnopqrstuvwxyz")
     its = words_of("the_model").capitalize()
-    assert its in lesson.js("scoreText({ number: 0, yours: [1], models: [2] })")
+    assert its in lesson.js("scoreLines({ number: 0, yours: [1], models: [2] }).join()")
     # Of weights in half precision, sample.py may write another text.
     assert lesson.js("app.facts.exact") is False
     assert lesson.texts("#semilla-nota") == [words_of("seed_hint_here")]
@@ -802,8 +803,10 @@ def test_a_sent_page_opens_on_its_game_and_leads_on(lesson, tmp_path):
     assert (
         lesson.shown("#fallo") == f"{words_of('was_right')} {words_of('you_found', score=found)}."
     )
-    score = lesson.find("#cuenta-duelo").get_attribute("value")
-    assert score == words_of("taught_duel_score", name="Ana", score=found)
+    told = [words_of("taught_duel_score", name="Ana", score=found), "🟥" + "🟩" * 4]
+    sent = send_with(lesson, files=True)  # the page itself, to whoever may find out
+    assert sent["text"] == "\n".join([*told, words_of("and_you")])
+    assert [name for name, *_ in sent["files"]] == [page_file("Ana", "Cartas")]
     lesson.press("#duelo-sigue [href='#ensena']")
     assert lesson.js("location.hash") == "#ensena"
     assert lesson.shown("#ensena h2")
