@@ -52,10 +52,9 @@ export function showLesson() {
     showFragments(learned.text);
   }
   $('aprender').disabled = !given?.text;
-  // One of them is what to do next.
-  const isOwn = given?.text || app.facts.taught; // who was sent a page comes with a text, not for the sample
-  const next = run ? 'parar' : learned ? 'guardar-pagina' : isOwn ? 'aprender' : 'muestra';
-  for (const id of ['muestra', 'aprender', 'parar', 'guardar-pagina']) $(id).classList.toggle('primary', id === next);
+  // One of them is what to do next, once there is a text.
+  const next = run ? 'parar' : learned ? 'guardar-pagina' : given?.text ? 'aprender' : '';
+  for (const id of ['aprender', 'parar', 'guardar-pagina']) $(id).classList.toggle('primary', id === next);
   holdLine();
   if (run?.part) $('progreso').value = run.part;
   else $('progreso').removeAttribute('value'); // it moves by itself until the pace is known

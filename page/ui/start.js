@@ -86,13 +86,11 @@ function introduce({ taught, corpus, characters, progress }) {
   $('lema').replaceChildren(motto, element('span', {}, say('all_here')));
 }
 
-/** Puts the cards that lead to games in their order, each where its game is there. */
+/** Shows the cards of the games that are there, the duel's with its name. */
 function openCards() {
   $('a-duelo').firstChild.textContent = $('duelo-titulo').textContent;
   for (const part of ['adivina', 'duelo', 'ensena']) {
-    const card = $(`a-${part}`);
-    card.hidden = $(part).hidden;
-    $('juegos').append(card);
+    $(`a-${part}`).hidden = $(part).hidden;
   }
 }
 
