@@ -84,6 +84,10 @@ cosenos = torch.cos(torch.outer(distancia, 10000.0 ** (-torch.arange(0, d, 2) / 
 for desde in (0, 50, 127):  # el mismo perfil desde cualquier posición
     torch.testing.assert_close(productos[desde, desde : desde + 129], cosenos, atol=1e-3, rtol=0)
 assert not torch.allclose(muchas[50], muchas[0], atol=0.1)  # otra posición, otro vector
+sube = (productos[0, :129].diff() > 0).nonzero().flatten() + 1  # a qué distancias
+assert len(sube) == 49 and sube[0] == 6 and (sube < 16).sum() == 3
+assert [round(productos[0, i].item(), 2) for i in (5, 6)] == [23.5, 23.56]
+assert [round(math.cos(i), 2) for i in (1, 6)] == [0.54, 0.96]  # lo que gira el primer molino
 
 # --- amor_y_roma ------------------------------------------------------------------------------
 

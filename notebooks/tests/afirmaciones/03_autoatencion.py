@@ -51,6 +51,10 @@ torch.testing.assert_close(Y[1], torch.tensor(salida_gato))
 # --- sdpa -------------------------------------------------------------------------------------
 
 torch.testing.assert_close(con_sdpa, Y)
+# El producto de «El» con «juega» gana al de «El» con «gato», que apunta más como ella.
+de_el = F.cosine_similarity(Q[:1], K)  # (3,)
+assert [round(n, 2) for n in de_el[1:].tolist()] == [0.85, 0.82]
+assert [round(n, 2) for n in S[0, 1:].tolist()] == [0.28, 0.4]
 
 # --- mascara ----------------------------------------------------------------------------------
 

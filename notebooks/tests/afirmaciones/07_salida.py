@@ -16,6 +16,10 @@ torch.testing.assert_close(p, torch.tensor([0.7054, 0.2595, 0.0351]), rtol=0, at
 # --- diferencias ----------------------------------------------------------------------------------
 torch.testing.assert_close(p[0] / p[1], torch.tensor(math.e))
 torch.testing.assert_close((logits + 100).softmax(-1), p, rtol=1e-4, atol=0)
+# Lo que los apuntes de la feed-forward dan por una softmax.
+for de, debe in (([0.01, 0.02], [0.4975, 0.5025]), ([0.0, 0.05], [0.4875, 0.5125])):
+    assert [round(n, 4) for n in torch.tensor(de).softmax(-1).tolist()] == debe
+assert round(math.exp(0.05), 2) == 1.05
 
 # --- logits_enormes -------------------------------------------------------------------------------
 np.testing.assert_allclose(generate.softmax(enormes)[0], p.numpy(), rtol=1e-5)
