@@ -8,10 +8,10 @@ export class Kernel {
   constructor(module, room) {
     const bytes = PANEL + 4 * room;
     if (module) {
-      const { memory, multiply } = /** @type {any} */ (new WebAssembly.Instance(module).exports);
+      this.compiled = /** @type {any} */ (new WebAssembly.Instance(module).exports);
+      const { memory } = this.compiled;
       memory.grow(Math.ceil(bytes / GROWTH) - 1);
       this.buffer = memory.buffer;
-      this.compiled = multiply;
     } else {
       this.buffer = new ArrayBuffer(bytes);
       this.compiled = null;
@@ -39,7 +39,7 @@ export class Kernel {
     const fits = c.rows >= 4 && columns >= 8 && 32 * inner <= PANEL;
     if (!this.compiled || !fits) return multiplySlowly(a, b, c, inner, columns);
     const address = ({ numbers, start }) => numbers.byteOffset + 4 * start;
-    this.compiled(
+    this.compiled.multiply(
       ...[address(a), 4 * a.stride, 4 * a.step, address(b), 4 * b.stride],
       ...[address(c), 4 * c.stride, c.rows, inner, columns],
     );
@@ -54,5 +54,40 @@ function multiplySlowly(a, b, c, inner, columns) {
       const from = b.start + p * b.stride;
       for (let j = 0; j < columns; j++) row[j] += x * b.numbers[from + j];
     }
+  }
+}
+
+/** Matrices that stay as they are, and their products with vectors: to the last bit those of model.js. */
+export class FixedMatrices {
+  /** module: a WebAssembly.Module; matrices: by name, all of so many columns, row after row. */
+  constructor(module, matrices, columns) {
+    const eightsOf = (numbers) => Math.ceil(numbers.length / columns / 8);
+    const eights = Object.values(matrices).map(eightsOf);
+    const room = eights.reduce((sum, n) => sum + n) * 8 * columns + 8 * Math.max(...eights);
+    this.kernel = new Kernel(module, room + 2 * columns);
+    this.x = new Float64Array(this.kernel.buffer, this.kernel.take(2 * columns).byteOffset, columns);
+    this.y = this.kernel.take(8 * Math.max(...eights));
+    this.packed = new Map();
+    for (const [name, numbers] of Object.entries(matrices)) {
+      const packed = this.kernel.take(8 * columns * eightsOf(numbers));
+      for (let i = 0; i < numbers.length; i++) {
+        const [row, column] = [Math.floor(i / columns), i % columns];
+        packed[(row - (row % 8)) * columns + 8 * column + (row % 8)] = numbers[i];
+      }
+      this.packed.set(name, packed);
+    }
+  }
+
+  /** Returns W · x of each vector in x, of so many rows. */
+  products(name, x, rows) {
+    const columns = this.x.length;
+    const out = new Float32Array((x.length / columns) * rows);
+    const w = this.packed.get(name).byteOffset;
+    for (let k = 0; k * columns < x.length; k++) {
+      this.x.set(x.subarray(k * columns, (k + 1) * columns));
+      this.kernel.compiled.apply(w, this.x.byteOffset, columns, this.y.byteOffset, Math.ceil(rows / 8));
+      out.set(this.y.subarray(0, rows), k * rows);
+    }
+    return out;
   }
 }
