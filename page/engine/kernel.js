@@ -1,4 +1,5 @@
-// Products of matrices by kernel.wasm, in a memory that is given away from its beginning to its end.
+// Products of matrices by kernel.wasm, in a memory that is given away from its beginning to its end:
+// those of training, in single precision, and those of writing, with sums in double precision.
 
 const PANEL = 1 << 16; // bytes at the beginning of the memory, which the kernel keeps for itself
 const GROWTH = 1 << 16; // bytes by which the memory of WebAssembly grows
@@ -59,26 +60,20 @@ function multiplySlowly(a, b, c, inner, columns) {
 
 /** Matrices that stay as they are, and their products with vectors: to the last bit those of model.js. */
 export class FixedMatrices {
-  /** module: a WebAssembly.Module; matrices: by name, all of so many columns, row after row. */
+  /** module: a WebAssembly.Module; matrices: [name, numbers] of each, all of so many columns. */
   constructor(module, matrices, columns) {
-    const eightsOf = (numbers) => Math.ceil(numbers.length / columns / 8);
-    const eights = Object.values(matrices).map(eightsOf);
-    const room = eights.reduce((sum, n) => sum + n) * 8 * columns + 8 * Math.max(...eights);
-    this.kernel = new Kernel(module, room + 2 * columns);
+    const sizes = matrices.map(([, numbers]) => 8 * columns * Math.ceil(numbers.length / columns / 8));
+    const rows = Math.max(...sizes) / columns;
+    this.kernel = new Kernel(module, 2 * columns + rows + sizes.reduce((sum, size) => sum + size));
     this.x = new Float64Array(this.kernel.buffer, this.kernel.take(2 * columns).byteOffset, columns);
-    this.y = this.kernel.take(8 * Math.max(...eights));
+    this.y = this.kernel.take(rows);
     this.packed = new Map();
-    for (const [name, numbers] of Object.entries(matrices)) {
-      const packed = this.kernel.take(8 * columns * eightsOf(numbers));
-      for (let i = 0; i < numbers.length; i++) {
-        const [row, column] = [Math.floor(i / columns), i % columns];
-        packed[(row - (row % 8)) * columns + 8 * column + (row % 8)] = numbers[i];
-      }
-      this.packed.set(name, packed);
+    for (const [i, [name, numbers]] of matrices.entries()) {
+      this.packed.set(name, packed(numbers, columns, this.kernel.take(sizes[i])));
     }
   }
 
-  /** Returns W · x of each vector in x, of so many rows. */
+  /** Returns W · x of each vector in x, W having so many rows. */
   products(name, x, rows) {
     const columns = this.x.length;
     const out = new Float32Array((x.length / columns) * rows);
@@ -90,4 +85,13 @@ export class FixedMatrices {
     }
     return out;
   }
+}
+
+/** Returns `out` with a matrix as the kernel reads it: eight rows after eight rows, those column by column. */
+function packed(numbers, columns, out) {
+  for (let row = 0; row * columns < numbers.length; row++) {
+    const to = (row - (row % 8)) * columns + (row % 8);
+    for (let j = 0; j < columns; j++) out[to + 8 * j] = numbers[row * columns + j];
+  }
+  return out;
 }

@@ -1,13 +1,13 @@
-;; C = A · B in single precision: 4 rows and 8 columns of C at a time, in registers.
+;; multiply: C = A · B in single precision, 4 rows and 8 columns of C at a time, in registers.
 ;;
 ;; a, b, c are addresses in bytes; C is (rows, columns). A[i, p] stands at a + i · a_row + p · a_step,
 ;; B[p, j] at b + p · b_row + 4 j, C[i, j] at c + i · c_row + 4 j. For each 8 columns, those of B are
 ;; copied to the panel at 0, one row after another: 32 · inner bytes, which no matrix may use.
 ;; At least 4 rows and 8 columns; the last ones begin among those before them, and are computed twice.
 ;;
-;; y = W · x with sums in double precision, 8 rows at a time: the numbers of a row are added one after
-;; another, so that y is what JavaScript computes. W stands at w, 8 rows after 8 rows, those column by
-;; column; x in double precision at x; y at y, its room a whole number of eights.
+;; apply: y = W · x with sums in double precision, 8 rows at a time. The products of a row are added one
+;; after another, so that y is to the last bit what JavaScript computes. W stands at w, 8 rows after 8 rows,
+;; those column by column; x at x, in double precision; y at y, which has room for whole eights.
 (module
   (memory (export "memory") 1)
   (func (export "multiply")

@@ -12,7 +12,7 @@ export const QK_EPSILON = 1e-6;
 export const NGRAM_KEYS = 'ngram_embedding.keys';
 export const NO_KEY = 2 ** 31 - 1; // of the rows that no n-gram has for its own
 
-const LINEAR = /(qkv|attention\.proj|expand|head)\.weight$/; // those of C columns
+const LINEAR = /(qkv|attention\.proj|expand|head)\.weight$/; // the matrices of C columns
 
 const silu = (x) => x / (1 + Math.exp(-x));
 const gelu = (x) => x * normalDistribution(x);
@@ -247,7 +247,7 @@ export class GPT {
     );
     if (config.tie_embeddings) weights['head.weight'] = weights['token_embedding.weight'];
     const linear = Object.entries(weights).filter(([name]) => LINEAR.test(name));
-    this.matrices = module && new FixedMatrices(module, Object.fromEntries(linear), config.n_embd);
+    this.matrices = module && new FixedMatrices(module, linear, config.n_embd);
     if (config.position === 'rope') {
       const table = Array.from({ length: config.block_size }, (_, t) => anglesAt(t, config.head_size));
       this.cosines = table.map((row) => Float32Array.from(row, Math.cos));
