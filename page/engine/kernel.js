@@ -69,7 +69,7 @@ export class FixedMatrices {
     this.y = this.kernel.take(rows);
     this.packed = new Map();
     for (const [i, [name, numbers]] of matrices.entries()) {
-      this.packed.set(name, packed(numbers, columns, this.kernel.take(sizes[i])));
+      this.packed.set(name, inEights(numbers, columns, this.kernel.take(sizes[i])));
     }
   }
 
@@ -88,7 +88,7 @@ export class FixedMatrices {
 }
 
 /** Returns `out` with a matrix as the kernel reads it: eight rows after eight rows, those column by column. */
-function packed(numbers, columns, out) {
+function inEights(numbers, columns, out) {
   for (let row = 0; row * columns < numbers.length; row++) {
     const to = (row - (row % 8)) * columns + (row % 8);
     for (let j = 0; j < columns; j++) out[to + 8 * j] = numbers[row * columns + j];
