@@ -1,9 +1,13 @@
-;; C = A · B in single precision: 4 rows and 8 columns of C at a time, in registers.
+;; multiply: C = A · B in single precision, 4 rows and 8 columns of C at a time, in registers.
 ;;
 ;; a, b, c are addresses in bytes; C is (rows, columns). A[i, p] stands at a + i · a_row + p · a_step,
 ;; B[p, j] at b + p · b_row + 4 j, C[i, j] at c + i · c_row + 4 j. For each 8 columns, those of B are
 ;; copied to the panel at 0, one row after another: 32 · inner bytes, which no matrix may use.
 ;; At least 4 rows and 8 columns; the last ones begin among those before them, and are computed twice.
+;;
+;; apply: y = W · x with sums in double precision, 8 rows at a time. The products of a row are added one
+;; after another, so that y is to the last bit what JavaScript computes. W stands at w, 8 rows after 8 rows,
+;; those column by column; x at x, in double precision; y at y, which has room for whole eights.
 (module
   (memory (export "memory") 1)
   (func (export "multiply")
@@ -75,6 +79,36 @@
         (br_if $tiles (i32.lt_u (local.get $i) (local.get $rows))))
       (local.set $j (i32.add (local.get $j) (i32.const 8)))
       (br_if $panels (i32.lt_u (local.get $j) (local.get $columns)))))
+  (func (export "apply") (param $w i32) (param $x i32) (param $columns i32) (param $y i32) (param $eights i32)
+    (local $p i32) (local $end i32) (local $value v128)
+    (local $s0 v128) (local $s1 v128) (local $s2 v128) (local $s3 v128)
+    (local.set $end (i32.add (local.get $x) (i32.shl (local.get $columns) (i32.const 3))))
+    (loop $rows
+      (local.set $s0 (v128.const f64x2 0 0))
+      (local.set $s1 (local.get $s0))
+      (local.set $s2 (local.get $s0))
+      (local.set $s3 (local.get $s0))
+      (local.set $p (local.get $x))
+      (loop $sum
+        (local.set $value (v128.load64_splat (local.get $p)))
+        (local.set $s0 (f64x2.add (local.get $s0) (f64x2.mul (local.get $value)
+          (f64x2.promote_low_f32x4 (v128.load64_zero (local.get $w))))))
+        (local.set $s1 (f64x2.add (local.get $s1) (f64x2.mul (local.get $value)
+          (f64x2.promote_low_f32x4 (v128.load64_zero offset=8 (local.get $w))))))
+        (local.set $s2 (f64x2.add (local.get $s2) (f64x2.mul (local.get $value)
+          (f64x2.promote_low_f32x4 (v128.load64_zero offset=16 (local.get $w))))))
+        (local.set $s3 (f64x2.add (local.get $s3) (f64x2.mul (local.get $value)
+          (f64x2.promote_low_f32x4 (v128.load64_zero offset=24 (local.get $w))))))
+        (local.set $w (i32.add (local.get $w) (i32.const 32)))
+        (local.set $p (i32.add (local.get $p) (i32.const 8)))
+        (br_if $sum (i32.lt_u (local.get $p) (local.get $end))))
+      (v128.store64_lane 0 (local.get $y) (f32x4.demote_f64x2_zero (local.get $s0)))
+      (v128.store64_lane offset=8 0 (local.get $y) (f32x4.demote_f64x2_zero (local.get $s1)))
+      (v128.store64_lane offset=16 0 (local.get $y) (f32x4.demote_f64x2_zero (local.get $s2)))
+      (v128.store64_lane offset=24 0 (local.get $y) (f32x4.demote_f64x2_zero (local.get $s3)))
+      (local.set $y (i32.add (local.get $y) (i32.const 32)))
+      (local.set $eights (i32.sub (local.get $eights) (i32.const 1)))
+      (br_if $rows (local.get $eights))))
   (func $least (param $x i32) (param $y i32) (result i32)
     (select (local.get $x) (local.get $y) (i32.lt_s (local.get $x) (local.get $y))))
   (func $put (param $to i32) (param $left v128) (param $right v128)

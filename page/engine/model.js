@@ -4,12 +4,15 @@
 // t is a position in the context, n characters are read at once, their vectors one after another.
 // Sums are in double precision, what is kept in single precision.
 
+import { FixedMatrices } from './kernel.js';
 import { softmax } from './probability.js';
 
 export const NORM_EPSILON = { layernorm: 1e-5, rmsnorm: 1e-6 };
 export const QK_EPSILON = 1e-6;
 export const NGRAM_KEYS = 'ngram_embedding.keys';
 export const NO_KEY = 2 ** 31 - 1; // of the rows that no n-gram has for its own
+
+const LINEAR = /(qkv|attention\.proj|expand|head)\.weight$/; // the matrices of C columns
 
 const silu = (x) => x / (1 + Math.exp(-x));
 const gelu = (x) => x * normalDistribution(x);
@@ -45,15 +48,6 @@ function normalDistribution(x) {
   for (const c of [-1.453152027, 1.421413741, -0.284496736, 0.254829592]) tail = (tail + c) * t;
   tail *= 0.5 * Math.exp(-z * z);
   return x > 0 ? 1 - tail : tail;
-}
-
-/** Returns W · x + bias of each vector in x; W is (rows, columns), row after row. */
-function linear(weight, bias, x, rows) {
-  const columns = weight.length / rows;
-  const n = x.length / columns;
-  const out = products(matrix(weight, 0, rows, columns), matrix(x, 0, n, columns), columns);
-  if (bias) for (const one of vectorsOf(out, rows)) add(one, bias);
-  return out;
 }
 
 /** Returns the vectors of n numbers that x holds. */
@@ -239,9 +233,10 @@ function anglesAt(t, n) {
 export class GPT {
   /**
    * config: ModelConfig and what it derives; weights: by name, each a Float32Array, but the keys of
-   * n-grams an Int32Array. Throws `unknown_choice`.
+   * n-grams an Int32Array; module: kernel.wasm as a WebAssembly.Module, or null to compute all in
+   * JavaScript. Throws `unknown_choice`.
    */
-  constructor(config, weights) {
+  constructor(config, weights, module = null) {
     requireKnown(config);
     this.config = config;
     this.weights = weights;
@@ -251,6 +246,8 @@ export class GPT {
       transposed(weights[`blocks.${layer}.feed_forward.proj.weight`], config.n_embd),
     );
     if (config.tie_embeddings) weights['head.weight'] = weights['token_embedding.weight'];
+    const linear = Object.entries(weights).filter(([name]) => LINEAR.test(name));
+    this.matrices = module && new FixedMatrices(module, linear, config.n_embd);
     if (config.position === 'rope') {
       const table = Array.from({ length: config.block_size }, (_, t) => anglesAt(t, config.head_size));
       this.cosines = table.map((row) => Float32Array.from(row, Math.cos));
@@ -269,8 +266,15 @@ export class GPT {
     return this.weights[name].subarray(index * C, (index + 1) * C);
   }
 
+  /** Returns W · x + bias of each vector in x. */
   linear(name, x, rows) {
-    return linear(this.weights[`${name}.weight`], this.weights[`${name}.bias`], x, rows);
+    const [weight, bias] = [this.weights[`${name}.weight`], this.weights[`${name}.bias`]];
+    const C = this.config.n_embd;
+    const out = this.matrices
+      ? this.matrices.products(`${name}.weight`, x, rows)
+      : products(matrix(weight, 0, rows, C), matrix(x, 0, x.length / C, C), C);
+    if (bias) for (const one of vectorsOf(out, rows)) add(one, bias);
+    return out;
   }
 
   /** Returns the normalised vectors of x; `name` is that of their gain and bias, if they have any. */

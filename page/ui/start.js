@@ -23,6 +23,7 @@ import { compareSwitched, openSwitches, switches } from './switches.js';
 import { openTeaching } from './teach.js';
 import { openTyping } from './typing.js';
 import { duration, pageTitle, say, translate } from './words.js';
+import { compiledKernel } from './workers.js';
 import {
   describeUnknown, goOn, newStory, openWriting, startIds, stopWriting, story,
 } from './write.js';
@@ -43,7 +44,7 @@ async function openPage() {
   if (names) throw new Error(say('missing', { names }));
   const { config, characters, nearest, precision, layout, proof } = app.facts;
   const bytes = await inflate($('weights').textContent);
-  app.model = new GPT(config, namedWeights(bytes, precision, layout));
+  app.model = new GPT(config, namedWeights(bytes, precision, layout), compiledKernel());
   app.comparison = comparison(app.model, proof);
   for (let slice = 0; slice < COMPARED_FIRST; slice++) app.comparison.next();
   app.vocabulary = new Vocabulary(characters, nearest);

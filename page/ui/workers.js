@@ -14,10 +14,22 @@ const MOST_LOSS = 3; // nats a letter; a text that the page's own model expects 
 const PLANNED_EVERY = 3; // seconds
 const AT_THE_END = 10; // steps that take as long as to measure the loss and to keep the model
 
-/** Returns the kernel's bytes, or null where the browser has no WebAssembly with SIMD. */
+/** Returns the kernel's bytes, or null: without a lesson, or where the browser has no WebAssembly with SIMD. */
 export function kernelBytes() {
-  const bytes = fromBase64(app.facts.teaching.kernel);
+  const { teaching } = app.facts;
+  if (!teaching) return null;
+  const bytes = fromBase64(teaching.kernel);
   return typeof WebAssembly === 'object' && WebAssembly.validate(bytes) ? bytes : null;
+}
+
+/** Returns the kernel, or null as kernelBytes(), and where a server's policy lets nothing be compiled. */
+export function compiledKernel() {
+  try {
+    const bytes = kernelBytes();
+    return bytes && new WebAssembly.Module(bytes);
+  } catch {
+    return null;
+  }
 }
 
 /** Returns a worker with the scripts that train. */

@@ -597,17 +597,32 @@ def test_without_an_address_nothing_is_dead(visit, mini, tmp_path, address):
     assert page.relinked(elsewhere, links) == text != elsewhere
 
 
-def test_what_a_browser_lacks_is_said_in_the_language_of_the_page(tab):
-    def without(name: str) -> None:
-        lost = {"source": f"delete window.{name}"}
-        lost = tab.driver.execute_cdp_cmd("Page.addScriptToEvaluateOnNewDocument", lost)
-        tab.driver.refresh()
-        tab.driver.execute_cdp_cmd("Page.removeScriptToEvaluateOnNewDocument", lost)
+def open_changed(tab: Tab, source: str) -> None:
+    """Load the page anew in a browser that a script changes before."""
+    tell = tab.driver.execute_cdp_cmd
+    changed = tell("Page.addScriptToEvaluateOnNewDocument", {"source": source})
+    tab.driver.refresh()
+    tell("Page.removeScriptToEvaluateOnNewDocument", changed)
 
-    without("Worker")
+
+def test_what_a_browser_lacks_is_said_in_the_language_of_the_page(tab):
+    open_changed(tab, "delete window.Worker")
     assert words_of("no_worker") in tab.ready().shown("#ensena")
-    without("DecompressionStream")
+    open_changed(tab, "delete window.DecompressionStream")
     tab.see("header + .notice", words_of("missing", names="DecompressionStream"))
+
+
+@pytest.mark.parametrize(
+    "source",
+    ["delete window.WebAssembly", "WebAssembly.Module = class { constructor() { throw Error() } }"],
+    ids=["lacks", "forbids"],
+)
+def test_a_browser_that_has_no_webassembly_or_compiles_none_writes_the_same(tab, source):
+    text = tab.text
+    assert tab.js("app.model.matrices !== null")
+    open_changed(tab, source)
+    assert tab.ready().text == text
+    assert tab.js("app.model.matrices === null")
 
 
 def test_a_preview_without_scripts_says_what_to_do_and_nothing_else(chromium, mini, tmp_path):
