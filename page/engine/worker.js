@@ -164,20 +164,20 @@ async function trainTogether(given, ports, run) {
     await breath(); // a message of the page may wait
   }
   if (rank > 0) return self.close();
-  const text = await textOf({ config, weights: best.weights }, given.prompt);
+  const text = await textOf({ config, weights: best.weights }, given);
   self.postMessage({ done: true, loss: best.loss, text, memory, options, weights: best.weights });
 }
 
 const sumOf = (numbers) => numbers.reduce((sum, one) => sum + one, 0);
 
 /** Returns what tells the page how far the lesson is: at times the loss, what the model writes, and its weights to keep. */
-function reporterOf({ prompt, since }, learner, memory) {
-  const begun = performance.now() - (Date.now() - since);
+function reporterOf(given, learner, memory) {
+  const begun = performance.now() - (Date.now() - given.since);
   const told = { said: 0, kept: begun };
   let next = begun + WRITES_EVERY;
   const write = async () => {
     const before = performance.now();
-    self.postMessage({ text: await textOf(learner, prompt) });
+    self.postMessage({ text: await textOf(learner, given) });
     const now = performance.now();
     // A large model, whose letters take long, writes less often: what it learns is worth more.
     next = begun + WRITES_EVERY * Math.ceil((now - begun + WRITES_PAUSE * (now - before)) / WRITES_EVERY);
@@ -203,7 +203,7 @@ function ownWeights({ weights }) {
 }
 
 /** Resolves to the ids that the model writes after a prompt. */
-function textOf({ config, weights }, prompt) {
-  const model = new GPT(config, { ...weights });
+function textOf({ config, weights }, { prompt, kernel }) {
+  const model = new GPT(config, { ...weights }, moduleOf(kernel));
   return writtenAfter(prompt, WRITTEN, model, { ...SAMPLING_DEFAULTS, min_p: 0.1 }, 1605n);
 }

@@ -11,6 +11,7 @@ import { app } from './app.js';
 import { $, element } from './elements.js';
 import { fileName } from './titles.js';
 import { pageTitle, say } from './words.js';
+import { compiledKernel } from './workers.js';
 
 const EXAMPLE = 300; // letters
 const COMPARED = 600; // letters, as many as are written at once; where half precision changes one of the first, a page has single precision
@@ -103,7 +104,8 @@ async function packed(bytes) {
 /** Resolves to what a page of such weights and facts writes first. */
 async function firstLetters(weights, { config, characters, start, sampling, seed }) {
   const { ids } = new Vocabulary(characters, {}).encode(start);
-  const written = await writtenAfter(ids, COMPARED, new GPT(config, { ...weights }), sampling, seed);
+  const model = new GPT(config, { ...weights }, compiledKernel());
+  const written = await writtenAfter(ids, COMPARED, model, sampling, seed);
   return written.join();
 }
 

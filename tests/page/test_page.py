@@ -217,11 +217,11 @@ def test_a_page_that_would_teach_another_model_has_no_lesson_and_to_page_says_wh
     here, monkeypatch
 ):
     assert made()["teaching"]["models"]
-    changed = replace(page.MINI, train=replace(page.MINI.train, optimizer="adamw"))
+    changed = replace(page.MINI, train=replace(page.MINI.train, patience=5))
     monkeypatch.setattr(page, "MINI", changed)
     assert made()["teaching"] is None
     done = run("convert.py", "to-page")
-    why = "page/engine/train.js does not learn with --optimizer adamw"
+    why = "page/engine/train.js does not learn with --patience 5"
     assert f"note: the page has no lesson: {why}" in done.err
 
 
