@@ -12,7 +12,7 @@ const SLOW = 0.5; // seconds; where a step of the larger new model takes longer,
 const TUNED_WINDOW = 256; // letters; with longer ones the page's own model would make fewer steps
 const MOST_LOSS = 3; // nats a letter; a text that the page's own model expects worse is learned by a new one
 const PLANNED_EVERY = 3; // seconds
-const AT_THE_END = 10; // steps that take as long as to measure the loss and to keep the model
+const AT_THE_END = 4; // steps that take as long as to measure the loss and to keep the model
 
 /** Returns the kernel's bytes, or null: without a lesson, or where the browser has no WebAssembly with SIMD. */
 export function kernelBytes() {
