@@ -66,10 +66,8 @@ function keepInSight() {
 
 function listenToSheet() {
   addEventListener('popstate', () => {
-    const { classList } = $('preguntas');
-    if (!classList.contains('open')) return;
-    classList.remove('open');
-    if (history.state === SEEN) keepAddress(); // it has that of the letter before
+    $('preguntas').classList.remove('open');
+    if (history.state === SEEN) keepAddress(); // it has that of a letter before
   });
   $('cerrar').addEventListener('click', closeSheet);
   document.addEventListener('keydown', ({ key }) => key === 'Escape' && closeSheet());

@@ -1091,6 +1091,7 @@ def test_on_a_phone_the_sheets_head_stays_in_sight_and_back_closes_it(tab):
     tab.wait("!document.querySelector('#preguntas.open')")
     assert (tab.text, tab.chosen) == (text, 59)
     tap(70)
+    tab.wait("location.hash.includes('letra=70&')")  # of the sheet, which is left
     tab.press("#cerrar")
     tab.wait("history.state === SEEN")
     assert tab.shown("#cerrar") == ""
