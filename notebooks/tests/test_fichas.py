@@ -222,8 +222,10 @@ def written(saved: Checkpoint, letters: int, seed: int) -> str:
 
 @pytest.fixture(scope="module")
 def first_text(shown) -> str:
-    """What the page writes by itself, as far as the model sees it at once."""
-    return written(shown, shown.model_config.block_size, FACTS["seed"])
+    """The text with which the page opens: it ends with a sentence, after so many letters."""
+    least = len(FACTS["start"]) + int(re.search(r"const FIRST_TEXT = \[(\d+),", PAGE)[1])
+    text = written(shown, shown.model_config.block_size, FACTS["seed"])
+    return text[: re.compile(r"[.!?]\s").search(text, least).end()]
 
 
 def test_the_guide_says_what_a_block_that_is_off_costs(shown, first_text):

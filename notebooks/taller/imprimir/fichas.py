@@ -72,7 +72,8 @@ td.frase { text-align: left; vertical-align: top; }
 .exponenciales td, .exponenciales th { padding: 0; line-height: 1.25; }
 .cuenta td { height: 7mm; }
 .trozos td:first-child { width: 18mm; }
-.apagado td:last-child { width: 70mm; }
+.apagado td:nth-child(3) { width: 24mm; }
+.apagado td:last-child { width: 64mm; }
 .columnas { columns: 5; line-height: 1.5; }
 .hueco { border: 1px solid #777; min-height: 20mm; flex: 1; margin: .4em 0; }
 @media print {
