@@ -72,6 +72,8 @@ td.frase { text-align: left; vertical-align: top; }
 .exponenciales td, .exponenciales th { padding: 0; line-height: 1.25; }
 .cuenta td { height: 7mm; }
 .trozos td:first-child { width: 18mm; }
+.apagado td:nth-child(3) { width: 24mm; }
+.apagado td:last-child { width: 64mm; }
 .columnas { columns: 5; line-height: 1.5; }
 .hueco { border: 1px solid #777; min-height: 20mm; flex: 1; margin: .4em 0; }
 @media print {
@@ -205,10 +207,11 @@ def adivinar(antes: str, pasaje: str, de_la_caja: list[int]) -> str:
         "Adivinar la letra que sigue",
         "Clase 1. Copias: una, para quien dirige. Nadie más la ve.",
         f'<p class="texto">Lee en voz alta: <i>{seguro(" ".join(antes.split()))}</i></p>',
-        "<ol><li>«¿Qué letra viene?» Cada cual dice una; se vota a mano alzada y se prueba la más votada."
-        "</li><li>Si no es, se prueba la segunda, y así hasta acertar. Las mayúsculas y las tildes no "
-        "cuentan; el espacio (␣) y los signos, sí.</li><li>Escribe la letra en la pizarra y, en el recuadro "
-        f"de debajo, cuántas se probaron. Si pasan de seis, di la letra y apunta {TOPE}.</li></ol>",
+        "<ol><li>«¿Qué letra viene?» Cada pareja apunta una en grande; a tu señal, las levantan todas a la vez, y "
+        "se prueba la más repetida. Si empatan, la que va antes en el abecedario.</li><li>Si no es, se prueba la "
+        "segunda, y así hasta acertar. Las mayúsculas y las tildes no cuentan; el espacio (␣) y los signos, sí."
+        "</li><li>Una persona cuenta los papeles, y otra escribe en la pizarra la letra buena. Tú apuntas, en el "
+        f"recuadro de debajo, cuántas se probaron. Si pasan de seis, di la letra y apunta {TOPE}.</li></ol>",
         "<p>De cada tres filas: la letra; <b>la clase</b>; y <b>sancho</b>, que se dice al final.</p>",
         rejillas,
         "<p>No hace falta acabar. Donde se pare, suma la fila de la clase y la de sancho hasta ahí.</p>",
@@ -353,6 +356,27 @@ def atencion() -> str:
             ["", "1.er número", "2.º número", "3.er número"],
             de_la_tabla="cuenta",
         ),
+    )
+
+
+def apagar() -> str:
+    columnas = ("qué se apaga", "puesto", "bits", "cuánto sube", "qué le pasa a lo que escribe")
+    filas = [
+        ["nada", "—", "", "—", ""],
+        *([f"bloque {n}", "", "", "", ""] for n in range(1, 6)),
+        ["el ____ y el ____", "—", "", "", ""],
+    ]
+    return ficha(
+        "Apagar para entender",
+        "Clase 6. Copias: cinco, una por grupo.",
+        "<p>Antes de mirar, el puesto: 1 para el bloque que más falta hace y 5 para el que menos. Los bits son por "
+        "carácter, en este texto: ______________________________</p>",
+        tabla(filas, columnas, "alta", "apagado"),
+        "<p>Lo que subían esos dos por separado, sumado: ________. ¿Es lo que suben juntos? ________</p>",
+        "<p>Una frase que alguien creería y que la tabla <i>no</i> permite decir:</p>",
+        HUECO,
+        "<p>¿Qué prueba faltaría?</p>",
+        HUECO,
     )
 
 
@@ -513,6 +537,7 @@ def hacer(corpus: Corpus, texto: str) -> str:
         contar(pagina),
         vocabularios(corpus, texto, [a + b for a, b, _ in fusiones]),
         atencion(),
+        apagar(),
         sin_firma(paginas),
         antes_y_despues(),
         respuestas(pagina, fusiones, de_la_caja, paginas),
