@@ -997,8 +997,12 @@ def test_a_text_that_the_pages_model_can_read_is_learned_from_it(reader, tmp_pat
     assert reader.text and reader.js("app.facts.teaching.tuning") is not None
 
 
+NEVER_SLOW = "return 0.001;\n  learner.begin();\n  const times"  # on a slow one a smaller one learns
+
+
 def test_a_new_model_learns_where_somebody_asks_for_one(reader):
     """Before its first step it expects all letters alike, and writes them so."""
+    change_engine(reader, trial=NEVER_SLOW)
     reader.find("#desde-cero").click()
     reader.press("#aprender")
     reader.see("#aprendizaje", words_of("begins_new"))
@@ -1009,6 +1013,7 @@ def test_a_new_model_learns_where_somebody_asks_for_one(reader):
 
 
 def test_a_new_model_learns_a_text_that_the_pages_model_cannot_read(tab):
+    change_engine(tab, trial=NEVER_SLOW)
     begin(tab, OTHER)
     assert words_of("begins_unknown", name="Sancho") in tab.shown("#aprendizaje")
     stop(tab)
