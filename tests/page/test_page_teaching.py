@@ -997,7 +997,8 @@ def test_a_text_that_the_pages_model_can_read_is_learned_from_it(reader, tmp_pat
     assert reader.text and reader.js("app.facts.teaching.tuning") is not None
 
 
-NEVER_SLOW = "return 0.001;\n  learner.begin();\n  const times"  # on a slow one a smaller one learns
+# What a window takes, in seconds: on a slow machine a smaller model would learn.
+NEVER_SLOW = "return 0.001;\n  learner.begin();\n  const times"
 
 
 def test_a_new_model_learns_where_somebody_asks_for_one(reader):
