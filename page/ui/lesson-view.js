@@ -3,11 +3,10 @@
 import { app } from './app.js';
 import { drawnCurve } from './curve.js';
 import { $, element } from './elements.js';
-import { isDone, lesson } from './lesson.js';
+import { isDone, LEAST_LETTERS, lesson } from './lesson.js';
 import { fragmentsOf } from './save.js';
 import { duration, modelNames, say } from './words.js';
 
-export const LEAST_LETTERS = 3000; // of a text; with fewer there is nothing to measure the loss on
 const FIRST_POINTS = 3; // from so many on the curve is drawn
 const EARLY = 0.8; // of the time that was asked for; a lesson that takes less says why
 const SPOKEN_EVERY = 10_000; // ms; of each step nobody wants to hear

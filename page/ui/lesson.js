@@ -1,5 +1,7 @@
 // The lesson that is given in this page, of which lesson-view.js makes all that one sees.
 
+export const LEAST_LETTERS = 3000; // of a text; with fewer there is nothing to measure the loss on
+
 export const lesson = {
   given: null, // what somebody gave to learn, and its text once it has been read
   run: null, // what learns now
