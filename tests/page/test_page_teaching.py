@@ -847,6 +847,13 @@ def test_a_page_without_a_name_is_its_texts(lesson, tmp_path):
     assert lesson.js("document.documentElement.scrollWidth") <= 320
 
 
+def test_a_word_that_no_line_holds_is_broken(lesson, tmp_path):
+    sent_page(lesson, tmp_path)
+    lesson.show_as(320)
+    lesson.js("document.querySelector('#pareja .written').append('ñ'.repeat(80))")
+    assert lesson.js("document.documentElement.scrollWidth") <= 320
+
+
 @pytest.mark.parametrize(("added", "precision"), [(0, "float16"), (2048, "float32")])
 def test_a_page_has_half_precision_where_its_first_letters_stay(visit, added, precision):
     """Of 2,048 and a little more, half precision keeps whole even numbers alone."""
