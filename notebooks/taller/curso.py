@@ -1,8 +1,8 @@
-"""Los capítulos en su orden, y lo que encabeza y cierra cada uno.
+"""Los capítulos en su orden, las ramas, y lo que encabeza y cierra cada cuaderno.
 
     python notebooks/taller/curso.py
 
-escribe en cada capítulo su cabecera (título, capítulo anterior y siguiente, mapa, lo que se tarda),
+escribe en cada uno su cabecera (título, capítulo anterior y siguiente, mapa, lo que se tarda),
 la celda que encuentra los módulos y el pie; y en cada turno que es una pieza, la pieza en blanco y,
 plegada, entera. Las láminas guardadas toman el estilo de la página. Después de cambiar aquí un
 título o el orden, o lo que mide un capítulo, o solucion.py, turnos.py o la hoja de estilo de la
@@ -37,15 +37,19 @@ MINUTOS_DE_UN_TURNO = re.compile(r"\((\d+) minutos, (?:fácil|media|difícil)\.\
 
 @dataclass(frozen=True)
 class Capitulo:
-    """Un cuaderno del curso. Un anexo (una letra) cuelga de un capítulo y se puede saltar."""
+    """Un cuaderno del curso. Una rama no tiene número, y está un piso más abajo."""
 
     archivo: str
     numero: str
     titulo: str
-    anexo_de: str = ""
 
     def __str__(self) -> str:
-        return f"{self.numero}. {self.titulo}"
+        return f"{self.numero}. {self.titulo}" if self.numero else self.titulo
+
+    @property
+    def arriba(self) -> str:
+        """Con qué empiezan sus enlaces a lo que está en notebooks/."""
+        return "" if self.numero else "../"
 
 
 CAPITULOS = (
@@ -60,17 +64,22 @@ CAPITULOS = (
     Capitulo("07_salida.ipynb", "7", "La salida"),
     Capitulo("08_entrenamiento.ipynb", "8", "Entrenamiento"),
     Capitulo("09_generacion.ipynb", "9", "Generación"),
-    Capitulo("10_codificador_y_descodificador.ipynb", "10", "Codificador y descodificador"),
-    Capitulo("11_rayos_x.ipynb", "11", "Rayos X"),
-    Capitulo("12_de_sancho_a_un_asistente.ipynb", "12", "De sancho a un asistente"),
     Capitulo("13_desde_una_pagina_en_blanco.ipynb", "13", "Desde una página en blanco"),
-    Capitulo("A_la_tabla_de_secuencias.ipynb", "A", "La tabla de secuencias", anexo_de="2"),
-    Capitulo("B_muon.ipynb", "B", "Muon", anexo_de="8"),
-    Capitulo("D_microsancho.ipynb", "D", "Todo en un archivo", anexo_de="8"),
 )
+"""El camino."""
+RAMAS = (
+    Capitulo("ramas/tabla_de_secuencias.ipynb", "", "La tabla de secuencias"),
+    Capitulo("ramas/muon.ipynb", "", "Muon"),
+    Capitulo("ramas/microsancho.ipynb", "", "Todo en un archivo"),
+    Capitulo("ramas/codificador_y_descodificador.ipynb", "", "Codificador y descodificador"),
+    Capitulo("ramas/rayos_x.ipynb", "", "Rayos X"),
+    Capitulo("ramas/de_sancho_a_un_asistente.ipynb", "", "De sancho a un asistente"),
+)
+"""Lo que sale de él y no hace falta para seguir. Cada una se lee sola."""
+CUADERNOS = (*CAPITULOS, *RAMAS)
 
 BUSCAR_LOS_MODULOS = """\
-# El curso usa los módulos de esta carpeta y de taller/. Si faltan, esta celda dice cómo traerlos.
+# El curso usa los módulos de notebooks/ y de sus carpetas. Si faltan, la celda dice cómo traerlos.
 import os
 import sys
 from pathlib import Path
@@ -79,7 +88,9 @@ if Path("sancho-mini/notebooks").is_dir():
     os.chdir("sancho-mini/notebooks")
 elif Path("notebooks/taller").is_dir():
     os.chdir("notebooks")
-sys.path[:0] = [str(Path(carpeta).resolve()) for carpeta in (".", "taller", "..")]
+elif Path("../taller").is_dir():
+    os.chdir("..")  # de la carpeta de las ramas
+sys.path[:0] = [str(Path(carpeta).resolve()) for carpeta in (".", "taller", "ramas", "..")]
 if not Path("taller/ver/estilo.py").is_file():
     print(
         "Falta el proyecto. Escribe en otra celda  !git clone DIRECCIÓN sancho-mini  (la DIRECCIÓN "
@@ -109,12 +120,12 @@ Los ejes: B textos, T letras, C canales, H cabezas, D canales de una cabeza, V v
 
 
 def vecinos(capitulo: Capitulo) -> tuple[Capitulo | None, Capitulo | None]:
-    """Dar el capítulo anterior y el siguiente; los de un anexo son los de donde cuelga."""
-    camino = [otro for otro in CAPITULOS if not otro.anexo_de]
-    numeros = [otro.numero for otro in camino]
-    lugar = numeros.index(capitulo.anexo_de or capitulo.numero)
-    anterior = camino[lugar] if capitulo.anexo_de else camino[lugar - 1] if lugar else None
-    return anterior, camino[lugar + 1] if lugar + 1 < len(camino) else None
+    """Dar el capítulo anterior y el siguiente; una rama no los tiene."""
+    if capitulo not in CAPITULOS:
+        return None, None
+    lugar = CAPITULOS.index(capitulo)
+    anterior = CAPITULOS[lugar - 1] if lugar else None
+    return anterior, CAPITULOS[lugar + 1] if lugar + 1 < len(CAPITULOS) else None
 
 
 def pasos(capitulo: Capitulo) -> str:
@@ -122,16 +133,18 @@ def pasos(capitulo: Capitulo) -> str:
     anterior, siguiente = vecinos(capitulo)
     atras = [f"[← {anterior}]({anterior.archivo})"] if anterior else []
     adelante = [f"[{siguiente} →]({siguiente.archivo})"] if siguiente else []
-    return " · ".join([*atras, "[Índice](README.md)", *adelante])
+    return " · ".join([*atras, f"[Índice]({capitulo.arriba}README.md)", *adelante])
 
 
 def mapa(capitulo: Capitulo) -> str:
     """Dar los números de todos los capítulos, con este en negrita."""
+    arriba = capitulo.arriba
     numeros = [
-        f"**{otro.numero}**" if otro == capitulo else f"[{otro.numero}]({otro.archivo})"
+        f"**{otro.numero}**" if otro == capitulo else f"[{otro.numero}]({arriba}{otro.archivo})"
         for otro in CAPITULOS
     ]
-    return " · ".join([*numeros, "[Glosario](glosario.md)", "[Bibliografía](bibliografia.md)"])
+    paginas = [f"[Glosario]({arriba}glosario.md)", f"[Bibliografía]({arriba}bibliografia.md)"]
+    return " · ".join([*numeros, *paginas])
 
 
 def lectura(celdas: list[NotebookNode]) -> tuple[int, int]:
@@ -229,7 +242,7 @@ def poner_pieza(texto: NotebookNode, turno: NotebookNode) -> None:
     nombre = titulo.partition(",")[0]
     entera = hoja.leer(hoja.SOLUCION.read_text(encoding="utf-8"), nombre)
     if titulo == nombre:
-        entera = hoja.hasta_el_12(entera)
+        entera = hoja.hasta_el_9(entera)
     turno.source = hoja.vaciar(entera).rstrip("\n")
     plegar(texto, ENTERA, entera)
 
@@ -277,7 +290,7 @@ if __name__ == "__main__":
     escrita = hoja.de_la_hoja()
     if all(map(hoja.esta_en_blanco, hoja.trozos(escrita).values())):
         hoja.HOJA.write_text(hoja_en_blanco(), encoding="utf-8")
-    for capitulo in CAPITULOS:
+    for capitulo in CUADERNOS:
         ruta = CARPETA / capitulo.archivo
         cuaderno = nbformat.read(ruta, as_version=4)
         vestir(cuaderno, capitulo)

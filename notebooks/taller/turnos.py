@@ -165,7 +165,7 @@ def escribir_solucion(comienzo, n, elegir, lector):
     return escritas
 
 
-# --- tres_subcapas (capítulo 10) ------------------------------------------------------------------
+# --- tres_subcapas (rama codificador_y_descodificador) --------------------------------------------
 
 
 def tres_subcapas_solucion(y, contexto, futuro, relleno, bloque):
@@ -174,7 +174,7 @@ def tres_subcapas_solucion(y, contexto, futuro, relleno, bloque):
     return bloque.norma3(y + bloque.ff(y))
 
 
-# --- descifrar (capítulo 10) ----------------------------------------------------------------------
+# --- descifrar (rama codificador_y_descodificador) ------------------------------------------------
 
 
 @torch.no_grad()
@@ -187,7 +187,7 @@ def descifrar_solucion(fichas, maximo=LARGO + 4):
     return [texto(fila) for fila in escrito]
 
 
-# --- con_cabeza (capítulo 11) ---------------------------------------------------------------------
+# --- con_cabeza (rama rayos_x) --------------------------------------------------------------------
 
 
 def con_cabeza_solucion(z, por, medir):
@@ -203,7 +203,7 @@ def con_cabeza_solucion(z, por, medir):
         asa.remove()
 
 
-# --- lente (capítulo 11) --------------------------------------------------------------------------
+# --- lente (rama rayos_x) -------------------------------------------------------------------------
 
 
 def lente_solucion(corriente):
@@ -211,7 +211,7 @@ def lente_solucion(corriente):
     return (corriente / raiz) @ modelo.head.weight.T
 
 
-# --- enmascarar (capítulo 12) ---------------------------------------------------------------------
+# --- enmascarar (rama de_sancho_a_un_asistente) ---------------------------------------------------
 
 
 def enmascarar_solucion(ids: np.ndarray, desde: int) -> np.ndarray:
@@ -220,7 +220,7 @@ def enmascarar_solucion(ids: np.ndarray, desde: int) -> np.ndarray:
     return objetivos
 
 
-# --- perdida_dpo (capítulo 12) --------------------------------------------------------------------
+# --- perdida_dpo (rama de_sancho_a_un_asistente) --------------------------------------------------
 
 
 def perdida_dpo_solucion(ahora: Tensor, al_empezar: Tensor, beta: float = 0.1) -> Tensor:
@@ -228,7 +228,7 @@ def perdida_dpo_solucion(ahora: Tensor, al_empezar: Tensor, beta: float = 0.1) -
     return -F.logsigmoid(beta * (sube[0] - sube[1]))
 
 
-# --- mejor_peso (capítulo A) ----------------------------------------------------------------------
+# --- mejor_peso (rama tabla_de_secuencias) --------------------------------------------------------
 
 
 def mejor_peso_solucion(p_red: np.ndarray, p_cuentas: np.ndarray) -> float:
@@ -236,7 +236,7 @@ def mejor_peso_solucion(p_red: np.ndarray, p_cuentas: np.ndarray) -> float:
     return min(pesos, key=lambda w: -np.log(w * p_red + (1 - w) * p_cuentas).mean())
 
 
-# --- paso_muon (capítulo B) -----------------------------------------------------------------------
+# --- paso_muon (rama muon) ------------------------------------------------------------------------
 
 
 def paso_muon_solucion(
@@ -247,7 +247,7 @@ def paso_muon_solucion(
     return w - eta * orthogonalise(rumbo[None])[0], m
 
 
-# --- lineal_atras (capítulo D) --------------------------------------------------------------------
+# --- lineal_atras (rama microsancho) --------------------------------------------------------------
 
 
 def lineal_atras_solucion(d_y: np.ndarray, x: np.ndarray, w: np.ndarray) -> tuple:
@@ -255,7 +255,7 @@ def lineal_atras_solucion(d_y: np.ndarray, x: np.ndarray, w: np.ndarray) -> tupl
     return d_y @ w, d_w
 
 
-# --- normalizar_atras (capítulo D) ----------------------------------------------------------------
+# --- normalizar_atras (rama microsancho) ----------------------------------------------------------
 
 
 def normalizar_atras_solucion(d_y: np.ndarray, y: np.ndarray, r: np.ndarray) -> np.ndarray:

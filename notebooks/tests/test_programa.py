@@ -35,7 +35,7 @@ def hasta(capitulo: int) -> str:
     texto = BLANCA
     for pieza in PIEZAS:
         if pieza.capitulo <= capitulo:
-            escrito = hoja.hasta_el_12(hoja.leer(SOLUCION, pieza.nombre))
+            escrito = hoja.hasta_el_9(hoja.leer(SOLUCION, pieza.nombre))
             texto = hoja.poner(texto, pieza.nombre, escrito)
     return texto
 

@@ -1,6 +1,6 @@
 """microsancho: `mini` en un archivo, con NumPy, del texto a la letra que sigue.
 
-    python notebooks/microsancho.py libro.txt
+    python notebooks/ramas/microsancho.py libro.txt
 
 aprende de un libro (sin decir cuál, de data/quijote.txt), guarda microsancho.safetensors, que
 abren sample.py y evaluate.py, y escribe. Es train.py con `mini`, menos lo que cuesta líneas y quita
