@@ -356,7 +356,7 @@ def abrir_caja(ruta: str | Path) -> tuple[Gpt, Tokenizador]:
     otras cosas, que sobran. get_tensor(nombre) da cada tensor; puede venir en 16 bits: .float(). El
     modelo se devuelve con .eval(), que apaga lo que solo sirve para entrenar.
     Se abren la caja y `classic`. Si el archivo dice ngram_size mayor que 1 o embedding_skip, como
-    `mini`, ValueError: tiene una tabla de secuencias (anexo A), que tu Gpt no tiene.
+    `mini`, ValueError: tiene una tabla de secuencias, que tu Gpt no tiene.
     """
     raise NotImplementedError
 

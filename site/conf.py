@@ -33,7 +33,7 @@ PROJECT = REPOSITORY and page.Links.to_repository(REPOSITORY).project
 ADDRESS = os.environ.get("SITE_ADDRESS", "").rstrip("/")
 FOR_TEACHERS = ["docente/guia_docente.md"]
 PAGES = ["README.md", "escalera.md", "glosario.md", "bibliografia.md", "fuentes.md", *FOR_TEACHERS]
-IN_COURSE = {f"notebooks/{name}" for name in [*PAGES, *(c.archivo for c in curso.CAPITULOS)]}
+IN_COURSE = {f"notebooks/{name}" for name in [*PAGES, *(c.archivo for c in curso.CUADERNOS)]}
 DRAWINGS = {
     "modelo": "El modelo entero, del texto a la letra siguiente",
     "bloque": "Un bloque: dos subcapas, cada una con su normalización y su residual",
@@ -148,7 +148,7 @@ def dress(notebook: nbformat.NotebookNode, chapter: curso.Capitulo) -> None:
         notebook.cells.append(cell)
         if cell.cell_type == "markdown":
             section = (re.findall(r"^## (.*)", cell.source, re.MULTILINE) or [section])[-1]
-            cell.source = relink(cell.source)
+            cell.source = relink(cell.source, (NOTEBOOKS / chapter.archivo).parent)
             continue
         gives_away = "respuesta=" in cell.source  # the answer to a piece's question
         if cell.metadata.get("jupyter", {}).get("source_hidden") or gives_away:
@@ -167,14 +167,14 @@ def picture(notebook: nbformat.NotebookNode) -> bytes:
 def bring_course(app: object) -> None:
     """Write chapters, their pictures and the course's pages where Sphinx reads them."""
     shutil.rmtree(COURSE, ignore_errors=True)
-    COURSE.mkdir()
-    for chapter in curso.CAPITULOS:
+    for folder in ("ramas", "docente"):
+        (COURSE / folder).mkdir(parents=True)
+    for chapter in curso.CUADERNOS:
         path = COURSE / chapter.archivo
         notebook = nbformat.read(NOTEBOOKS / chapter.archivo, as_version=4)
         path.with_suffix(".png").write_bytes(picture(notebook))
         dress(notebook, chapter)
         nbformat.write(notebook, path)
-    (COURSE / "docente").mkdir()
     for name in PAGES:
         path = NOTEBOOKS / name
         text = relink(path.read_text(encoding="utf-8"), path.parent)

@@ -23,7 +23,7 @@ ROOT = SITE.parent
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
 DRIVER = shutil.which("chromedriver")
 AXE = Path(os.environ.get("SANCHO_AXE") or ROOT / "page/node_modules/axe-core/axe.min.js")
-CHAPTERS = ["03_autoatencion", "08_entrenamiento", "11_rayos_x"]
+CHAPTERS = ["03_autoatencion", "08_entrenamiento", "ramas/rayos_x"]
 PAGES = ["README", "docente/guia_docente", "glosario", "fuentes"]
 LOOKED_AT = ["index", "english", *(f"curso/{page}" for page in [*CHAPTERS, *PAGES])]
 
@@ -94,7 +94,7 @@ def pages(built: Path) -> list[Path]:
 @pytest.mark.parametrize("which", ["built", "published"])
 def test_every_link_leads_somewhere_and_nothing_comes_from_elsewhere(which, request):
     site = request.getfixturevalue(which)
-    assert len(pages(site)) > len(curso.CAPITULOS) + 4
+    assert len(pages(site)) > len(curso.CUADERNOS) + 4
     for path in pages(site):
         found = page(path)
         assert not [url for url in found.loaded if re.match(r"(https?:)?//", url)], path
@@ -119,7 +119,7 @@ def test_the_page_leads_to_the_chapters_beside_it(which, request):
     site = request.getfixturevalue(which)
     text = (site / "sancho.html").read_text(encoding="utf-8")
     links = json.loads(re.search(r'id="facts">(.*?)</script>', text)[1])["links"]
-    chapters = set(re.findall(r"'(\d\d_\w+)'", text))
+    chapters = set(re.findall(r"'((?:\d\d_|ramas/)\w+)'", text))
     assert len(chapters) > 6
     for file in chapters:
         assert (site / links["chapter"].format(file=file)).is_file(), file
@@ -169,9 +169,9 @@ def test_a_front_page_leads_to_its_twin(built, name, other):
 
 
 @pytest.mark.parametrize("name", ["index.md", "english.md"])
-def test_a_front_page_leads_to_every_chapter(name):
+def test_a_front_page_leads_to_every_chapter_and_every_branch(name):
     text = (SITE / name).read_text(encoding="utf-8")
-    for chapter in curso.CAPITULOS:
+    for chapter in curso.CUADERNOS:
         assert f"({'curso/' + chapter.archivo})" in text, chapter
 
 

@@ -17,6 +17,7 @@ import torch
 from matplotlib import pyplot as plt
 
 import bpe
+import curso
 from sancho.checkpoint import pretrained
 from sancho.config import ModelConfig, SampleConfig
 from sancho.generate import shape_logits
@@ -24,7 +25,7 @@ from sancho.model import make_norm
 from ver import dibujos, laminas
 
 FOLDER = Path(__file__).resolve().parent.parent
-CHAPTERS = [path.name for path in sorted(FOLDER.glob("*.ipynb"))]
+CHAPTERS = [chapter.archivo for chapter in curso.CUADERNOS]
 LARGEST_BYTES = 60_000
 HOSTILE = "</script><img src=x onerror=alert(1)> \u2028 &quot; \"' {{datos}}\n"
 LOGITS = [3.1, 2.2, 1.4, 0.3, -1.0]

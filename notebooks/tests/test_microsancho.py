@@ -28,7 +28,7 @@ from sancho.tokenizer import CharTokenizer
 from sancho.training import fit
 
 FOLDER = Path(__file__).resolve().parent.parent
-FILE = FOLDER / "microsancho.py"
+FILE = FOLDER / "ramas" / "microsancho.py"
 SAMPLE_TEXT = FOLDER.parent / "data" / "apocrifo.txt"
 TABLE, KEYS = "ngram_embedding.weight", "ngram_embedding.keys"
 SMALL = microsancho.Modelo(

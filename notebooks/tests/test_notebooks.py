@@ -1,4 +1,4 @@
-"""Each chapter and its solutions run in a clean kernel and print what was committed."""
+"""Each chapter, each branch and their solutions run in a clean kernel and print what was committed."""
 
 import re
 import subprocess
@@ -14,7 +14,8 @@ from nbformat import NotebookNode
 import curso
 
 FOLDER = Path(__file__).resolve().parent.parent
-CHAPTERS = [chapter.archivo for chapter in curso.CAPITULOS]
+CHAPTERS = [chapter.archivo for chapter in curso.CUADERNOS]
+"""Of the path, and then the branches."""
 PAGES = [
     path.relative_to(FOLDER).as_posix()
     for folder in (".", "docente", "taller")
@@ -72,10 +73,10 @@ def with_claims(cells: list[NotebookNode], named: dict[str, str]) -> Iterator[No
             yield nbformat.v4.new_code_cell(named[name])
 
 
-def execute(notebook: NotebookNode, sources: list[str]) -> None:
-    """Run every cell, then `sources`, in one kernel."""
+def execute(notebook: NotebookNode, sources: list[str], folder: Path = FOLDER) -> None:
+    """Run every cell, then `sources`, in one kernel that begins in `folder`."""
     notebook.cells += [nbformat.v4.new_code_cell(source) for source in sources]
-    resources = {"metadata": {"path": str(FOLDER)}}
+    resources = {"metadata": {"path": str(folder)}}
     NotebookClient(notebook, timeout=CELL_SECONDS, resources=resources).execute()
 
 
@@ -108,7 +109,7 @@ def test_the_chapter_runs_and_its_outputs_are_those_committed(chapter):
         cell.outputs = []
     own = code_cells(fresh)
     fresh.cells = list(with_claims(fresh.cells, claims(chapter)))
-    execute(fresh, list(solutions(fresh)))
+    execute(fresh, list(solutions(fresh)), (FOLDER / chapter).parent)
     # What is committed was made with the book; without it the included text takes its place.
     with_book = (FOLDER.parent / "data" / "quijote.txt").is_file()
     for old, new in zip(code_cells(committed), own, strict=True):
@@ -145,7 +146,7 @@ def test_the_chapter_is_whole(chapter):
 
 
 @pytest.mark.generated
-@pytest.mark.parametrize("chapter", curso.CAPITULOS, ids=CHAPTERS)
+@pytest.mark.parametrize("chapter", curso.CUADERNOS, ids=CHAPTERS)
 def test_the_chapter_has_the_cells_and_the_style_that_the_script_gives_it(chapter):
     notebook = read(chapter.archivo)
     dressed = read(chapter.archivo)
@@ -155,14 +156,15 @@ def test_the_chapter_has_the_cells_and_the_style_that_the_script_gives_it(chapte
     )
 
 
-@pytest.mark.parametrize("chapter", curso.CAPITULOS, ids=CHAPTERS)
+@pytest.mark.parametrize("chapter", curso.CUADERNOS, ids=CHAPTERS)
 def test_the_chapter_has_its_title_and_its_sections_in_order(chapter):
     notebook = read(chapter.archivo)
     assert notebook.cells[0].source.startswith(f"# {chapter}\n")
     text = "\n".join(curso.sin_bloques(cell.source) for cell in texts(notebook))
     *sections, recap, exercises = re.findall(r"^## (.*)", text, flags=re.MULTILINE)
     numbers = [section.split()[0] for section in [*sections, recap]]
-    assert numbers == [f"{chapter.numero}.{i}" for i in range(1, len(numbers) + 1)]
+    written = f"{chapter.numero}.{{}}" if chapter.numero else "{}."
+    assert numbers == [written.format(i) for i in range(1, len(numbers) + 1)]
     assert (recap.split(maxsplit=1)[1], exercises) == ("En resumen", "Ejercicios")
 
 
@@ -201,10 +203,10 @@ def test_the_head_says_how_long_to_write_by_what_each_turn_says():
 
 def test_the_guide_adds_up_the_hours_of_the_heads():
     minutes = {}
-    for chapter in curso.CAPITULOS:
-        head = read(chapter.archivo).cells[0].source
-        minutes[chapter.numero] = sum(map(int, re.findall(r"unos (\d+)(?= minutos;| \()", head)))
-    to_the_9 = sum(m for number, m in minutes.items() if number in [*"0123456789", "0½"])
+    for chapter in CHAPTERS:
+        head = read(chapter).cells[0].source
+        minutes[chapter] = sum(map(int, re.findall(r"unos (\d+)(?= minutos;| \()", head)))
+    to_the_9 = sum(m for chapter, m in minutes.items() if chapter.startswith("0"))
     hours = [round(total / 60) for total in (to_the_9, sum(minutes.values()))]
     said = re.search(
         r"unas (\d+) horas de leer.*?unas (\d+):", text_of("docente/guia_docente.md"), re.DOTALL
@@ -238,8 +240,9 @@ def test_the_first_cell_finds_the_copy_and_else_says_what_to_type_and_runs_nothi
         path = tmp_path / "sancho-mini" / name
         path.parent.mkdir(parents=True)
         path.touch()
-    # Beside the copy, in its root, and in its folder of notebooks.
-    for folder in ("", "sancho-mini", "sancho-mini/notebooks"):
+    # Beside the copy, in its root, in its folder of notebooks, and in that of the branches.
+    (tmp_path / "sancho-mini/notebooks/ramas").mkdir()
+    for folder in ("", "sancho-mini", "sancho-mini/notebooks", "sancho-mini/notebooks/ramas"):
         copy = run(f"{curso.BUSCAR_LOS_MODULOS}\n{look}", tmp_path / folder)
         assert Path(copy.strip()) == tmp_path.resolve() / "sancho-mini/sancho/__init__.py"
 
@@ -255,9 +258,10 @@ def test_links_lead_somewhere(page):
 
 
 def test_the_course_is_whole_and_its_index_names_every_chapter():
-    assert sorted(path.name for path in FOLDER.glob("*.ipynb")) == sorted(CHAPTERS)
+    files = [*FOLDER.glob("*.ipynb"), *FOLDER.glob("ramas/*.ipynb")]
+    assert sorted(path.relative_to(FOLDER).as_posix() for path in files) == sorted(CHAPTERS)
     page = (FOLDER / "README.md").read_text(encoding="utf-8")
-    for chapter in curso.CAPITULOS:
+    for chapter in curso.CUADERNOS:
         assert f"[{chapter}]({chapter.archivo})" in page, chapter
 
 

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 import torch
 from nbformat import NotebookNode
-from test_notebooks import CHAPTERS, claims, code_cells, execute, read, with_claims
+from test_notebooks import CHAPTERS, FOLDER, claims, code_cells, execute, read, with_claims
 
 import curso
 import hoja
@@ -362,7 +362,7 @@ def test_the_chapter_runs_with_what_a_learner_wrote_and_refuses_what_is_wrong(
         for title, cell in pieces(notebook).items():
             cell.source = hoja.leer(odd, POR_TITULO[title].nombre)
     notebook.cells = list(with_claims(notebook.cells, claims(chapter)))
-    execute(notebook, [])
+    execute(notebook, [], (FOLDER / chapter).parent)
     printed = "".join(o.get("text", "") for cell in code_cells(notebook) for o in cell.outputs)
     for name in names:
         assert f"✓ {called(name)[0]} pasa la comprobación" in printed

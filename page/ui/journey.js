@@ -43,7 +43,7 @@ export const journeyView = {
     const told = [this.title, this.text, this.shown, this.links];
     this.here = element('div', { class: 'stop', role: 'region' }, ...told);
     box.append(
-      hint(say('journey_hint'), ...chapters('11_rayos_x')),
+      hint(say('journey_hint'), ...chapters('ramas/rayos_x')),
       this.makeButtons(),
       element('div', { class: 'journey' }, this.picture, this.here),
     );

@@ -65,10 +65,7 @@ export const quoted = (text) => say('quoted', { text });
 export function chapters(...files) {
   const address = app.facts.links.chapter;
   if (!address) return [];
-  return files.flatMap((file) => {
-    const text = say('chapter', { number: parseInt(file, 10), name: say(file) });
-    return [' ', element('a', { href: address.replace('{file}', file) }, text), '.'];
-  });
+  return files.flatMap((file) => [' ', element('a', { href: address.replace('{file}', file) }, say(file)), '.']);
 }
 
 export function linkOrName(href, text) {

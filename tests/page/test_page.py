@@ -115,12 +115,14 @@ def test_the_committed_page_is_what_to_page_makes_of_the_pretrained_model():
         "docs/index.html has other weights than the pretrained model; run: "
         "python convert.py to-page --checkpoint pretrained --output docs/index.html"
     )
-    for name in set(re.findall(r"'(\d\d_\w+)'", text)):  # the chapters that it leads to
+    for name in set(re.findall(CHAPTER, text)):
         assert (ROOT / "notebooks" / f"{name}.ipynb").is_file()
 
 
 STRINGS = json.loads((page.UI / "strings.json").read_text("utf-8"))
 SCRIPTS = "".join(scripts.of_page())
+CHAPTER = r"'((?:\d\d_|ramas/)\w+)'"
+"""In a script, the name of a chapter or of a branch of the course to which it leads."""
 RECORDED = json.loads((page.UI / "lesson.json").read_text("utf-8"))
 
 
@@ -581,7 +583,8 @@ def test_without_an_address_nothing_is_dead(visit, mini, tmp_path, address):
     links = page.Links(**known) if address else page.Links()
     tab = visit(mini, links=links, passages=PASSAGES)
     assert tab.all("a", "(a) => a.getAttribute('href')[0]").count("#") == len(tab.texts("a")) - 1
-    assert words_of("chapter") not in tab.js("document.querySelector('main').textContent")
+    text = tab.js("document.querySelector('main').textContent")
+    assert [name for name in re.findall(CHAPTER, SCRIPTS) if words_of(name) in text] == []
     if address:
         tab.js("navigator.clipboard.writeText = async (text) => (window.copied = text)")
         tab.press("#enlace")
