@@ -16,13 +16,13 @@ def perdida_media_solucion(probabilidades: list[float]) -> float:
 # --- descenso (capítulo 0½) -----------------------------------------------------------------------
 
 
-def descenso_solucion(w: torch.Tensor, b: torch.Tensor, ritmo: float) -> float:
+def descenso_solucion(w: torch.Tensor, b: torch.Tensor, tasa: float) -> float:
     w.grad = b.grad = None  # borrar el anterior
     error = (2 * w + b - 7) ** 2
     error.backward()
     with torch.no_grad():
-        w -= ritmo * w.grad
-        b -= ritmo * b.grad
+        w -= tasa * w.grad
+        b -= tasa * b.grad
     return error.item()
 
 

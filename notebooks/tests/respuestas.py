@@ -42,32 +42,32 @@ w.grad = b.grad = None
 error = (2 * w + b - 7) ** 2
 error.backward()
 with torch.no_grad():
-    w -= ritmo * w.grad
-    b -= ritmo * b.grad
+    w -= tasa * w.grad
+    b -= tasa * b.grad
 return error.detach()""",
         # No borra el gradiente anterior.
         """\
 error = (2 * w + b - 7) ** 2
 error.backward()
 with torch.no_grad():
-    w -= ritmo * w.grad
-    b -= ritmo * b.grad
+    w -= tasa * w.grad
+    b -= tasa * b.grad
 return error.item()""",
         # Hace otros dos tensores, y los que recibe no se mueven.
         """\
 w.grad = b.grad = None
 error = (2 * w + b - 7) ** 2
 error.backward()
-w = w - ritmo * w.grad
-b = b - ritmo * b.grad
+w = w - tasa * w.grad
+b = b - tasa * b.grad
 return error.item()""",
         # Da el error de después.
         """\
 w.grad = b.grad = None
 ((2 * w + b - 7) ** 2).backward()
 with torch.no_grad():
-    w -= ritmo * w.grad
-    b -= ritmo * b.grad
+    w -= tasa * w.grad
+    b -= tasa * b.grad
 return ((2 * w + b - 7) ** 2).item()""",
     ),
     "fundir": (
@@ -546,7 +546,7 @@ BUENAS = {
     "descenso": (
         # Con torch.optim.
         """\
-optimizador = torch.optim.SGD([w, b], lr=ritmo)
+optimizador = torch.optim.SGD([w, b], lr=tasa)
 optimizador.zero_grad()
 error = (2 * w + b - 7) ** 2
 error.backward()
@@ -556,8 +556,8 @@ return float(error)""",
         """\
 with torch.no_grad():
     resto = (2 * w + b - 7).item()
-    w.sub_(ritmo * 4 * resto)
-    b.sub_(ritmo * 2 * resto)
+    w.sub_(tasa * 4 * resto)
+    b.sub_(tasa * 2 * resto)
 return resto**2""",
     ),
     "fundir": (
