@@ -172,7 +172,8 @@ def bring_course(app: object) -> None:
     for chapter in curso.CUADERNOS:
         path = COURSE / chapter.archivo
         notebook = nbformat.read(NOTEBOOKS / chapter.archivo, as_version=4)
-        path.with_suffix(".png").write_bytes(picture(notebook))
+        if chapter in curso.CAPITULOS:
+            path.with_suffix(".png").write_bytes(picture(notebook))
         dress(notebook, chapter)
         nbformat.write(notebook, path)
     for name in PAGES:
