@@ -4,9 +4,9 @@
 
 escribe en cada uno su cabecera (título, capítulo anterior y siguiente, mapa, lo que se tarda),
 la celda que encuentra los módulos y el pie; y en cada turno que es una pieza, la pieza en blanco y,
-plegada, entera. Las láminas guardadas toman el estilo de la página. Después de cambiar aquí un
-título o el orden, o lo que mide un capítulo, o solucion.py, turnos.py o la hoja de estilo de la
-página, basta con ejecutarlo: la hoja en blanco, mi_gpt.py, también se escribe, si lo está.
+plegada, entera. Después de cambiar aquí un título o el orden, o lo que mide un capítulo, o
+solucion.py o turnos.py, basta con ejecutarlo: la hoja en blanco, mi_gpt.py, también se escribe, si
+lo está.
 """
 
 import re
@@ -224,16 +224,6 @@ def vestir(cuaderno: NotebookNode, capitulo: Capitulo) -> None:
             for salida in otra.outputs:
                 if "execution_count" in salida:
                     salida.execution_count = numero
-                poner_estilo(salida)
-
-
-def poner_estilo(salida: NotebookNode) -> None:
-    """Poner al día el estilo de una salida, si es una lámina."""
-    from ver import laminas  # aquí, porque el sitio lee este archivo y se hace sin matplotlib
-
-    datos = salida.get("data", {})
-    if laminas.CLASE in datos.get("text/html", ""):
-        datos["text/html"] = laminas.con_el_estilo_de_hoy(datos["text/html"])
 
 
 def poner_pieza(texto: NotebookNode, turno: NotebookNode) -> None:

@@ -59,14 +59,12 @@ from sancho.text.clean import MARK as GUTENBERG
 from sancho.tokenizer import CharTokenizer
 
 UI = FOLDER / "ui"
-STYLE = ("colours", "base", "controls", "letters", "bars")
-"""The parts of the style sheet, ui/style/, that the figures of the course have, too."""
-STYLE_OF_PAGE = (
-    *STYLE,
+STYLE = (
+    *("colours", "base", "controls", "letters", "bars"),
     *("header", "write", "asking", "attention", "journey", "games", "teach", "switches"),
     *("surprise", "about", "print"),
 )
-"""All parts: each has what is seen of one thing, at every width."""
+"""The parts of the style sheet, ui/style/: each has what is seen of one thing, at every width."""
 COMPUTED = {
     "norm": ("layernorm", "rmsnorm"),
     "position": ("learned", "sinusoidal", "rope"),
@@ -369,7 +367,7 @@ def style_of(parts: Sequence[str]) -> str:
 def assemble(facts: dict, weights: str) -> str:
     """Return the page: the skeleton with everything in its place."""
     engine, script = scripts.of_page()
-    style = style_of(STYLE_OF_PAGE)
+    style = style_of(STYLE)
     policy = (
         f"default-src 'none'; script-src {_hash(engine)} {_hash(script)} 'wasm-unsafe-eval'; "
         f"worker-src blob:; style-src {_hash(style)} {_hash(WITHOUT_SCRIPT)}; "

@@ -1410,8 +1410,8 @@ COVERED = """(node) => {
 
 def test_the_style_has_one_set_of_widths_and_no_part_is_left_out():
     folder = page.UI / "style"
-    assert {path.stem for path in folder.iterdir()} == {*page.STYLE_OF_PAGE}
-    sheet = page.style_of(page.STYLE_OF_PAGE)
+    assert {path.stem for path in folder.iterdir()} == {*page.STYLE}
+    sheet = page.style_of(page.STYLE)
     widths = {"max-width: 39.99rem", "min-width: 40rem", "max-width: 61.99rem", "min-width: 62rem"}
     widths.add("min-width: 100rem")  # where all views stand side by side
     queries = re.findall(r"@media ([^{]*)", sheet)

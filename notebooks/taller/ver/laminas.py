@@ -9,7 +9,6 @@ import base64
 import html
 import io
 import json
-import re
 import zlib
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -71,7 +70,7 @@ class Lamina:
         programas = [scripts.joined(modulos), leer("comun.js"), leer(f"{self.nombre}.js")]
         return PAGINA.format(
             titulo=html.escape(self.titulo),
-            estilo=hoja_de_estilo() + leer(MARCO) + leer(f"{self.nombre}.css"),
+            estilo=page.style_of(["colours"]) + leer(MARCO) + leer(f"{self.nombre}.css"),
             datos=datos.replace("<", "\\u003c"),  # así ningún texto puede cerrar el <script>
             programa="".join(programas),
         )
@@ -108,20 +107,6 @@ def leer(nombre: str) -> str:
     """Leer un archivo de laminas/; vacío si una lámina no lo tiene."""
     archivo = CARPETA / nombre
     return archivo.read_text(encoding="utf-8") if archivo.exists() else ""
-
-
-def hoja_de_estilo() -> str:
-    """Dar de la hoja de estilo de la página los colores, los mandos, las letras y las tablas."""
-    return re.sub(r"\n\s*", "\n", page.style_of(page.STYLE))
-
-
-def con_el_estilo_de_hoy(guardada: str) -> str:
-    """Poner en el HTML guardado de una lámina la hoja de estilo de la página, que pudo cambiar después."""
-    antes, estilo, lo_demas = guardada.partition(en_atributo("<style>"))
-    propio = en_atributo(leer(MARCO))
-    if not estilo or propio not in lo_demas:
-        raise ValueError(f"una lámina guardada no tiene el estilo de {MARCO}: ejecuta su capítulo")
-    return antes + estilo + en_atributo(hoja_de_estilo()) + propio + lo_demas.partition(propio)[2]
 
 
 def en_atributo(pagina: str) -> str:

@@ -24,7 +24,7 @@ const copia = new Letters(abajo, { ask: () => {}, choose: elegir });
 const frase = element('p', { role: 'status', class: 'cifras' });
 
 function caja(nombre, papel) {
-  return element('div', { class: 'letters small grande', 'aria-label': nombre, ...papel });
+  return element('div', { class: 'letters grande', 'aria-label': nombre, ...papel });
 }
 
 /** Devuelve los pesos con que la letra t de la copia mira al original, en un caso. */

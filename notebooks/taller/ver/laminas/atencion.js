@@ -37,7 +37,7 @@ const cabezas = Array.from({ length: n_head }, (_, i) => {
 function caja(nombre, papel = 'textbox') {
   const dePapel =
     papel === 'textbox' ? { tabindex: 0, 'aria-readonly': true, 'aria-multiline': true } : {};
-  return element('div', { class: 'letters small', role: papel, 'aria-label': nombre, ...dePapel });
+  return element('div', { class: 'letters', role: papel, 'aria-label': nombre, ...dePapel });
 }
 
 /** Devuelve los pesos con que la letra t de una cabeza mira a las letras 0…t. */
