@@ -1,4 +1,4 @@
-"""BPE (*byte pair encoding*), como en el capítulo 1: la usan su lámina y una ficha."""
+"""BPE (*byte pair encoding*), como en la rama otros_tokens: la usan su lámina y una ficha."""
 
 import re
 from collections import Counter

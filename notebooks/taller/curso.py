@@ -69,6 +69,7 @@ CAPITULOS = (
 """El camino."""
 RAMAS = (
     Capitulo("ramas/tabla_de_secuencias.ipynb", "", "La tabla de secuencias"),
+    Capitulo("ramas/otros_tokens.ipynb", "", "Otros tokens"),
     Capitulo("ramas/muon.ipynb", "", "Muon"),
     Capitulo("ramas/microsancho.ipynb", "", "Todo en un archivo"),
     Capitulo("ramas/codificador_y_descodificador.ipynb", "", "Codificador y descodificador"),

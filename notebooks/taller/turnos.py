@@ -26,22 +26,6 @@ def descenso_solucion(w: torch.Tensor, b: torch.Tensor, tasa: float) -> float:
     return error.item()
 
 
-# --- fundir (capítulo 1) --------------------------------------------------------------------------
-
-
-def fundir_solucion(tokens: tuple[str, ...], par: tuple[str, str]) -> tuple[str, ...]:
-    """Juntar en un token cada aparición de la pareja, de izquierda a derecha."""
-    nuevos, i = [], 0
-    while i < len(tokens):
-        if tokens[i : i + 2] == par:
-            nuevos.append(tokens[i] + tokens[i + 1])
-            i += 2
-        else:
-            nuevos.append(tokens[i])
-            i += 1
-    return tuple(nuevos)
-
-
 # --- bucle (capítulo 1) ---------------------------------------------------------------------------
 
 
@@ -234,6 +218,22 @@ def perdida_dpo_solucion(ahora: Tensor, al_empezar: Tensor, beta: float = 0.1) -
 def mejor_peso_solucion(p_red: np.ndarray, p_cuentas: np.ndarray) -> float:
     pesos = np.linspace(0, 1, 101)
     return min(pesos, key=lambda w: -np.log(w * p_red + (1 - w) * p_cuentas).mean())
+
+
+# --- fundir (rama otros_tokens) -------------------------------------------------------------------
+
+
+def fundir_solucion(tokens: tuple[str, ...], par: tuple[str, str]) -> tuple[str, ...]:
+    """Juntar en un token cada aparición de la pareja, de izquierda a derecha."""
+    nuevos, i = [], 0
+    while i < len(tokens):
+        if tokens[i : i + 2] == par:
+            nuevos.append(tokens[i] + tokens[i + 1])
+            i += 2
+        else:
+            nuevos.append(tokens[i])
+            i += 1
+    return tuple(nuevos)
 
 
 # --- paso_muon (rama muon) ------------------------------------------------------------------------

@@ -18,12 +18,6 @@ assert bloques == configuracion.n_layer * 12 * C**2
 if corpus.name == "quijote":
     assert 92 * C == 5888 and len(veces) * C == 1567424
 
-# --- el_mediano -------------------------------------------------------------------------------
-
-assert veces_token.total() == longitud[-1]
-if corpus.name == "quijote":
-    assert medidas["palabras"][2] == 1 and medidas["caracteres"][2] > 1000
-
 # --- ida_y_vuelta -----------------------------------------------------------------------------
 
 assert propio.descodificar(ids_propios) == texto
@@ -86,10 +80,3 @@ if corpus.name == "quijote":
     rivales = [*escalera.CONTAR, escalera.VENTANA_FIJA.nombre]
     assert max(map(escalera.guardada, rivales)) < escalera.guardada("más bloques")
     assert 3.0 < letras_entrenadas < 3.1 and 2.28 < pares_entrenados < 2.34
-
-# --- mezclando --------------------------------------------------------------------------------
-
-assert abs(mezclando[0] - letras_contando) < 0.01
-if corpus.name == "quijote":
-    assert mezclando[4] - escalera.guardada("contar, 4 letras") < 0.05
-    assert mezclando[7] > mezclando[5] > escalera.guardada("contar, 7 letras")
