@@ -58,6 +58,7 @@ CAPITULOS = (
     Capitulo("01_tokens.ipynb", "1", "Tokens"),
     Capitulo("02_embeddings_y_posiciones.ipynb", "2", "Embeddings y posiciones"),
     Capitulo("03_autoatencion.ipynb", "3", "Autoatención"),
+    Capitulo("03b_varias_cabezas.ipynb", "3½", "Varias cabezas"),
     Capitulo("04_feed_forward.ipynb", "4", "La subcapa feed-forward"),
     Capitulo("05_residuales_y_normalizacion.ipynb", "5", "Residuales y normalización"),
     Capitulo("06_bloque_y_gpt.ipynb", "6", "El bloque y el GPT"),
@@ -70,6 +71,8 @@ CAPITULOS = (
 RAMAS = (
     Capitulo("ramas/tabla_de_secuencias.ipynb", "", "La tabla de secuencias"),
     Capitulo("ramas/muon.ipynb", "", "Muon"),
+    Capitulo("ramas/de_donde_sale_el_parecido.ipynb", "", "De dónde sale el parecido"),
+    Capitulo("ramas/rope_y_qk_norm.ipynb", "", "Rope y QK-norm"),
     Capitulo("ramas/microsancho.ipynb", "", "Todo en un archivo"),
     Capitulo("ramas/codificador_y_descodificador.ipynb", "", "Codificador y descodificador"),
     Capitulo("ramas/rayos_x.ipynb", "", "Rayos X"),
