@@ -274,12 +274,12 @@ PELDANOS = [
     Peldano("pares", "01_tokens", Pares),
     Peldano("embeddings", "02_embeddings_y_posiciones", ConEmbedding),
     Peldano("posiciones", "02_embeddings_y_posiciones", ConPosiciones),
-    Peldano("atención", "03_autoatencion", ConAtencion),
+    Peldano("atención", "03b_varias_cabezas", ConAtencion),
     Peldano("feed-forward", "04_feed_forward", ConFeedForward),
     Peldano("residual y normalización", "06_bloque_y_gpt", lambda V: Gpt(V, bloques=1)),
     Peldano("más bloques", "06_bloque_y_gpt", lambda V: Gpt(V, bloques=BLOQUES)),
 ]
-VENTANA_FIJA = Peldano("ventana de 8 y MLP", "02_embeddings_y_posiciones", ConVentana)
+VENTANA_FIJA = Peldano("ventana de 8 y MLP", "ramas/de_donde_sale_el_parecido", ConVentana)
 TRES_BLOQUES = [
     pila(
         "tres bloques, sin residual ni normalización", BLOQUES, residual=False, normalizacion=False
@@ -290,10 +290,10 @@ TRES_BLOQUES = [
 ]
 """Con residual o sin él, con normalización o sin ella: lo que hace falta para apilar."""
 CONTROLES = [
-    Peldano("media", "02_embeddings_y_posiciones", lambda V: ConMedia(V, residual=False)),
-    Peldano("media con residual", "02_embeddings_y_posiciones", lambda V: ConMedia(V, True)),
-    Peldano("atención sin posiciones", "03_autoatencion", SinPosiciones),
-    Peldano("atención de una cabeza", "03_autoatencion", lambda V: ConAtencion(V, cabezas=1)),
+    Peldano("media", "ramas/de_donde_sale_el_parecido", lambda V: ConMedia(V, residual=False)),
+    Peldano("media con residual", "ramas/de_donde_sale_el_parecido", lambda V: ConMedia(V, True)),
+    Peldano("atención sin posiciones", "03b_varias_cabezas", SinPosiciones),
+    Peldano("atención de una cabeza", "03b_varias_cabezas", lambda V: ConAtencion(V, cabezas=1)),
     Peldano("feed-forward sin activación", "04_feed_forward", SinActivacion),
     # Un bloque sin ninguno de los dos es el peldaño «feed-forward».
     pila("un bloque, solo normalización", 1, residual=False, normalizacion=True),

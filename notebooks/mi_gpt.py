@@ -101,7 +101,7 @@ def mirar_atras(q: Tensor, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
     raise NotImplementedError
 
 
-# --- Atencion (capítulos 3 y 13) --------------------------------------------------------------
+# --- Atencion (capítulos 3½ y 13) -------------------------------------------------------------
 
 
 class Atencion(nn.Module):

@@ -1,6 +1,6 @@
 """Tu escalera: el modelo que se hace con las piezas de mi_gpt.py, y lo que escribe en cada capítulo.
 
-Hay un peldaño por capítulo, del 1 al 9. Son los de escalera.py, con tus piezas; desde el 7, tuyas son
+Hay un peldaño por capítulo, del 1 al 9; el 3 y el 3½ comparten el suyo. Son los de escalera.py, con tus piezas; desde el 7, tuyas son
 también la pérdida, el bucle y el sorteo. Lo que falta lo presta el taller: es lo de la solución. Al
 lado de la hoja quedan el último modelo entrenado y una fila por capítulo, en mi_escalera.json.
 """
@@ -50,6 +50,8 @@ PELDANOS = {
 }
 """Por capítulos; hasta el 6, con los nombres de escalera.json."""
 SUYAS = [pieza for pieza in PIEZAS if pieza.capitulo in PELDANOS]
+NUMEROS = {peldano: str(peldano) for peldano in PELDANOS} | {3: "3½"}
+"""El número del capítulo que acaba en cada peldaño."""
 COMIENZO = "En un lugar de la Mancha"
 LETRAS, MAS_LETRAS = 200, 300
 """Las que se escriben al entrenar, siempre con la misma semilla, y con la orden de escribir."""
@@ -235,7 +237,9 @@ def anotar(capitulo: int, fila: dict[str, Any]) -> None:
     """Poner una fila en tu escalera, y decir si cambia la que había."""
     todas = filas()
     if capitulo in todas:
-        print(f"Cambia la fila del capítulo {capitulo}: antes, {todas[capitulo]['pérdida']:.2f}.")
+        print(
+            f"Cambia la fila del capítulo {NUMEROS[capitulo]}: antes, {todas[capitulo]['pérdida']:.2f}."
+        )
     todas[capitulo] = fila
     escrito = json.dumps(dict(sorted(todas.items())), ensure_ascii=False, indent=1)
     escribir_archivo(filas_guardadas(), f"{escrito}\n".encode())
@@ -318,7 +322,7 @@ def subir(
     entera, tuyas = montar(texto, capitulo)
     mio = hoja.cargar(entera)
     prestado = del_taller(capitulo, tuyas)
-    print(f"Peldaño del capítulo {capitulo}, {PELDANOS[capitulo]}, con {corpus.name}.")
+    print(f"Peldaño del capítulo {NUMEROS[capitulo]}, {PELDANOS[capitulo]}, con {corpus.name}.")
     print(f"Tuyo: {', '.join(tuyas) or 'nada todavía'}.")
     print(f"Del taller: {', '.join(prestado) or 'nada'}.", flush=True)
     cual = huella(entera, capitulo, corpus)
@@ -361,13 +365,15 @@ def tabla(todas: dict[int, dict[str, Any]]) -> None:
     for numero, fila in todas.items():
         prestado = ", ".join(fila["del taller"]) or "nada"
         nombre, texto = fila["peldaño"], fila["texto"]
-        print(f"{numero:<8}  {nombre:26}{fila['pérdida']:7.2f}  {texto:12}  {prestado}")
+        print(f"{NUMEROS[numero]:<8}  {nombre:26}{fila['pérdida']:7.2f}  {texto:12}  {prestado}")
 
 
 def textos(todas: dict[int, dict[str, Any]]) -> None:
     """Escribir, uno debajo de otro, los textos de los dos últimos peldaños."""
     for numero, fila in list(todas.items())[-2:]:
-        print(f"\n--- capítulo {numero}, {fila['peldaño']}, {fila['pérdida']:.2f} nats por letra")
+        print(
+            f"\n--- capítulo {NUMEROS[numero]}, {fila['peldaño']}, {fila['pérdida']:.2f} nats por letra"
+        )
         print(fila["escribe"])
 
 
@@ -399,7 +405,8 @@ def dibujar(todas: dict[int, dict[str, Any]]) -> None:
         sitio = {"xytext": (0, 7), "textcoords": "offset points", "ha": "center"}
         ejes.annotate(f"{fila['pérdida']:.2f}", (numero, fila["pérdida"]), **sitio)
     ejes.set(title="Tu escalera", xlabel="capítulo", ylabel="nats por letra")
-    ejes.set(xlim=(0.5, 9.5), xticks=range(1, 10), ylim=(min(perdidas) - 0.1, max(perdidas) + 0.2))
+    ejes.set_xticks(list(NUMEROS), NUMEROS.values())
+    ejes.set(xlim=(0.5, 9.5), ylim=(min(perdidas) - 0.1, max(perdidas) + 0.2))
     plt.show()
 
 
@@ -458,7 +465,7 @@ def orden_escribir(comienzo: str = "", temperatura: str = str(TEMPERATURA)) -> N
     if modelo_guardado().is_file():
         mio, modelo, letras, contenido = abrir()
         numero = contenido["capítulo"]
-        decir(f"Escribe tu peldaño del capítulo {numero}, {PELDANOS[numero]}.")
+        decir(f"Escribe tu peldaño del capítulo {NUMEROS[numero]}, {PELDANOS[numero]}.")
         a_mano(mio, modelo, letras, comienzo or contenido["comienzo"], tibia)
     elif pasa("abrir_caja", texto) and pasa("generar", texto):
         decir("Escribe la caja, con tu programa: todavía no has entrenado el tuyo.")

@@ -105,7 +105,7 @@ def mirar_atras(q: Tensor, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
     return pesos @ v, pesos
 
 
-# --- Atencion (capítulos 3 y 13) --------------------------------------------------------------
+# --- Atencion (capítulos 3½ y 13) -------------------------------------------------------------
 
 
 class Atencion(nn.Module):

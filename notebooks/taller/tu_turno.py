@@ -271,7 +271,7 @@ def lo_que_hay_en_las_celdas(titulo: str) -> str:
                 return ""
             if suyo and ast.get_docstring(nodo) == suyo:
                 return f"la celda define {nodo.name}: ha de llamarse {pieza.nombre}"
-    if any(celda.strip() in solo_de_un_capitulo(pieza.capitulo) for celda in celdas):
+    if any(celda.strip() in solo_de_un_capitulo(pieza.cuaderno) for celda in celdas):
         return "su celda no se ha ejecutado"
     return ""
 
@@ -286,14 +286,14 @@ def definiciones(celda: str) -> list[ast.FunctionDef | ast.ClassDef]:
 
 
 @lru_cache
-def solo_de_un_capitulo(numero: int) -> set[str]:
+def solo_de_un_capitulo(cuaderno: str) -> set[str]:
     """Dar las celdas de código que están en un capítulo y en ningún otro: dicen que es el abierto."""
     suyas: set[str] = set()
     ajenas: set[str] = set()
     for ruta in CUADERNOS.glob("*.ipynb"):
         celdas = json.loads(ruta.read_text(encoding="utf-8"))["cells"]
         de_codigo = {"".join(c["source"]).strip() for c in celdas if c["cell_type"] == "code"}
-        (suyas if ruta.name.startswith(f"{numero:02}_") else ajenas).update(de_codigo)
+        (suyas if ruta.name.startswith(cuaderno) else ajenas).update(de_codigo)
     return suyas - ajenas
 
 

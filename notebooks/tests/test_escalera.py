@@ -17,14 +17,10 @@ FOLDER = Path(__file__).resolve().parent.parent
 
 SHOWN = {
     "01_tokens": ["Letras", "Pares", "entrenar"],
-    "02_embeddings_y_posiciones": [
-        "vectores",
-        "ConEmbedding",
-        "ConMedia",
-        "ConVentana",
-    ],
+    "02_embeddings_y_posiciones": ["vectores", "ConEmbedding"],
+    "ramas/de_donde_sale_el_parecido": ["ConMedia", "ConVentana"],
     # Their attention is the piece that the learner writes.
-    "03_autoatencion": ["ConAtencion.forward", "SinPosiciones.forward"],
+    "03b_varias_cabezas": ["ConAtencion.forward", "SinPosiciones.forward"],
     "04_feed_forward": ["ConFeedForward"],
     "06_bloque_y_gpt": ["Pila"],
 }

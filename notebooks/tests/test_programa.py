@@ -348,12 +348,13 @@ def test_con_una_hoja_que_no_se_puede_usar_todo_lo_presta_el_taller(texto, carpe
     plt.close("all")
 
 
-@pytest.mark.parametrize("uno", [c for c in curso.CAPITULOS if c.numero in [*"123456789"]])
-def test_cada_capitulo_acaba_con_su_peldano(uno):
+@pytest.mark.parametrize("peldano, numero", mi_escalera.NUMEROS.items())
+def test_cada_peldano_cierra_su_capitulo(peldano, numero):
+    [uno] = [capitulo for capitulo in curso.CAPITULOS if capitulo.numero == numero]
     celdas = nbformat.read(curso.CARPETA / uno.archivo, as_version=4).cells
     sitios = [i for i, celda in enumerate(celdas) if "mi_escalera.capitulo(" in celda.source]
     [sitio] = sitios
-    assert f"mi_escalera.capitulo({uno.numero}, corpus" in celdas[sitio].source
+    assert f"mi_escalera.capitulo({peldano}, corpus" in celdas[sitio].source
     assert celdas[sitio].metadata["tags"] == ["varia"]
     assert "En resumen" in celdas[sitio - 2].source
     assert celdas[sitio + 1].source.startswith("## Ejercicios")

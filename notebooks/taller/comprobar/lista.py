@@ -29,17 +29,29 @@ class Pieza:
     usa: tuple[str, ...] = ()
     con: str = ""
     """Lo que ha de nombrar para estar escrita, si es la segunda vez que se escribe."""
+    en_el_medio: bool = False
+    """Si se escribe en el capítulo que va detrás del suyo y comparte su peldaño, como el 3½."""
 
     @property
     def titulo(self) -> str:
         return f"{self.nombre}, con {self.con}" if self.con else self.nombre
+
+    @property
+    def numero(self) -> str:
+        """El número de su capítulo, como se lee."""
+        return f"{self.capitulo}{'½' if self.en_el_medio else ''}"
+
+    @property
+    def cuaderno(self) -> str:
+        """Cómo empieza el nombre de su cuaderno."""
+        return f"{self.capitulo:02}{'b' if self.en_el_medio else ''}_"
 
 
 PIEZAS = (
     Pieza("Tokenizador", 1, piezas.comprobar_tokenizador),
     Pieza("Entrada", 2, piezas.comprobar_entrada),
     Pieza("mirar_atras", 3, piezas.comprobar_mirar_atras),
-    Pieza("Atencion", 3, piezas.comprobar_atencion, ("mirar_atras",)),
+    Pieza("Atencion", 3, piezas.comprobar_atencion, ("mirar_atras",), en_el_medio=True),
     Pieza("FeedForward", 4, piezas.comprobar_feed_forward),
     Pieza("LayerNorm", 5, piezas.comprobar_layer_norm),
     Pieza("Bloque", 6, piezas.comprobar_bloque, ("Atencion", "FeedForward", "LayerNorm")),

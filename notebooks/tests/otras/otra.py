@@ -69,7 +69,7 @@ def mirar_atras(q: Tensor, k: Tensor, v: Tensor) -> list[Tensor]:
     return [torch.einsum("...ij,...jd->...id", pesos, v), pesos]
 
 
-# --- Atencion (capítulos 3 y 13) --------------------------------------------------------------
+# --- Atencion (capítulos 3½ y 13) -------------------------------------------------------------
 
 
 class Atencion(nn.Module):
