@@ -69,17 +69,17 @@ CAPITULOS = (
 )
 """El camino."""
 RAMAS = (
-    Capitulo("ramas/tabla_de_secuencias.ipynb", "", "La tabla de secuencias"),
     Capitulo("ramas/otros_tokens.ipynb", "", "Otros tokens"),
-    Capitulo("ramas/muon.ipynb", "", "Muon"),
     Capitulo("ramas/de_donde_sale_el_parecido.ipynb", "", "De dónde sale el parecido"),
+    Capitulo("ramas/tabla_de_secuencias.ipynb", "", "La tabla de secuencias"),
     Capitulo("ramas/rope_y_qk_norm.ipynb", "", "Rope y QK-norm"),
-    Capitulo("ramas/microsancho.ipynb", "", "Todo en un archivo"),
     Capitulo("ramas/codificador_y_descodificador.ipynb", "", "Codificador y descodificador"),
     Capitulo("ramas/rayos_x.ipynb", "", "Rayos X"),
+    Capitulo("ramas/muon.ipynb", "", "Muon"),
+    Capitulo("ramas/microsancho.ipynb", "", "Todo en un archivo"),
     Capitulo("ramas/de_sancho_a_un_asistente.ipynb", "", "De sancho a un asistente"),
 )
-"""Lo que sale de él y no hace falta para seguir. Cada una se lee sola."""
+"""Lo que sale de él, en el orden en que él lo enlaza. Cada una se lee sola."""
 CUADERNOS = (*CAPITULOS, *RAMAS)
 
 BUSCAR_LOS_MODULOS = """\

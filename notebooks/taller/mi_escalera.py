@@ -1,8 +1,9 @@
 """Tu escalera: el modelo que se hace con las piezas de mi_gpt.py, y lo que escribe en cada capítulo.
 
-Hay un peldaño por capítulo, del 1 al 9; el 3 y el 3½ comparten el suyo. Son los de escalera.py, con tus piezas; desde el 7, tuyas son
-también la pérdida, el bucle y el sorteo. Lo que falta lo presta el taller: es lo de la solución. Al
-lado de la hoja quedan el último modelo entrenado y una fila por capítulo, en mi_escalera.json.
+Hay un peldaño por capítulo, del 1 al 9; el 3 y el 3½ comparten el suyo. Son los de escalera.py, con
+tus piezas; desde el 7, tuyas son también la pérdida, el bucle y el sorteo. Lo que falta lo presta el
+taller: es lo de la solución. Al lado de la hoja quedan el último modelo entrenado y una fila por
+peldaño, en mi_escalera.json.
 """
 
 import hashlib
@@ -50,7 +51,9 @@ PELDANOS = {
 }
 """Por capítulos; hasta el 6, con los nombres de escalera.json."""
 SUYAS = [pieza for pieza in PIEZAS if pieza.capitulo in PELDANOS]
-NUMEROS = {peldano: str(peldano) for peldano in PELDANOS} | {3: "3½"}
+NUMEROS = {peldano: str(peldano) for peldano in PELDANOS} | {
+    pieza.capitulo: pieza.numero for pieza in SUYAS
+}
 """El número del capítulo que acaba en cada peldaño."""
 COMIENZO = "En un lugar de la Mancha"
 LETRAS, MAS_LETRAS = 200, 300

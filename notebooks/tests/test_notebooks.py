@@ -148,7 +148,7 @@ def test_the_chapter_is_whole(chapter):
 
 @pytest.mark.generated
 @pytest.mark.parametrize("chapter", curso.CUADERNOS, ids=CHAPTERS)
-def test_the_chapter_has_the_cells_and_the_style_that_the_script_gives_it(chapter):
+def test_the_chapter_has_the_cells_that_the_script_gives_it(chapter):
     notebook = read(chapter.archivo)
     dressed = read(chapter.archivo)
     curso.vestir(dressed, chapter)
