@@ -71,6 +71,8 @@ RAMAS = (
     Capitulo("ramas/tabla_de_secuencias.ipynb", "", "La tabla de secuencias"),
     Capitulo("ramas/muon.ipynb", "", "Muon"),
     Capitulo("ramas/microsancho.ipynb", "", "Todo en un archivo"),
+    Capitulo("ramas/memoria_de_claves_y_valores.ipynb", "", "Una memoria de claves y valores"),
+    Capitulo("ramas/rmsnorm.ipynb", "", "RMSNorm"),
     Capitulo("ramas/codificador_y_descodificador.ipynb", "", "Codificador y descodificador"),
     Capitulo("ramas/rayos_x.ipynb", "", "Rayos X"),
     Capitulo("ramas/de_sancho_a_un_asistente.ipynb", "", "De sancho a un asistente"),
