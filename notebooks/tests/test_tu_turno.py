@@ -224,7 +224,8 @@ def test_a_turn_is_a_blank_with_its_solution_folded_above_and_a_check(chapter):
     sources = [cell.source for cell in code_cells(notebook)]
     names = turns(notebook)
     turns_here = len(names) + len(pieces(notebook))
-    assert turns_here in ((0, 1, 2) if chapter[0] in "AB" else (1, 2, 3)) or chapter[:2] == "13"
+    fewest = 1 if chapter[0].isdigit() else 0  # a branch may have none
+    assert fewest <= turns_here <= 3 or chapter[:2] == "13"
     for name, cell in names.items():
         assert "# tu código" in cell.source and '"""' in cell.source
         mine, solved, checked = called(name)
