@@ -73,6 +73,8 @@ RAMAS = (
     Capitulo("ramas/de_donde_sale_el_parecido.ipynb", "", "De dónde sale el parecido"),
     Capitulo("ramas/tabla_de_secuencias.ipynb", "", "La tabla de secuencias"),
     Capitulo("ramas/rope_y_qk_norm.ipynb", "", "Rope y QK-norm"),
+    Capitulo("ramas/memoria_de_claves_y_valores.ipynb", "", "Una memoria de claves y valores"),
+    Capitulo("ramas/rmsnorm.ipynb", "", "RMSNorm"),
     Capitulo("ramas/codificador_y_descodificador.ipynb", "", "Codificador y descodificador"),
     Capitulo("ramas/rayos_x.ipynb", "", "Rayos X"),
     Capitulo("ramas/muon.ipynb", "", "Muon"),

@@ -78,7 +78,7 @@ class ResidualSolucion(nn.Module):
         return x + self.subcapa(x)
 
 
-# --- RMSNorm (capítulo 5) -------------------------------------------------------------------------
+# --- RMSNorm (rama rmsnorm) -----------------------------------------------------------------------
 
 
 class RMSNormSolucion(nn.Module):

@@ -27,7 +27,6 @@ torch.testing.assert_close(pico, (1 - eje_x.abs()).relu(), atol=1e-5, rtol=0)
 
 torch.testing.assert_close(neuronas, discuerdan)
 torch.testing.assert_close(lineal, torch.full((4,), 0.5))
-assert deciden["XOR"] == 0 and deciden["«los dos»"] > 1000
 
 # --- por_formula ------------------------------------------------------------------------------
 
@@ -51,12 +50,6 @@ for C in (32, 128, 512, 1024):
 
 with torch.no_grad():
     torch.testing.assert_close(tuya(x_dos), capa(x_dos), atol=1e-5, rtol=1e-4)
-    torch.testing.assert_close(a_mano, con_puerta(x_dos), atol=1e-5, rtol=1e-4)
-assert con_puerta.proj.in_features == 8 * 64 // 3 and contar(con_puerta) <= 8 * 64**2
-
-# --- capas_lineales ---------------------------------------------------------------------------
-
-assert len(lineales) == 4 * 4 + 1
 
 # --- lo_que_vale ------------------------------------------------------------------------------
 
