@@ -73,6 +73,8 @@ RAMAS = (
     Capitulo("ramas/microsancho.ipynb", "", "Todo en un archivo"),
     Capitulo("ramas/codificador_y_descodificador.ipynb", "", "Codificador y descodificador"),
     Capitulo("ramas/rayos_x.ipynb", "", "Rayos X"),
+    Capitulo("ramas/busqueda_en_haz.ipynb", "", "Búsqueda en haz"),
+    Capitulo("ramas/bucle_de_la_biblioteca.ipynb", "", "El bucle de la biblioteca"),
     Capitulo("ramas/de_sancho_a_un_asistente.ipynb", "", "De sancho a un asistente"),
 )
 """Lo que sale de él y no hace falta para seguir. Cada una se lee sola."""
