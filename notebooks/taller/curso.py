@@ -75,10 +75,12 @@ RAMAS = (
     Capitulo("ramas/rope_y_qk_norm.ipynb", "", "Rope y QK-norm"),
     Capitulo("ramas/memoria_de_claves_y_valores.ipynb", "", "Una memoria de claves y valores"),
     Capitulo("ramas/rmsnorm.ipynb", "", "RMSNorm"),
-    Capitulo("ramas/codificador_y_descodificador.ipynb", "", "Codificador y descodificador"),
     Capitulo("ramas/rayos_x.ipynb", "", "Rayos X"),
-    Capitulo("ramas/muon.ipynb", "", "Muon"),
+    Capitulo("ramas/codificador_y_descodificador.ipynb", "", "Codificador y descodificador"),
+    Capitulo("ramas/busqueda_en_haz.ipynb", "", "Búsqueda en haz"),
     Capitulo("ramas/microsancho.ipynb", "", "Todo en un archivo"),
+    Capitulo("ramas/muon.ipynb", "", "Muon"),
+    Capitulo("ramas/bucle_de_la_biblioteca.ipynb", "", "El bucle de la biblioteca"),
     Capitulo("ramas/de_sancho_a_un_asistente.ipynb", "", "De sancho a un asistente"),
 )
 """Lo que sale de él, en el orden en que él lo enlaza. Cada una se lee sola."""
