@@ -70,6 +70,7 @@ CAPITULOS = (
 """El camino."""
 RAMAS = (
     Capitulo("ramas/tabla_de_secuencias.ipynb", "", "La tabla de secuencias"),
+    Capitulo("ramas/inventa_o_copia.ipynb", "", "¿Inventa o copia?"),
     Capitulo("ramas/otros_tokens.ipynb", "", "Otros tokens"),
     Capitulo("ramas/muon.ipynb", "", "Muon"),
     Capitulo("ramas/de_donde_sale_el_parecido.ipynb", "", "De dónde sale el parecido"),

@@ -152,7 +152,7 @@ def intentos(caja: Checkpoint, antes: str, pasaje: str) -> list[int]:
 
 
 def copista(libro: str, letras: int, azar: np.random.Generator) -> str:
-    """Lo que escribe quien solo cuenta qué siguió a las últimas 7 letras (Shannon, 1948; 9.8)."""
+    """Lo que escribe quien solo cuenta qué siguió a las últimas 7 letras (Shannon, 1948)."""
     comienzo = int(azar.integers(len(libro) - 100_000))
     texto = libro[comienzo : comienzo + LETRAS_ATRAS]
     while len(texto) < letras:
