@@ -81,6 +81,7 @@ RAMAS = (
     Capitulo("ramas/microsancho.ipynb", "", "Todo en un archivo"),
     Capitulo("ramas/muon.ipynb", "", "Muon"),
     Capitulo("ramas/bucle_de_la_biblioteca.ipynb", "", "El bucle de la biblioteca"),
+    Capitulo("ramas/inventa_o_copia.ipynb", "", "¿Inventa o copia?"),
     Capitulo("ramas/de_sancho_a_un_asistente.ipynb", "", "De sancho a un asistente"),
 )
 """Lo que sale de él, en el orden en que él lo enlaza. Cada una se lee sola."""

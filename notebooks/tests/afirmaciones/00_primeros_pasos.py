@@ -39,6 +39,7 @@ assert cuando <= 150
 
 # --- decidido ---------------------------------------------------------------------------------
 
+decidido, por_decidir = (que_espera(modelo, frase) for frase in ("don Quijot", "don Quijote "))
 assert tokenizador.decode([decidido.argmax().item()]) == "e"
 assert decidido.max() > 0.8 > por_decidir.max()
 
@@ -47,3 +48,21 @@ assert decidido.max() > 0.8 > por_decidir.max()
 assert informe.val_loss < 2.2
 if corpus.name == "quijote":
     assert 4.2 < math.exp(informe.val_loss) < 6.5
+
+# --- barquero ---------------------------------------------------------------------------------
+
+if corpus.name == "quijote":
+    tras_dijo, tras_vio = esperan["—dijo el barquero…"], esperan["vio al barquero…"]
+    assert not any(oficio in texto for oficio in oficios)
+    assert tras_dijo[0] == tras_vio[0] < 0.05  # quien cuenta no los distingue
+    assert tras_dijo[1] > 0.1 > 10 * tras_vio[1] and tras_dijo[2] > 0.7 > 10 * tras_vio[2]
+
+# --- quien_duda_menos -------------------------------------------------------------------------
+
+de_pytorch = torch.nn.functional.cross_entropy(logits, correctas).item()
+assert math.isclose(perdida_de_la_caja, de_pytorch, rel_tol=1e-4)
+assert perdida_de_la_caja < informe.val_loss - 0.2 < contado[1] - 0.4
+if corpus.name == "quijote":
+    assert 2.5 < math.exp(perdida_de_la_caja) < 3.6
+    assert perdida_de_la_caja + 0.1 < contado[7] < informe.val_loss - 0.2
+assert round(caja.progress.val_loss, 2) == 1.08 and caja.progress.seconds > 6 * 3600
