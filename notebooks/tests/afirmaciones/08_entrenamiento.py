@@ -37,6 +37,8 @@ assert al_final[0.0002] > al_final[mejor_tasa] + 0.5
 
 # --- aprende --------------------------------------------------------------------------------------
 assert aprendido < nacido - 1.5  # si su cabeza de salida nace en cero, no baja tanto
+if corpus.name == "quijote":
+    assert apostadores["la caja"] < aprendido - 0.5
 
 # --- dos_partes -----------------------------------------------------------------------------------
 assert len(corpus.val) == total // 10
@@ -44,26 +46,8 @@ if corpus.name == "quijote":
     assert (len(corpus.train), len(corpus.val)) == (1_899_635, 211_070)
 
 # --- de_memoria -----------------------------------------------------------------------------------
-assert de_validacion[-1] > de_validacion[mejor] + 0.1 > de_entrenamiento[-1]
-assert round(config.max_iters * config.batch_size * forma.block_size / 5000) == 25
-
-# --- la_curva -------------------------------------------------------------------------------------
-assert leidos == estado.progress.step * config.batch_size * forma_gpt.block_size
-assert apostadores["nuestro GPT"] < apostadores["sabiendo la letra anterior"] - 0.3
-if estado.progress.step == config.max_iters:
-    bajada = [perdida_de_validacion for _, _, perdida_de_validacion in curva]
-    assert bajada[0] - bajada[2] > bajada[2] - bajada[-1]  # los 50 primeros pasos, y los demás
-    assert abs(curva[-1][1] - curva[-1][2]) < 0.15  # van pegadas
+assert en_la_pagina == sorted(en_la_pagina, reverse=True)
+assert en_otras[-1] > min(en_otras) + 0.5 > en_la_pagina[-1] + 0.5
+assert round(pasos[-1] * 16 * 64 / 2000) == 164
 if corpus.name == "quijote":
-    assert leidos < len(corpus.train) / 2
-    assert apostadores["el sancho de la caja"] < apostadores["nuestro GPT"] - 0.3
-
-# --- primera_palabra ------------------------------------------------------------------------------
-assert primera > 0
-
-# --- lo_aprendido ---------------------------------------------------------------------------------
-assert min(existen.values()) > 0.6
-if corpus.name == "quijote":
-    assert leidos < (len(corpus.train) + len(corpus.val)) / 4
-    assert round(caja.progress.tokens / leidos) == 116
-    assert round(count_parameters(caja.model_config) / count_parameters(forma_gpt)) == 13
+    assert 250 * 16 * 64 < len(train) / 2
