@@ -101,7 +101,7 @@ def mirar_atras(q: Tensor, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
     raise NotImplementedError
 
 
-# --- Atencion (capítulos 3½ y 13) -------------------------------------------------------------
+# --- Atencion (capítulos 3½ y 10) -------------------------------------------------------------
 
 
 class Atencion(nn.Module):
@@ -118,7 +118,7 @@ class Atencion(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         """(B, T, C) -> (B, T, C): partir en cabezas, mirar_atras con cada una, juntarlas y proj.
 
-        En el capítulo 13: si forma.position es "rope", las consultas y las claves se giran; después,
+        En el capítulo 10: si forma.position es "rope", las consultas y las claves se giran; después,
         si forma.qk_norm, se igualan.
         """
         raise NotImplementedError
@@ -313,7 +313,7 @@ def generar(
     raise NotImplementedError
 
 
-# --- girar (capítulo 13) ----------------------------------------------------------------------
+# --- girar (capítulo 10) ----------------------------------------------------------------------
 
 
 def girar(x: Tensor) -> Tensor:
@@ -325,7 +325,7 @@ def girar(x: Tensor) -> Tensor:
     raise NotImplementedError
 
 
-# --- igualar (capítulo 13) --------------------------------------------------------------------
+# --- igualar (capítulo 10) --------------------------------------------------------------------
 
 
 def igualar(x: Tensor) -> Tensor:
@@ -333,7 +333,7 @@ def igualar(x: Tensor) -> Tensor:
     raise NotImplementedError
 
 
-# --- guardar (capítulo 13) --------------------------------------------------------------------
+# --- guardar (capítulo 10) --------------------------------------------------------------------
 
 
 def guardar(ruta: str | Path, modelo: Gpt, tokenizador: Tokenizador) -> None:
@@ -346,7 +346,7 @@ def guardar(ruta: str | Path, modelo: Gpt, tokenizador: Tokenizador) -> None:
     raise NotImplementedError
 
 
-# --- abrir_caja (capítulo 13) -----------------------------------------------------------------
+# --- abrir_caja (capítulo 10) -----------------------------------------------------------------
 
 
 def abrir_caja(ruta: str | Path) -> tuple[Gpt, Tokenizador]:
@@ -379,7 +379,7 @@ NOMBRES_EN_GPT2 = {
 """Cómo llama GPT-2 a cada parte. Su cabeza de salida es la tabla del embedding."""
 
 
-# --- abrir_gpt2 (capítulo 13) -----------------------------------------------------------------
+# --- abrir_gpt2 (capítulo 10) -----------------------------------------------------------------
 
 
 def abrir_gpt2(parametros: dict[str, Tensor], n_head: int) -> Gpt:

@@ -31,7 +31,7 @@ def probar(titulos: list[str], texto: str, con_arreglo: bool = False) -> tuple[i
     for numero, pieza in enumerate(PIEZAS, 1):
         if pieza.titulo not in titulos:
             continue
-        principio = f"{numero:2}. {pieza.titulo:20} capítulo {pieza.numero:<3}"
+        principio = f"{numero:2}. {pieza.titulo:20} capítulo {pieza.capitulo:<3}"
         if pieza.nombre in fallidas:
             print(f"✗ {principio} lo mismo que antes")
             fallan += 1

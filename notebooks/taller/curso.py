@@ -65,7 +65,7 @@ CAPITULOS = (
     Capitulo("07_salida.ipynb", "7", "La salida"),
     Capitulo("08_entrenamiento.ipynb", "8", "Entrenamiento"),
     Capitulo("09_generacion.ipynb", "9", "Generación"),
-    Capitulo("13_desde_una_pagina_en_blanco.ipynb", "13", "Desde una página en blanco"),
+    Capitulo("10_desde_una_pagina_en_blanco.ipynb", "10", "Desde una página en blanco"),
 )
 """El camino."""
 RAMAS = (

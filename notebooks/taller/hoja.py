@@ -20,7 +20,7 @@ SOLUCION = AQUI / "solucion.py"
 TURNOS = SOLUCION.with_name("turnos.py")
 """Las soluciones de los turnos que no son piezas."""
 HUECO = "raise NotImplementedError"
-DESPUES = "  # capítulo 13"
+DESPUES = "  # capítulo 10"
 """Cómo acaba, en la solución, una línea que se añade en el último capítulo."""
 
 

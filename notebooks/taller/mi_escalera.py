@@ -50,9 +50,9 @@ PELDANOS = {
     9: "el sorteo",
 }
 """Por capítulos; hasta el 6, con los nombres de escalera.json."""
-SUYAS = [pieza for pieza in PIEZAS if pieza.capitulo in PELDANOS]
+SUYAS = [pieza for pieza in PIEZAS if pieza.peldano in PELDANOS]
 NUMEROS = {peldano: str(peldano) for peldano in PELDANOS} | {
-    pieza.capitulo: pieza.numero for pieza in SUYAS
+    pieza.peldano: pieza.capitulo for pieza in SUYAS
 }
 """El número del capítulo que acaba en cada peldaño."""
 COMIENZO = "En un lugar de la Mancha"
@@ -88,7 +88,7 @@ def filas_guardadas() -> Path:
 
 def peldano_tuyo(texto: str) -> int:
     """Dar hasta qué capítulo pasan todas las piezas de una hoja; 1, si no pasa ninguna."""
-    faltan = (pieza.capitulo for pieza in SUYAS if not pasa(pieza.titulo, texto))
+    faltan = (pieza.peldano for pieza in SUYAS if not pasa(pieza.titulo, texto))
     return max(1, next(faltan, 10) - 1)
 
 
@@ -97,7 +97,7 @@ def montar(texto: str, capitulo: int) -> tuple[str, list[str]]:
 
     Tuyas son las piezas que pasan, hasta las de ese capítulo.
     """
-    tuyas = [p.nombre for p in SUYAS if p.capitulo <= capitulo and pasa(p.titulo, texto)]
+    tuyas = [p.nombre for p in SUYAS if p.peldano <= capitulo and pasa(p.titulo, texto)]
     entera, _ = hoja.sanar(texto)
     solucion = hoja.SOLUCION.read_text(encoding="utf-8")
     try:
@@ -112,7 +112,7 @@ def montar(texto: str, capitulo: int) -> tuple[str, list[str]]:
 def del_taller(capitulo: int, tuyas: list[str]) -> list[str]:
     """Dar lo que presta el taller a un peldaño: lo que usa y no es tuyo."""
     del_modelo = 6 if capitulo == 5 else capitulo  # en el 5, tu normalización va en un bloque
-    usa = [p.nombre for p in SUYAS if p.capitulo <= del_modelo or p.capitulo >= 7]
+    usa = [p.nombre for p in SUYAS if p.peldano <= del_modelo or p.peldano >= 7]
     prestado = [nombre for nombre in usa if nombre not in tuyas]
     if capitulo < 5:
         prestado.insert(0, "la tabla de pares" if capitulo == 1 else "la cabeza de salida")
@@ -129,7 +129,7 @@ def en_blanco(pieza: Callable) -> bool:
 def lo_que_falta(texto: str, capitulo: int) -> str:
     """Decir qué falta, o no pasa, hasta un capítulo; vacío, si nada."""
     mias = vars(hoja.cargar(hoja.sanar(texto)[0]))
-    malas = [p for p in SUYAS if p.capitulo <= capitulo and not pasa(p.titulo, texto)]
+    malas = [p for p in SUYAS if p.peldano <= capitulo and not pasa(p.titulo, texto)]
     faltan = [p.nombre for p in malas if p.nombre in mias and en_blanco(mias[p.nombre])]
     fallan = [pieza.nombre for pieza in malas if pieza.nombre not in faltan]
     dicho = [f"en blanco: {', '.join(faltan)}"] if faltan else []
@@ -292,7 +292,7 @@ def abrir() -> tuple[ModuleType, nn.Module, Any, dict[str, Any]]:
 
 def huella(entera: str, capitulo: int, corpus: Corpus) -> str:
     """Dar lo que distingue un modelo entrenado de otro: el texto, el modelo y las piezas que lo hacen."""
-    piezas = [hoja.leer(entera, pieza.nombre) for pieza in SUYAS if pieza.capitulo < 9]
+    piezas = [hoja.leer(entera, pieza.nombre) for pieza in SUYAS if pieza.peldano < 9]
     que = [str(min(capitulo, 7)), corpus.sha256, str(escalera.PASOS), *piezas]
     return hashlib.sha256("\n".join(que).encode()).hexdigest()
 

@@ -1,6 +1,6 @@
 """La solución de mi_gpt.py: el programa entero, para quien ya lo ha intentado.
 
-Lo que va al final de una línea, «capítulo 13», se añade en ese capítulo.
+Lo que va al final de una línea, «capítulo 10», se añade en ese capítulo.
 """
 
 import json
@@ -105,7 +105,7 @@ def mirar_atras(q: Tensor, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
     return pesos @ v, pesos
 
 
-# --- Atencion (capítulos 3½ y 13) -------------------------------------------------------------
+# --- Atencion (capítulos 3½ y 10) -------------------------------------------------------------
 
 
 class Atencion(nn.Module):
@@ -124,17 +124,17 @@ class Atencion(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         """(B, T, C) -> (B, T, C): partir en cabezas, mirar_atras con cada una, juntarlas y proj.
 
-        En el capítulo 13: si forma.position es "rope", las consultas y las claves se giran; después,
+        En el capítulo 10: si forma.position es "rope", las consultas y las claves se giran; después,
         si forma.qk_norm, se igualan.
         """
         B, T, C = x.shape
         H = self.forma.n_head
         qkv = self.qkv(x).view(B, T, 3, H, C // H)
         q, k, v = qkv.permute(2, 0, 3, 1, 4)  # cada uno (B, H, T, D)
-        if self.forma.position == "rope":  # capítulo 13
-            q, k = girar(q), girar(k)  # capítulo 13
-        if self.forma.qk_norm:  # capítulo 13
-            q, k = igualar(q), igualar(k)  # capítulo 13
+        if self.forma.position == "rope":  # capítulo 10
+            q, k = girar(q), girar(k)  # capítulo 10
+        if self.forma.qk_norm:  # capítulo 10
+            q, k = igualar(q), igualar(k)  # capítulo 10
         leido, _ = mirar_atras(q, k, v)  # (B, H, T, D)
         return self.proj(leido.transpose(1, 2).reshape(B, T, C))
 
@@ -371,7 +371,7 @@ def generar(
     return tokenizador.descodificar(ids[leidas:])
 
 
-# --- girar (capítulo 13) ----------------------------------------------------------------------
+# --- girar (capítulo 10) ----------------------------------------------------------------------
 
 
 def girar(x: Tensor) -> Tensor:
@@ -389,7 +389,7 @@ def girar(x: Tensor) -> Tensor:
     return girado.flatten(-2)
 
 
-# --- igualar (capítulo 13) --------------------------------------------------------------------
+# --- igualar (capítulo 10) --------------------------------------------------------------------
 
 
 def igualar(x: Tensor) -> Tensor:
@@ -397,7 +397,7 @@ def igualar(x: Tensor) -> Tensor:
     return x / (x.square().mean(-1, keepdim=True) + 1e-6).sqrt()
 
 
-# --- guardar (capítulo 13) --------------------------------------------------------------------
+# --- guardar (capítulo 10) --------------------------------------------------------------------
 
 
 def guardar(ruta: str | Path, modelo: Gpt, tokenizador: Tokenizador) -> None:
@@ -412,7 +412,7 @@ def guardar(ruta: str | Path, modelo: Gpt, tokenizador: Tokenizador) -> None:
     save_file(tensores, ruta, {"content": json.dumps(contenido)})
 
 
-# --- abrir_caja (capítulo 13) -----------------------------------------------------------------
+# --- abrir_caja (capítulo 10) -----------------------------------------------------------------
 
 
 def abrir_caja(ruta: str | Path) -> tuple[Gpt, Tokenizador]:
@@ -455,7 +455,7 @@ NOMBRES_EN_GPT2 = {
 """Cómo llama GPT-2 a cada parte. Su cabeza de salida es la tabla del embedding."""
 
 
-# --- abrir_gpt2 (capítulo 13) -----------------------------------------------------------------
+# --- abrir_gpt2 (capítulo 10) -----------------------------------------------------------------
 
 
 def abrir_gpt2(parametros: dict[str, Tensor], n_head: int) -> Gpt:

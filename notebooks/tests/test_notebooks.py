@@ -202,17 +202,27 @@ def test_the_head_says_how_long_to_write_by_what_each_turn_says():
     assert "escribir lo tuyo, unos 35 (son estimaciones); " in says(*turns, *3 * [exercise])
 
 
-def test_the_guide_adds_up_the_hours_of_the_heads():
-    minutes = {}
-    for chapter in CHAPTERS:
-        head = read(chapter).cells[0].source
-        minutes[chapter] = sum(map(int, re.findall(r"unos (\d+)(?= minutos;| \()", head)))
-    to_the_9 = sum(m for chapter, m in minutes.items() if chapter.startswith("0"))
-    hours = [round(total / 60) for total in (to_the_9, sum(minutes.values()))]
-    said = re.search(
-        r"unas (\d+) horas de leer.*?unas (\d+):", text_of("docente/guia_docente.md"), re.DOTALL
-    )
-    assert hours == list(map(int, said.groups()))
+def test_the_index_and_the_guide_add_up_the_hours_of_the_heads():
+    path = branches = exercises = 0
+    for chapter in curso.CUADERNOS:
+        cells = read(chapter.archivo).cells
+        minutes = sum(map(int, re.findall(r"unos (\d+)(?= minutos;| \()", cells[0].source)))
+        if chapter in curso.CAPITULOS:
+            path += minutes
+            exercises += sum(cell.source.count("<summary>Solución</summary>") for cell in cells)
+        else:
+            branches += minutes
+    without = path - curso.MINUTOS_POR_EJERCICIO * exercises
+    index, guide = text_of("README.md"), text_of("docente/guia_docente.md")
+    said = [
+        *re.search(
+            r"unas (\d+) horas de leer y escribir, sin contar los ejercicios", index
+        ).groups(),
+        *re.search(
+            r"unas (\d+) horas con sus ejercicios, y las ramas, unas (\d+):", guide
+        ).groups(),
+    ]
+    assert said == [str(round(minutes / 60)) for minutes in (without, path, branches)]
 
 
 @pytest.mark.parametrize("chapter", CHAPTERS)

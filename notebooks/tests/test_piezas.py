@@ -74,7 +74,7 @@ def test_cada_pieza_tiene_su_sitio_en_la_hoja_y_su_capitulo():
     sitios = [linea for linea in BLANCA.splitlines() if linea.startswith("# --- ") and "(" in linea]
     debidos = {pieza.nombre: [] for pieza in PIEZAS}
     for pieza in PIEZAS:
-        debidos[pieza.nombre].append(pieza.numero)
+        debidos[pieza.nombre].append(pieza.capitulo)
     for linea in sitios:
         nombre = linea.split()[2]
         assert all(numero in linea for numero in debidos.pop(nombre)), linea

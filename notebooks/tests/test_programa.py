@@ -27,14 +27,14 @@ SOLUCION = hoja.SOLUCION.read_text(encoding="utf-8")
 BLANCA = curso.hoja_en_blanco()
 TEXTO = f"{COMIENZO}, de cuyo nombre no quiero acordarme.\n" * 40
 LIBRO = Corpus.of("quijote", [TEXTO])
-DEL_1_AL_9 = [pieza for pieza in PIEZAS if pieza.capitulo <= 9]
+DEL_1_AL_9 = [pieza for pieza in PIEZAS if pieza.peldano <= 9]
 
 
 def hasta(capitulo: int) -> str:
     """La hoja de quien ha escrito las piezas hasta un capítulo."""
     texto = BLANCA
     for pieza in PIEZAS:
-        if pieza.capitulo <= capitulo:
+        if pieza.peldano <= capitulo:
             escrito = hoja.hasta_el_9(hoja.leer(SOLUCION, pieza.nombre))
             texto = hoja.poner(texto, pieza.nombre, escrito)
     return texto
@@ -72,13 +72,13 @@ def test_se_entrena_el_peldano_al_que_llegan_las_piezas(escritas, peldano, ejecu
     dicho = ejecutar(hasta(escritas), "entrenar")
     [(numero, fila)] = filas().items()
     assert numero == peldano
-    assert fila["tuyo"] == [p.nombre for p in DEL_1_AL_9 if p.capitulo <= escritas]
+    assert fila["tuyo"] == [p.nombre for p in DEL_1_AL_9 if p.peldano <= escritas]
     assert ("Tuyo: nada todavía." in dicho) == (escritas == 0)
     assert "paso 3 de 3: " in dicho and fila["texto"] == "quijote"
     assert fila["escribe"].startswith(COMIENZO) and fila["escribe"] in dicho
     assert len(fila["escribe"]) == len(COMIENZO) + 200
     assert 0 < fila["pérdida"] < 5
-    siguientes = [p.nombre for p in DEL_1_AL_9 if escritas < p.capitulo <= peldano + 1]
+    siguientes = [p.nombre for p in DEL_1_AL_9 if escritas < p.peldano <= peldano + 1]
     falta = f"Para seguir subiendo, en blanco: {', '.join(siguientes)} ("
     assert (falta in dicho) == (escritas < 9)
 
@@ -100,7 +100,7 @@ def test_un_peldano_lleva_tuyo_lo_de_su_capitulo_y_los_de_antes(numero):
     for pieza in DEL_1_AL_9:
         texto = hoja.poner(texto, pieza.nombre, hoja.leer(texto, pieza.nombre) + "# la mía\n")
     entera, tuyas = mi_escalera.montar(texto, numero)
-    assert tuyas == [p.nombre for p in DEL_1_AL_9 if p.capitulo <= numero]
+    assert tuyas == [p.nombre for p in DEL_1_AL_9 if p.peldano <= numero]
     con_marca = [p.nombre for p in DEL_1_AL_9 if "# la mía" in hoja.leer(entera, p.nombre)]
     assert con_marca == tuyas
 

@@ -24,56 +24,58 @@ class Pieza:
     """Una pieza, el capítulo en que se escribe, su comprobación y las piezas que usa."""
 
     nombre: str
-    capitulo: int
+    capitulo: str
+    """Su número, como se lee."""
     comprobar: Callable[[ModuleType], None]
     usa: tuple[str, ...] = ()
     con: str = ""
     """Lo que ha de nombrar para estar escrita, si es la segunda vez que se escribe."""
-    en_el_medio: bool = False
-    """Si se escribe en el capítulo que va detrás del suyo y comparte su peldaño, como el 3½."""
 
     @property
     def titulo(self) -> str:
         return f"{self.nombre}, con {self.con}" if self.con else self.nombre
 
     @property
-    def numero(self) -> str:
-        """El número de su capítulo, como se lee."""
-        return f"{self.capitulo}{'½' if self.en_el_medio else ''}"
+    def peldano(self) -> int:
+        """El de la escalera al que se añade: los capítulos 3 y 3½ comparten el suyo."""
+        return int(self.capitulo.removesuffix("½"))
 
     @property
     def cuaderno(self) -> str:
         """Cómo empieza el nombre de su cuaderno."""
-        return f"{self.capitulo:02}{'b' if self.en_el_medio else ''}_"
+        return f"{self.peldano:02}{'b' if self.capitulo.endswith('½') else ''}_"
 
 
 PIEZAS = (
-    Pieza("Tokenizador", 1, piezas.comprobar_tokenizador),
-    Pieza("Entrada", 2, piezas.comprobar_entrada),
-    Pieza("mirar_atras", 3, piezas.comprobar_mirar_atras),
-    Pieza("Atencion", 3, piezas.comprobar_atencion, ("mirar_atras",), en_el_medio=True),
-    Pieza("FeedForward", 4, piezas.comprobar_feed_forward),
-    Pieza("LayerNorm", 5, piezas.comprobar_layer_norm),
-    Pieza("Bloque", 6, piezas.comprobar_bloque, ("Atencion", "FeedForward", "LayerNorm")),
-    Pieza("Gpt", 6, piezas.comprobar_gpt, ("Entrada", "Bloque")),
-    Pieza("entropia_cruzada", 7, piezas.comprobar_entropia_cruzada),
-    Pieza("paso_de_adam", 8, piezas.comprobar_paso_de_adam),
-    Pieza("entrenar", 8, piezas.comprobar_entrenar, ("entropia_cruzada", "paso_de_adam")),
-    Pieza("generar", 9, piezas.comprobar_generar, ("Tokenizador",)),
-    Pieza("girar", 13, piezas.comprobar_girar),
-    Pieza("igualar", 13, piezas.comprobar_igualar),
+    Pieza("Tokenizador", "1", piezas.comprobar_tokenizador),
+    Pieza("Entrada", "2", piezas.comprobar_entrada),
+    Pieza("mirar_atras", "3", piezas.comprobar_mirar_atras),
+    Pieza("Atencion", "3½", piezas.comprobar_atencion, ("mirar_atras",)),
+    Pieza("FeedForward", "4", piezas.comprobar_feed_forward),
+    Pieza("LayerNorm", "5", piezas.comprobar_layer_norm),
+    Pieza("Bloque", "6", piezas.comprobar_bloque, ("Atencion", "FeedForward", "LayerNorm")),
+    Pieza("Gpt", "6", piezas.comprobar_gpt, ("Entrada", "Bloque")),
+    Pieza("entropia_cruzada", "7", piezas.comprobar_entropia_cruzada),
+    Pieza("paso_de_adam", "8", piezas.comprobar_paso_de_adam),
+    Pieza("entrenar", "8", piezas.comprobar_entrenar, ("entropia_cruzada", "paso_de_adam")),
+    Pieza("generar", "9", piezas.comprobar_generar, ("Tokenizador",)),
+    Pieza("girar", "10", piezas.comprobar_girar),
+    Pieza("igualar", "10", piezas.comprobar_igualar),
     Pieza(
         "Atencion",
-        13,
+        "10",
         piezas.comprobar_atencion_moderna,
         ("mirar_atras", "girar", "igualar"),
         con="girar",
     ),
-    Pieza("guardar", 13, piezas.comprobar_guardar, ("Gpt", "Atencion, con girar", "Tokenizador")),
+    Pieza("guardar", "10", piezas.comprobar_guardar, ("Gpt", "Atencion, con girar", "Tokenizador")),
     Pieza(
-        "abrir_caja", 13, piezas.comprobar_abrir_caja, ("Gpt", "Atencion, con girar", "Tokenizador")
+        "abrir_caja",
+        "10",
+        piezas.comprobar_abrir_caja,
+        ("Gpt", "Atencion, con girar", "Tokenizador"),
     ),
-    Pieza("abrir_gpt2", 13, piezas.comprobar_abrir_gpt2, ("Gpt",)),
+    Pieza("abrir_gpt2", "10", piezas.comprobar_abrir_gpt2, ("Gpt",)),
 )
 POR_TITULO = {pieza.titulo: pieza for pieza in PIEZAS}
 

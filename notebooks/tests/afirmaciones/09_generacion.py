@@ -73,10 +73,6 @@ assert cuantas_quedan(2, 0.8) > sin_calentar and valen[-1] < 0.8
 todo_junto = shape_logits(veinte, replace(SIN_CORTES, temperature=2, top_p=0.8))
 assert np.isfinite(todo_junto).sum() == cuantas_quedan(2, 0.8)  # la temperatura, antes
 
-# --- el_ultimo_cuarto -----------------------------------------------------------------------------
-assert ventana == 512 and sierra[caidas[0] + 1] == 128
-assert (np.diff(caidas) == 385).all()
-
 # --- la_cache -------------------------------------------------------------------------------------
 np.testing.assert_allclose(mitad, entero[:, :50], rtol=1e-4, atol=1e-4)
 np.testing.assert_allclose(con_la_cache, entero[0, 49:], rtol=1e-4, atol=1e-4)
@@ -95,14 +91,3 @@ de_serie = [ids[0] for ids in generate(modelo, comienzo, voraz, max_new_tokens=c
 for manera in (sin_cache, con_cache):
     escrito = [int(letra) for letra in manera(lambda logits: int(logits.argmax()))]
     assert escrito == de_serie  # las dos escriben lo mismo que la biblioteca
-
-# --- senal_de_fin ---------------------------------------------------------------------------------
-assert len(fin) == 7
-
-# --- la_misma_semilla -----------------------------------------------------------------------------
-assert otra_vez == tres
-assert otra_semilla[0] != tres[0]
-las_de_antes = opciones | {"seed": 1605}
-for i, pagina in enumerate(tres):
-    sola = continue_texts(modelo, tokenizer, numeros(DUDOSO), config, samples=[i], **las_de_antes)
-    assert sola == [pagina]

@@ -69,7 +69,7 @@ def mirar_atras(q: Tensor, k: Tensor, v: Tensor) -> list[Tensor]:
     return [torch.einsum("...ij,...jd->...id", pesos, v), pesos]
 
 
-# --- Atencion (capítulos 3½ y 13) -------------------------------------------------------------
+# --- Atencion (capítulos 3½ y 10) -------------------------------------------------------------
 
 
 class Atencion(nn.Module):
@@ -242,7 +242,7 @@ def generar(modelo, tokenizador, comienzo, cuantas, temperatura=1.0, semilla=160
     return tokenizador.descodificar(torch.tensor(escritas, dtype=torch.long))
 
 
-# --- girar (capítulo 13) ----------------------------------------------------------------------
+# --- girar (capítulo 10) ----------------------------------------------------------------------
 
 
 def girar(x):
@@ -254,7 +254,7 @@ def girar(x):
     return x * angulos.cos() + parejas * angulos.sin()
 
 
-# --- igualar (capítulo 13) --------------------------------------------------------------------
+# --- igualar (capítulo 10) --------------------------------------------------------------------
 
 
 def igualar(x):
@@ -263,7 +263,7 @@ def igualar(x):
     return x * torch.rsqrt(longitud**2 / x.shape[-1] + 1e-6)
 
 
-# --- guardar (capítulo 13) --------------------------------------------------------------------
+# --- guardar (capítulo 10) --------------------------------------------------------------------
 
 
 def guardar(ruta, modelo, tokenizador):
@@ -278,7 +278,7 @@ def guardar(ruta, modelo, tokenizador):
     save_file(tensores, ruta, {"content": contenido, "de": "mi_gpt"})
 
 
-# --- abrir_caja (capítulo 13) -----------------------------------------------------------------
+# --- abrir_caja (capítulo 10) -----------------------------------------------------------------
 
 
 def abrir_caja(ruta):
@@ -296,7 +296,7 @@ def abrir_caja(ruta):
     return modelo.train(False), Tokenizador(todo["characters"])
 
 
-# --- abrir_gpt2 (capítulo 13) -----------------------------------------------------------------
+# --- abrir_gpt2 (capítulo 10) -----------------------------------------------------------------
 
 
 def abrir_gpt2(parametros, n_head):

@@ -62,7 +62,7 @@ def mirar_atras(q: Tensor, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
     return att @ v, att
 
 
-# --- Atencion (capítulos 3½ y 13) -------------------------------------------------------------
+# --- Atencion (capítulos 3½ y 10) -------------------------------------------------------------
 
 
 class Atencion(nn.Module):
@@ -257,7 +257,7 @@ def generar(
     return tokenizador.descodificar(idx[0, leidas:])
 
 
-# --- girar (capítulo 13) ----------------------------------------------------------------------
+# --- girar (capítulo 10) ----------------------------------------------------------------------
 
 
 def girar(x: Tensor) -> Tensor:
@@ -269,7 +269,7 @@ def girar(x: Tensor) -> Tensor:
     return torch.view_as_real(complejos * giros).flatten(-2)
 
 
-# --- igualar (capítulo 13) --------------------------------------------------------------------
+# --- igualar (capítulo 10) --------------------------------------------------------------------
 
 
 def igualar(x: Tensor) -> Tensor:
@@ -277,7 +277,7 @@ def igualar(x: Tensor) -> Tensor:
     return F.rms_norm(x, (x.size(-1),), eps=1e-6)
 
 
-# --- guardar (capítulo 13) --------------------------------------------------------------------
+# --- guardar (capítulo 10) --------------------------------------------------------------------
 
 
 def guardar(ruta: str | Path, modelo: Gpt, tokenizador: Tokenizador) -> None:
@@ -287,7 +287,7 @@ def guardar(ruta: str | Path, modelo: Gpt, tokenizador: Tokenizador) -> None:
     save_file(tensores, str(ruta), metadata={"content": json.dumps(contenido, ensure_ascii=False)})
 
 
-# --- abrir_caja (capítulo 13) -----------------------------------------------------------------
+# --- abrir_caja (capítulo 10) -----------------------------------------------------------------
 
 
 def abrir_caja(ruta: str | Path) -> tuple[Gpt, Tokenizador]:
@@ -304,7 +304,7 @@ def abrir_caja(ruta: str | Path) -> tuple[Gpt, Tokenizador]:
     return modelo, Tokenizador(contenido["characters"])
 
 
-# --- abrir_gpt2 (capítulo 13) -----------------------------------------------------------------
+# --- abrir_gpt2 (capítulo 10) -----------------------------------------------------------------
 
 
 def abrir_gpt2(parametros: dict[str, Tensor], n_head: int) -> Gpt:

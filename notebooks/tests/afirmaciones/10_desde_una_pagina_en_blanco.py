@@ -1,4 +1,4 @@
-"""Lo que el capítulo 13 afirma de sus valores."""
+"""Lo que el capítulo 10 afirma de sus valores."""
 
 # --- tantos_como_la_caja --------------------------------------------------------------------------
 assert cuantos(Gpt(forma)) == 2_065_216
