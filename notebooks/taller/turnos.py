@@ -104,26 +104,6 @@ def sortear_solucion(p: Sequence[float], azar: float) -> int:
     return len(p) - 1  # si el redondeo dejó la suma algo por debajo de 1
 
 
-# --- vuelta (capítulo 8) --------------------------------------------------------------------------
-
-
-def vuelta_solucion(fin: Valor) -> list[Valor]:
-    orden = []
-
-    def visitar(valor):
-        if valor not in orden:
-            for padre, _ in valor.padres:
-                visitar(padre)
-            orden.append(valor)
-
-    visitar(fin)
-    fin.gradiente = 1.0
-    for valor in reversed(orden):
-        for padre, local in valor.padres:
-            padre.gradiente += valor.gradiente * local
-    return orden
-
-
 # --- nucleo (capítulo 9) --------------------------------------------------------------------------
 
 

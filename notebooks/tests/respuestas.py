@@ -231,62 +231,6 @@ for i, probabilidad in enumerate(p):
 return len(p) - 1""",
         "return float(sum(azar >= c for c in np.cumsum(p)[:-1]))",
     ),
-    "vuelta": (
-        # Lo que llega por otro camino borra lo de antes.
-        """\
-orden = []
-def visitar(valor):
-    if valor not in orden:
-        for padre, _ in valor.padres:
-            visitar(padre)
-        orden.append(valor)
-visitar(fin)
-fin.gradiente = 1.0
-for valor in reversed(orden):
-    for padre, local in valor.padres:
-        padre.gradiente = valor.gradiente * local
-return orden""",
-        # Cada valor se apunta antes que sus padres: alguno reparte sin haber recibido de todos.
-        """\
-orden = []
-def visitar(valor):
-    if valor not in orden:
-        orden.append(valor)
-        for padre, _ in valor.padres:
-            visitar(padre)
-visitar(fin)
-fin.gradiente = 1.0
-for valor in orden:
-    for padre, local in valor.padres:
-        padre.gradiente += valor.gradiente * local
-return orden[::-1]""",
-        # Nadie pone el primer gradiente.
-        """\
-orden = []
-def visitar(valor):
-    if valor not in orden:
-        for padre, _ in valor.padres:
-            visitar(padre)
-        orden.append(valor)
-visitar(fin)
-for valor in reversed(orden):
-    for padre, local in valor.padres:
-        padre.gradiente += valor.gradiente * local
-return orden""",
-        # Un valor que se alcanza por dos caminos está dos veces.
-        """\
-orden = []
-def visitar(valor):
-    for padre, _ in valor.padres:
-        visitar(padre)
-    orden.append(valor)
-visitar(fin)
-fin.gradiente = 1.0
-for valor in reversed(orden):
-    for padre, local in valor.padres:
-        padre.gradiente += valor.gradiente * local
-return orden""",
-    ),
     "nucleo": (
         # Una lista.
         """\
@@ -648,48 +592,6 @@ return x * torch.rsqrt(largo**2 / x.shape[-1] + self.epsilon) * self.ganancia"""
     "sortear": (
         'return np.minimum(np.searchsorted(np.cumsum(p), azar, side="right"), len(p) - 1)',
         "return sum(azar >= c for c in np.cumsum(p)[:-1].tolist())",
-    ),
-    "vuelta": (
-        # Cuenta los hijos, y pasa por un valor cuando han repartido todos.
-        """\
-hijos = {fin: 0}
-por_ver = [fin]
-while por_ver:
-    for padre, _ in por_ver.pop().padres:
-        if padre not in hijos:
-            hijos[padre] = 0
-            por_ver.append(padre)
-        hijos[padre] += 1
-fin.gradiente = 1.0
-orden = []
-listos = [fin]
-while listos:
-    valor = listos.pop()
-    orden.insert(0, valor)
-    for padre, local in valor.padres:
-        padre.gradiente += valor.gradiente * local
-        hijos[padre] -= 1
-        if not hijos[padre]:
-            listos.append(padre)
-return orden""",
-        # Sin función que se llame a sí misma.
-        """\
-orden = []
-pila = [(fin, False)]
-while pila:
-    valor, con_padres = pila.pop()
-    if valor in orden:
-        continue
-    if con_padres:
-        orden.append(valor)
-    else:
-        pila.append((valor, True))
-        pila += [(padre, False) for padre, _ in valor.padres]
-fin.gradiente = 1.0
-for valor in orden[::-1]:
-    for padre, local in valor.padres:
-        padre.gradiente += local * valor.gradiente
-return orden""",
     ),
     "nucleo": (
         """\

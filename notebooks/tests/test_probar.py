@@ -192,7 +192,7 @@ def test_una_terminal_sin_esos_signos(carpeta):
         carpeta, BLANCA, "girar", PYTHONUTF8="0", PYTHONIOENCODING="ascii"
     )
     assert (acaba, errores) == (0, "")
-    assert "10. girar" in dice
+    assert "13. girar" in dice
 
 
 def test_desde_un_cuaderno_una_hoja_que_no_se_lee_es_una_linea(tmp_path, monkeypatch, capsys):

@@ -21,9 +21,9 @@ lee = clasico.blocks[0].feed_forward.expand.weight  # una matriz que lee la señ
 assert math.isclose(lee.std().item() * math.sqrt(C), 1, rel_tol=0.05)
 
 # --- torres_con_residual --------------------------------------------------------------------------
-sin_ninguno, con_residual = torres.values()
-assert max(con_residual[0.01]) < 1.7 < 2.8 < min(sin_ninguno[0.003])
-assert max(con_residual[0.03]) > 1000
+solo_residual = escalera.guardada("tres bloques, solo residual", corpus)
+if corpus.name == "quijote":
+    assert solo_residual < 1.7 < una_vez < 2.8 < tres_veces
 
 # --- camino_de_vuelta -----------------------------------------------------------------------------
 for residual in (False, True):
