@@ -168,6 +168,11 @@ def test_a_front_page_leads_to_its_twin(built, name, other):
     assert f"{other}.html" in page(built / f"{name}.html").links
 
 
+@pytest.mark.parametrize("name", ["index", "english"])
+def test_a_front_page_shows_no_class_as_text(built, name):
+    assert "{." not in (built / f"{name}.html").read_text(encoding="utf-8")
+
+
 @pytest.mark.parametrize("name", ["index.md", "english.md"])
 def test_a_front_page_leads_to_every_chapter_and_every_branch(name):
     text = (SITE / name).read_text(encoding="utf-8")
