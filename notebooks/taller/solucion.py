@@ -130,7 +130,7 @@ class Atencion(nn.Module):
         B, T, C = x.shape
         H = self.forma.n_head
         qkv = self.qkv(x).view(B, T, 3, H, C // H)
-        q, k, v = qkv.permute(2, 0, 3, 1, 4)  # los ejes, en ese orden: tres (B, H, T, D)
+        q, k, v = qkv.permute(2, 0, 3, 1, 4)  # con los ejes en ese orden; salen tres (B, H, T, D)
         if self.forma.position == "rope":  # capítulo 10
             q, k = girar(q), girar(k)  # capítulo 10
         if self.forma.qk_norm:  # capítulo 10
