@@ -87,7 +87,7 @@ def step_on_fake_gpu(preset: str) -> list[Tensor]:
                 optimizer.step()
         states = [x for o in optimizers for state in o.state.values() for x in state.values()]
     assert logits.shape == (3, 8, 7)
-    assert bool(states) == (config.model.ngram_size == 1)
+    assert states
     return [logits, *losses, *objective.parameters(), *states]
 
 

@@ -65,23 +65,32 @@ def test_kills_lose_nothing(project, preset, kills):
     assert under_way > kills * 2 // 5
 
 
-def be_killed(project: Path, *args: str) -> None:
-    """Train until the seventh step begins."""
-    at_step(6, {0: partial(send, signal.SIGKILL)}, 0)
+def be_killed(project: Path, step: int, *args: str) -> None:
+    """Train until a step (from 0) begins."""
+    at_step(step, {0: partial(send, signal.SIGKILL)}, 0)
     be_train(project, "killed", *args)
 
 
 @posix
-def test_a_run_that_is_killed_goes_on_to_the_same_bits(project, server_of_processes):
-    """One kill in the fast suite: two steps after the last save, whose lines are there already."""
-    line = instead(ARGS, "--max_iters=9", "--eval_interval=4")
-    process = start_process(be_killed, project, *line)
+@pytest.mark.parametrize(
+    ("preset", "step", "saved", "said"),
+    [
+        # Two steps after the last save, whose lines are there already.
+        ("mini", 6, [4, 4], "going on with the run in out after step 4\n"),
+        ("base", 0, [0], "a new run in out\n"),
+    ],
+)
+def test_a_run_that_is_killed_goes_on_to_the_same_bits(
+    project, server_of_processes, preset, step, saved, said
+):
+    """Two kills in the fast suite."""
+    line = instead(ARGS, f"--preset={preset}", "--max_iters=9", "--eval_interval=4")
+    process = start_process(be_killed, project, step, *line)
     process.join(60)
     assert process.exitcode == -signal.SIGKILL
-    saved = what_was_saved(project / "out")
-    assert [each.progress.step for each in saved] == [4, 4]
-    assert [line["step"] for line in metrics_of(project / "out")] == [1, 2, 3, 4, 5, 6]
-    said = succeed("train.py", "--resume", "--device=cpu").err
-    assert said.startswith("going on with the run in out after step 4\n")
+    assert [each.progress.step for each in what_was_saved(project / "out")] == saved
+    lines = metrics_of(project / "out")
+    assert [line["step"] for line in lines] == list(range(1, step + 1))
+    assert succeed("train.py", "--resume", "--device=cpu").err.startswith(said)
     succeed("train.py", *line, "--out_dir=whole")
     assert_same_run(project / "out", project / "whole")
