@@ -112,11 +112,8 @@ def venia(linea: ast.stmt) -> bool:
 
 def hasta_el_9(escrito: str) -> str:
     """Dar una pieza sin las líneas que se añaden en el último capítulo."""
-    return "".join(linea for linea in escrito.splitlines(True) if not _es_del_13(linea))
-
-
-def _es_del_13(linea: str) -> bool:
-    return linea.rstrip().endswith(DESPUES)
+    lineas = escrito.splitlines(True)
+    return "".join(linea for linea in lineas if not linea.rstrip().endswith(DESPUES))
 
 
 def cargar(texto: str) -> ModuleType:
