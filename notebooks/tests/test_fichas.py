@@ -18,7 +18,7 @@ import torch
 from test_notebooks import code_cells, read
 
 import bpe
-from imprimir import fichas
+import fichas
 from sancho import checkpoint
 from sancho.checkpoint import Checkpoint
 from sancho.convert.packing import rounded
@@ -44,7 +44,7 @@ def test_the_pages_are_those_that_the_script_makes():
     if corpus.name != "quijote":
         pytest.skip("here: there is no data/quijote.txt")
     assert fichas.hacer(corpus, corpus.tokenizer.decode(corpus.train)) == PRINTED, (
-        "notebooks/docente/fichas.html is out of date; run: python notebooks/taller/imprimir/fichas.py"
+        "notebooks/docente/fichas.html is out of date; run: python notebooks/taller/fichas.py"
     )
 
 
@@ -287,6 +287,10 @@ def test_the_guide_says_how_the_recorded_lesson_went():
     points = ", ".join(f"{loss:.2f}" for loss in losses[:-1]) + f" y {losses[-1]:.2f} nats"
     assert first in guide()
     assert points in guide()
+    # The page draws the curve between its lowest and its highest loss.
+    curve = [loss for _, _, loss in FACTS["curve"]]
+    begins, axis = f"{curve[0]:.2f}", f"{min(curve):.2f}"
+    assert f"empieza en {begins}, y su eje de abajo no es el 0, sino {axis}" in guide()
 
 
 def test_a_model_begins_with_the_logarithm_of_its_characters():

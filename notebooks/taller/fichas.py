@@ -1,6 +1,6 @@
 """Lo que se imprime para las clases de la guía docente: fichas.html, una ficha por hoja.
 
-    python notebooks/taller/imprimir/fichas.py
+    python notebooks/taller/fichas.py
 
 lo vuelve a escribir, con el libro y el modelo que viene con el proyecto. Se abre en un navegador y
 se imprime en A4. Las respuestas van en la última hoja.
@@ -24,7 +24,7 @@ from sancho.generate import continue_texts, softmax
 from sancho.text.corpus import Corpus
 from sancho.text.sources import corpus_of
 
-CURSO = Path(__file__).resolve().parents[2]
+CURSO = Path(__file__).resolve().parents[1]
 FICHAS = CURSO / "docente" / "fichas.html"
 CONTADAS = "qze"
 """Las letras de las que se cuenta qué sigue."""
@@ -246,8 +246,8 @@ def contar(pagina: str) -> str:
     )
     return ficha(
         "Una página para contar",
-        "Clase 2. Copias: una por pareja. Elige una letra y apunta, una tras otra, las que la siguen. El espacio "
-        "también es una letra: se escribe ␣.",
+        "Clase 2. Copias: una por pareja. Apunta, una tras otra, las letras que siguen a la que te toque. El "
+        "espacio también es una letra: se escribe ␣.",
         f'<p class="texto contar">{seguro(pagina)}</p>',
     ) + ficha(
         "Sortear según lo contado",
@@ -528,12 +528,11 @@ def hacer(corpus: Corpus, texto: str) -> str:
     palabras = Counter(re.findall(r" ?\w+", texto[:300_000]))
     fusiones = bpe.aprender(palabras, FUSIONES)
     antes, pasaje = passages_of(apartado)[PASAJE]
-    antes = desde_el_parrafo(apartado, antes)
     pasaje = pasaje[:ADIVINADAS]
     de_la_caja = [min(n, TOPE) for n in intentos(caja, antes, pasaje)]
     paginas = paginas_sin_firma(caja, texto, apartado)
     fichas = [
-        adivinar(antes, pasaje, de_la_caja),
+        adivinar(desde_el_parrafo(apartado, antes), pasaje, de_la_caja),
         contar(pagina),
         vocabularios(corpus, texto, [a + b for a, b, _ in fusiones]),
         atencion(),

@@ -1,1 +1,0 @@
-"""Lo que se imprime para una clase."""
