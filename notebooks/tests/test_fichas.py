@@ -91,6 +91,7 @@ def test_the_guide_says_how_well_sancho_guesses_the_printed_passage():
     assert len(tries) == fichas.ADIVINADAS
     assert f"De las {len(tries)} letras acierta {tries.count(1)} a la primera" in guide()
     assert f"suma {sum(tries)} intentos" in guide()
+    assert f"Si sale el pasaje {fichas.PASAJE + 1}, que es el de la ficha, pulsa" in guide()
 
 
 def test_no_word_gives_away_the_pages_that_the_model_and_the_counts_write():
@@ -287,7 +288,7 @@ def test_the_guide_says_how_the_recorded_lesson_went():
     points = ", ".join(f"{loss:.2f}" for loss in losses[:-1]) + f" y {losses[-1]:.2f} nats"
     assert first in guide()
     assert points in guide()
-    # The page draws the curve between its lowest and its highest loss.
+    # The lowest loss stands at the bottom of the curve that the page draws.
     curve = [loss for _, _, loss in FACTS["curve"]]
     begins, axis = f"{curve[0]:.2f}", f"{min(curve):.2f}"
     assert f"empieza en {begins}, y su eje de abajo no es el 0, sino {axis}" in guide()

@@ -83,7 +83,8 @@ def be_killed(project: Path, step: int, *args: str) -> None:
 def test_a_run_that_is_killed_goes_on_to_the_same_bits(
     project, server_of_processes, preset, step, saved, said
 ):
-    """Two kills in the fast suite."""
+    """The fast suite kills two runs: one that has not saved its last steps, and one of a preset
+    without prediction heads before its first step."""
     line = instead(ARGS, f"--preset={preset}", "--max_iters=9", "--eval_interval=4")
     process = start_process(be_killed, project, step, *line)
     process.join(60)
